@@ -1,0 +1,40 @@
+# Two commands for newcomers: `make demo` and `make test`. `make check` is the inner loop.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench format clean
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> setting up $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## the main job on local processes, in under a minute
+	@$(BIN)/gitops-agent demo
+
+test: $(READY) check-static  ## everything that needs only Python and git
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
+	$(BIN)/python -m pytest -q -n 2 -m unit
+
+.PHONY: check-static
+check-static: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## speed as ratios within one run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

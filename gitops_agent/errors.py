@@ -1,0 +1,88 @@
+"""The errors we raise on purpose, and how each is to be treated.
+
+    GitopsAgentError            exit 1   a message, and a hint that says the way out
+    ├── UsageError              exit 2   the call or the settings are wrong
+    │   └── LockHeld            exit 2   another once or run holds the state directory
+    ├── InvalidDesiredState     exit 3   findings with addresses; the last good snapshot stays in force
+    ├── SourceError             exit 6
+    │   ├── SourceUnavailable            try again (``retry_after``); nothing that runs is changed
+    │   └── SourceRefused                the source answered and we do not accept it (force-push, bad grammar)
+    ├── ObserveError            exit 5   a driver could not give a complete answer: act on nothing of it
+    ├── ApplyError              exit 5   a driver could not do it; ``permanent`` if trying again cannot help
+    └── JournalError            exit 1   the journal cannot be read or written: stop acting
+
+Foreign exceptions are translated at the border, in one place per library, with ``from``.
+"""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding
+
+
+class GitopsAgentError(Exception):
+    """Base of everything we raise on purpose: one sentence, and a hint that says the way out."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(GitopsAgentError):
+    """The call or the settings are wrong."""
+
+    exit_code = 2
+
+
+class LockHeld(UsageError):
+    """Another once or run holds the state directory."""
+
+
+class InvalidDesiredState(GitopsAgentError):
+    """The commit is refused whole; ``findings`` holds every error of it."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, findings: tuple[Finding, ...], *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.findings = findings
+
+
+class SourceError(GitopsAgentError):
+    """Something about the Git source."""
+
+    exit_code = 6
+
+
+class SourceUnavailable(SourceError):
+    """The source did not answer; try again, after ``retry_after`` seconds if it said so."""
+
+    def __init__(self, message: str, *, hint: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class SourceRefused(SourceError):
+    """The source answered, and we do not accept the answer."""
+
+
+class ObserveError(GitopsAgentError):
+    """A driver could not give a complete answer, so nothing may be concluded from it."""
+
+    exit_code = 5
+
+
+class ApplyError(GitopsAgentError):
+    """A driver could not do it. ``permanent``: trying again without a new commit cannot help."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.permanent = permanent
+
+
+class JournalError(GitopsAgentError):
+    """The journal cannot be read or written."""

@@ -1,0 +1,91 @@
+"""Agent and resource: desired state, compiled from one document.
+
+The authored document (``model/document.py``) is what people write; these are what the later stages need. A
+resource carries everything the plan must know about its driver's habits, so that no driver is asked twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+
+
+class Lifecycle(StrEnum):
+    """What the author wants of the agent as a whole."""
+
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    RETIRED = "Retired"
+
+
+class DeletionPolicy(StrEnum):
+    """What happens to live objects when their document leaves Git."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
+class Mode(StrEnum):
+    """Observe reports drift, Enforce repairs it."""
+
+    OBSERVE = "Observe"
+    ENFORCE = "Enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a document stands in the repository."""
+
+    path: str
+    line: int
+    blob: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause on one agent: until a moment (None: until the document says otherwise), with its reason."""
+
+    reason: str | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """The desired state of one object in one live system.
+
+    ``restart_on`` names the top-level fields whose change needs a restart rather than an update in place.
+    ``dormant`` says that absence in the live system is what is desired (a stopped agent).
+    ``idempotent`` says that creating it again after it vanished is harmless.
+    """
+
+    key: ResourceKey
+    driver: str
+    fields: Fields
+    restart_on: tuple[str, ...] = ()
+    dormant: bool = False
+    idempotent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One managed agent at one revision, with its resources in bring-up order (none when Retired)."""
+
+    key: AgentKey
+    origin: Origin
+    resources: tuple[Resource, ...]
+    lifecycle: Lifecycle = Lifecycle.RUNNING
+    deletion: DeletionPolicy = DeletionPolicy.DELETE
+    mode: Mode = Mode.ENFORCE
+    pause: Pause | None = None
+    adopt: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    depends_on: tuple[AgentKey, ...] = ()
+    health_timeout: float = 120.0
+    authority: tuple[tuple[str, str], ...] = ()
+    description: str = ""

@@ -1,0 +1,411 @@
+"""The documents people write, as strict pydantic models: Agent, Policy, Overlay, CredentialPool.
+
+Types only: no defaults that depend on the environment, no lookups. Field names are camelCase in YAML and
+snake_case here. Durations and quantities stay the text that was written (checked by pattern, in the compiled
+validator, which keeps ten thousand documents fast); ``model/quantity.py`` turns them into numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+from gitops_agent.model.quantity import CPU_PATTERN, DURATION_PATTERN, MEMORY_PATTERN, PERCENT_PATTERN
+
+API_VERSION = "gitops-agent.dev/v1"
+API_GROUP = "gitops-agent.dev/"
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+AgentRef = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"),
+]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+LabelText = Annotated[str, StringConstraints(max_length=63)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Argument = Annotated[str, StringConstraints(max_length=32768, pattern=r"^[^\x00]*$")]
+Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
+Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
+Cpu = Annotated[str, StringConstraints(pattern=CPU_PATTERN)]
+Percent = Annotated[str, StringConstraints(pattern=PERCENT_PATTERN)]
+HttpUrl = Annotated[
+    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$", max_length=2048)
+]
+Moment = Annotated[
+    str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$")
+]
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f]+$")]
+
+
+class Strict(BaseModel):
+    """Camel case outside, frozen inside, nothing unknown, nothing coerced."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", strict=True, frozen=True, populate_by_name=False
+    )
+
+
+class SecretRef(Strict):
+    """Where a secret is found; the secret itself is never written in Git."""
+
+    provider: Literal["env", "file"]
+    name: Word
+
+
+class ValueFrom(Strict):
+    """The source of an environment variable that is not written in Git."""
+
+    secret_ref: SecretRef
+
+
+class EnvVar(Strict):
+    """One environment variable of the agent."""
+
+    name: EnvName
+    value: Argument | None = None
+    value_from: ValueFrom | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EnvVar:
+        if (self.value is None) == (self.value_from is None):
+            raise ValueError("give exactly one of value and valueFrom")
+        return self
+
+
+class Amounts(Strict):
+    """CPU and memory amounts."""
+
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+
+
+class Resources(Strict):
+    """What the runtime asks for and may use at most."""
+
+    requests: Amounts = Amounts()
+    limits: Amounts = Amounts()
+
+
+class Stop(Strict):
+    """How the runtime is asked to end: a signal, then a grace, then SIGKILL for the whole group."""
+
+    signal: Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"] = "SIGTERM"
+    grace: Duration = "10s"
+
+
+class KubernetesOptions(Strict):
+    """Options of the Kubernetes driver: RFC 6902 patches apply to the generated objects."""
+
+    namespace: Name | None = None
+    patches: tuple[dict[str, Any], ...] = ()
+
+
+class Runtime(Strict):
+    """What runs the agent and how."""
+
+    driver: Literal["process", "pm2", "tmux", "container", "kubernetes", "vm"]
+    command: tuple[Argument, ...] = ()
+    image: Word | None = None
+    workdir: Argument | None = None
+    replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    env: tuple[EnvVar, ...] = ()
+    resources: Resources = Resources()
+    stop: Stop = Stop()
+    reload: Literal["Restart", "Hot"] = "Restart"
+    min_uptime: Duration = "1s"
+    kubernetes: KubernetesOptions = KubernetesOptions()
+
+
+class Model(Strict):
+    """The language model behind the agent."""
+
+    provider: Word
+    name: Word
+    fallbacks: tuple[Word, ...] = ()
+    parameters: dict[str, Any] = {}
+
+
+class FileRef(Strict):
+    """A file of the repository, relative to the document that names it."""
+
+    file: RelativePath
+
+
+class Tool(Strict):
+    """A tool the agent may call."""
+
+    name: Word
+    allow: tuple[Word, ...] = ()
+    approval: Literal["Never", "Always", "OnWrite"] = "Never"
+
+
+class McpServer(Strict):
+    """An MCP server the agent talks to."""
+
+    name: Word
+    url: HttpUrl
+
+
+class PoolRef(Strict):
+    """A reference to a CredentialPool."""
+
+    name: Name
+
+
+class Channel(Strict):
+    """A messaging channel of the agent."""
+
+    name: Name
+    type: Word
+    credential_ref: SecretRef | None = None
+
+
+class DnsRecord(Strict):
+    """A DNS record that points at the agent."""
+
+    hostname: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$")]
+    type: Literal["A", "AAAA", "CNAME", "TXT"]
+    target: Word
+    ttl: Annotated[int, Field(ge=1, le=604800)] = 300
+
+
+class Entitlement(Strict):
+    """What the customer has paid for."""
+
+    plan: Word
+    provider: Word
+    customer: Word
+
+
+class HttpProbe(Strict):
+    """GET on the agent's own address; any 2xx or 3xx is healthy."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    path: Annotated[str, StringConstraints(pattern=r"^/[^\s\x00-\x1f]*$", max_length=1024)] = "/"
+
+
+class ExecProbe(Strict):
+    """A command run as the agent; exit 0 is healthy."""
+
+    command: Annotated[tuple[Argument, ...], Field(min_length=1)]
+
+
+class Probe(Strict):
+    """One way to ask the agent how it is."""
+
+    http: HttpProbe | None = None
+    exec: ExecProbe | None = None
+    period: Duration = "10s"
+    timeout: Duration = "1s"
+    failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Probe:
+        if (self.http is None) == (self.exec is None):
+            raise ValueError("give exactly one of http and exec")
+        return self
+
+
+class Probes(Strict):
+    """Readiness decides Ready; liveness decides whether a restart is due."""
+
+    readiness: Probe | None = None
+    liveness: Probe | None = None
+
+
+class Heartbeat(Strict):
+    """The agent writes a heartbeat; when it is stale and no tool call is in progress, this happens."""
+
+    stale_after: Duration = "60s"
+    on_stale: Literal["Restart", "Report"] = "Restart"
+
+
+class Reconcile(Strict):
+    """Whether we act on this agent, and why not."""
+
+    mode: Literal["Observe", "Enforce"] = "Enforce"
+    paused: bool = False
+    until: Moment | None = None
+    reason: Text | None = None
+
+
+class AgentRollout(Strict):
+    """How long the agent may take to become Ready, and which agents must be Ready before it."""
+
+    health_timeout: Duration = "2m"
+    depends_on: tuple[AgentRef, ...] = ()
+
+
+class AgentSpec(Strict):
+    """What an agent is."""
+
+    description: Text | None = None
+    lifecycle: Literal["Running", "Stopped", "Retired"] = "Running"
+    deletion_policy: Literal["Delete", "Retain"] = "Delete"
+    adopt: bool = False
+    reconcile: Reconcile = Reconcile()
+    runtime: Runtime
+    model: Model | None = None
+    instructions: str | None = None
+    instructions_from: FileRef | None = None
+    tools: tuple[Tool, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    limits: dict[str, Any] = {}
+    credential_pool_ref: PoolRef | None = None
+    channels: tuple[Channel, ...] = ()
+    dns: tuple[DnsRecord, ...] = ()
+    entitlement: Entitlement | None = None
+    probes: Probes = Probes()
+    heartbeat: Heartbeat | None = None
+    checks: tuple[dict[str, Any], ...] = ()
+    hooks: dict[str, Any] = {}
+    rollout: AgentRollout = AgentRollout()
+    authority: dict[str, Literal["git", "live"]] = {}
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> AgentSpec:
+        if self.instructions is not None and self.instructions_from is not None:
+            raise ValueError("give at most one of instructions and instructionsFrom")
+        return self
+
+
+class Metadata(Strict):
+    """The name of a document."""
+
+    name: Name
+    tenant: Name | None = None
+    labels: dict[LabelText, LabelText] = {}
+
+
+class AgentDocument(Strict):
+    """``kind: Agent``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Agent"]
+    metadata: Metadata
+    spec: AgentSpec
+
+
+class Threshold(Strict):
+    """A limit that trips at both a count and a ratio."""
+
+    min: Annotated[int, Field(ge=1)] = 5
+    ratio: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.3
+
+
+class Freeze(Strict):
+    """Acting stops; detecting and reporting go on."""
+
+    scope: Word = "*"
+    reason: Text
+    until: Moment | None = None
+
+
+class PolicyRollout(Strict):
+    """The waves of a rollout."""
+
+    canary: Annotated[int, Field(ge=1)] = 1
+    second: Percent = "10%"
+    pause: Duration = "0s"
+    on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
+
+
+class Oscillation(Strict):
+    """How many repairs of one resource in a window are too many."""
+
+    repairs: Annotated[int, Field(ge=1)] = 5
+    window: Duration = "10m"
+
+
+class TenantPolicy(Strict):
+    """The limits of a policy; for a tenant they may only be stricter."""
+
+    freeze: Freeze | None = None
+    rollout: PolicyRollout = PolicyRollout()
+    mass_drift: Threshold = Threshold()
+    mass_delete: Threshold = Threshold()
+    mass_change: Threshold | None = None
+    actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500
+    oscillation: Oscillation = Oscillation()
+    force_push: Literal["refuse", "follow"] = "refuse"
+
+
+class PolicySpec(TenantPolicy):
+    """The limits within which we act. Without a document these defaults hold."""
+
+    tenants: dict[Name, TenantPolicy] = {}
+
+
+class PolicyMetadata(Strict):
+    """The name of a policy; there is one policy, so it needs none."""
+
+    name: Name = "policy"
+
+
+class PolicyDocument(Strict):
+    """``kind: Policy``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Policy"]
+    metadata: PolicyMetadata = PolicyMetadata()
+    spec: PolicySpec = PolicySpec()
+
+
+class Selector(Strict):
+    """Which agents an overlay applies to: all conditions given must hold; none given is all agents."""
+
+    tenant: Name | None = None
+    names: tuple[Name, ...] = ()
+    labels: dict[LabelText, LabelText] = {}
+
+
+class OverlaySpec(Strict):
+    """RFC 6902 patches for one instance."""
+
+    instance: Word
+    selector: Selector = Selector()
+    patches: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)]
+
+
+class OverlayDocument(Strict):
+    """``kind: Overlay``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Overlay"]
+    metadata: PolicyMetadata = PolicyMetadata(name="overlay")
+    spec: OverlaySpec
+
+
+class PoolKey(Strict):
+    """One credential of a pool."""
+
+    name: Name
+    secret_ref: SecretRef
+
+
+class CredentialPoolSpec(Strict):
+    """Credentials for one model provider."""
+
+    provider: Word
+    keys: Annotated[tuple[PoolKey, ...], Field(min_length=1)]
+    strategy: Literal["RoundRobin", "LeastUsed", "Failover"] = "RoundRobin"
+
+
+class CredentialPoolDocument(Strict):
+    """``kind: CredentialPool``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["CredentialPool"]
+    metadata: Metadata
+    spec: CredentialPoolSpec
+
+
+DOCUMENTS: dict[str, type[Strict]] = {
+    "Agent": AgentDocument,
+    "Policy": PolicyDocument,
+    "Overlay": OverlayDocument,
+    "CredentialPool": CredentialPoolDocument,
+}

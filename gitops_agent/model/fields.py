@@ -1,0 +1,67 @@
+"""Fields: the content of one resource as canonical JSON.
+
+Keeping the bytes instead of nested dictionaries makes the value really immutable, equality and digests cheap,
+and ten thousand agents small in memory; the few that differ are decoded when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+JSON = Any
+
+
+def canonical(value: JSON) -> bytes:
+    """The one byte form of a JSON value: sorted keys, no white space."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def digest(data: bytes) -> str:
+    """A short stable name for some bytes (128 bits, hexadecimal)."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class Fields:
+    """An immutable JSON object. Two are equal when their canonical bytes are."""
+
+    __slots__ = ("raw",)
+    raw: bytes
+
+    def __init__(self, raw: bytes) -> None:
+        object.__setattr__(self, "raw", raw)
+
+    @classmethod
+    def of(cls, value: Mapping[str, JSON]) -> Fields:
+        """Freeze a mapping."""
+        return cls(canonical(value))
+
+    @property
+    def value(self) -> dict[str, JSON]:
+        """A fresh, mutable copy of the object."""
+        decoded: dict[str, JSON] = orjson.loads(self.raw)
+        return decoded
+
+    @property
+    def digest(self) -> str:
+        """The digest of the canonical bytes."""
+        return digest(self.raw)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Fields are immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fields) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        # Content may hold what a log must not: show the name of the value, not the value.
+        return f"Fields({self.digest[:12]})"
+
+    def __reduce__(self) -> tuple[type[Fields], tuple[bytes]]:
+        return (Fields, (self.raw,))

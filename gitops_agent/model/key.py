@@ -1,0 +1,59 @@
+"""Names of things: agents are ``tenant/name``, resources ``tenant/name:kind/id``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """The kinds of resource, in the order in which one agent is brought up."""
+
+    ENTITLEMENT = "entitlement"
+    CREDENTIAL = "credential"
+    CONFIG = "config"
+    HEALTH = "health"
+    RUNTIME = "runtime"
+    DNS = "dns"
+    CHANNEL = "channel"
+
+
+KIND_ORDER: dict[str, int] = {kind: position for position, kind in enumerate(Kind)}
+
+
+class AgentKey(NamedTuple):
+    """The name of one managed agent."""
+
+    tenant: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> AgentKey:
+        """Read ``tenant/name``; ValueError otherwise."""
+        tenant, slash, name = text.partition("/")
+        if not slash or not tenant or not name or "/" in name:
+            raise ValueError(f"not an agent key: {text!r} (expected tenant/name)")
+        return cls(tenant, name)
+
+
+class ResourceKey(NamedTuple):
+    """The name of one object in one live system."""
+
+    agent: AgentKey
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.agent.tenant}/{self.agent.name}:{self.kind}/{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> ResourceKey:
+        """Read ``tenant/name:kind/id``; ValueError otherwise."""
+        agent, colon, rest = text.partition(":")
+        kind, slash, identity = rest.partition("/")
+        if not colon or not slash or not kind or not identity:
+            raise ValueError(f"not a resource key: {text!r} (expected tenant/name:kind/id)")
+        return cls(AgentKey.parse(agent), kind, identity)

@@ -1,0 +1,62 @@
+"""Intent and outcome: the journal entries around a side effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.observation import EMPTY
+from gitops_agent.model.plan import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Written, durably, before a driver is called. ``id`` doubles as the idempotency key."""
+
+    id: str
+    action: Action
+    commit: str
+    plan: str
+    actor: str
+    at: float
+
+
+class Result(StrEnum):
+    """How an action ended. SKIPPED: live was no longer as planned. UNKNOWN: settled later by looking."""
+
+    DONE = "Done"
+    FAILED = "Failed"
+    SKIPPED = "Skipped"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Written after the driver answered, whatever the answer. ``facts`` go into the base."""
+
+    intent: str
+    result: Result
+    message: str
+    at: float
+    duration: float
+    facts: Fields = EMPTY
+    permanent: bool = False  # trying again without a new commit cannot help (command not found)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a driver reports after a successful apply."""
+
+    message: str
+    facts: Fields = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The retry state of one resource: failures in a row, when it may be tried again, the last error."""
+
+    failures: int
+    next_at: float
+    error: str
+    permanent: bool = False

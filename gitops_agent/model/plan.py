@@ -1,0 +1,139 @@
+"""Plan: the frozen value between deciding and doing. Reconcile takes nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Evidence
+
+
+class Verb(StrEnum):
+    """What an action does. ADOPT, FORGET and RELEASE only touch our own record."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    RESTART = "restart"
+    STOP = "stop"
+    DELETE = "delete"
+    ADOPT = "adopt"
+    FORGET = "forget"
+    RELEASE = "release"  # deletionPolicy Retain: the object stays, our claim on it ends
+
+    @property
+    def touches_live(self) -> bool:
+        """Whether a driver is called."""
+        return self not in (Verb.ADOPT, Verb.FORGET, Verb.RELEASE)
+
+
+class Class(StrEnum):
+    """Why live and desired differ: a commit moved (CHANGE), nothing is wrong yet (LAG), or a class of drift."""
+
+    CHANGE = "Change"
+    LAG = "Lag"
+    MISSING_INTERNAL = "MissingInternal"
+    MISSING_EXTERNAL = "MissingExternal"
+    CONFLICTING = "Conflicting"
+    STUCK_PROGRESS = "StuckProgress"
+    UNSAFE_AMBIGUITY = "UnsafeAmbiguity"
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether something other than a commit made the difference."""
+        return self not in (Class.CHANGE, Class.LAG)
+
+
+class Confidence(StrEnum):
+    """How sure we are that acting is right. High repairs, medium asks, low alerts."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Decision(StrEnum):
+    """What becomes of an action. Only REPAIR reaches a driver."""
+
+    REPAIR = "repair"
+    IMPORT = "import"
+    WAIT = "wait"
+    ASK = "ask"
+    QUARANTINE = "quarantine"
+    ALERT = "alert"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One step for one resource, with the three legs it was decided on.
+
+    ``message`` is for people and never steers. ``patch`` is the RFC 6902 difference from what is (live, or base
+    where live does not show the field) to what is desired.
+    """
+
+    key: ResourceKey
+    driver: str
+    verb: Verb
+    cls: Class
+    reason: str
+    message: str
+    confidence: Confidence
+    decision: Decision
+    base: Fields | None = None
+    desired: Fields | None = None
+    live: Fields | None = None
+    patch: tuple[Mapping[str, Any], ...] = ()
+    facts: Fields | None = None
+    deletion: DeletionPolicy = DeletionPolicy.DELETE
+    idempotent: bool = True
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Effect(StrEnum):
+    """What a guard did: let the plan pass, hold some actions, or hold everything a commit asked for."""
+
+    PASS = "pass"  # noqa: S105 - a verb, not a password
+    TRIM = "trim"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The ruling of one guard: which resources it holds, and the finding that says why and how to release."""
+
+    guard: str
+    effect: Effect
+    held: frozenset[ResourceKey] = frozenset()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered actions, what the guards said of them, and the digest an approval is bound to.
+
+    The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it.
+    """
+
+    commit: str
+    actions: tuple[Action, ...]
+    digest: str
+    verdicts: tuple[Verdict, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    held: frozenset[ResourceKey] = field(default=frozenset())
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a guard stops the commit as a whole."""
+        return any(verdict.effect is Effect.BLOCK for verdict in self.verdicts)
+
+    @property
+    def allowed(self) -> tuple[Action, ...]:
+        """The actions reconcile may execute, in order."""
+        return tuple(
+            action for action in self.actions if action.decision is Decision.REPAIR and action.key not in self.held
+        )

@@ -1,0 +1,32 @@
+"""Durations and quantities: the texts people write, and the numbers we compute with."""
+
+from __future__ import annotations
+
+import re
+
+DURATION_PATTERN = r"^(0|([0-9]{1,6}(ms|s|m|h|d)){1,4})$"
+MEMORY_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+CPU_PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$"
+PERCENT_PATTERN = r"^(100|[1-9]?[0-9])%$"
+
+_DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+}  # fmt: skip
+
+
+def seconds(text: str) -> float:
+    """The length of a duration such as ``1m30s``; it must match DURATION_PATTERN."""
+    if not re.match(DURATION_PATTERN, text):
+        raise ValueError(f"not a duration: {text!r} (expected something like 500ms, 10s, 2m or 1h30m)")
+    return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def memory_bytes(text: str) -> int:
+    """The bytes in a memory quantity such as ``256Mi``; it must match MEMORY_PATTERN."""
+    if not re.match(MEMORY_PATTERN, text):
+        raise ValueError(f"not a memory quantity: {text!r} (expected something like 256Mi or 1Gi)")
+    number = text.rstrip("KMGTki")
+    return int(float(number) * _BYTES[text[len(number) :]])

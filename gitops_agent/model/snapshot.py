@@ -1,0 +1,35 @@
+"""Snapshot: the whole desired state at a revision. It is complete and valid, or it does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.revision import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every agent desired at one revision, and the policy in force. ``findings`` holds no errors."""
+
+    revision: Revision
+    agents: Mapping[AgentKey, Agent]
+    policy: PolicySpec
+    findings: tuple[Finding, ...] = ()
+
+
+def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:
+    """The agents whose desired state differs between two snapshots, added and removed ones included.
+
+    Unchanged agents are the same object when they come from the same blob, so the common case is one ``is``.
+    """
+    if old is None:
+        return frozenset(new.agents)
+    before, after = old.agents, new.agents
+    touched = {key for key, agent in after.items() if (was := before.get(key)) is not agent and was != agent}
+    touched.update(key for key in before if key not in after)
+    return frozenset(touched)

@@ -1,0 +1,123 @@
+"""What we say about agents and commits: conditions, phases and the record of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey, ResourceKey
+
+
+class ConditionType(StrEnum):
+    """READY is always there; the others only while true."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    DRIFTED = "Drifted"
+    FROZEN = "Frozen"
+    HALTED = "Halted"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One statement about an agent, with the moment it last changed."""
+
+    type: ConditionType
+    status: bool
+    reason: str
+    message: str
+    last_transition_at: float
+    observed_commit: str
+
+
+class HealthState(StrEnum):
+    """What health checks say of one agent's runtime."""
+
+    HEALTHY = "Healthy"
+    STARTING = "Starting"
+    UNHEALTHY = "Unhealthy"
+    STUCK = "Stuck"  # alive, no progress
+    STOPPED = "Stopped"  # as desired
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The verdict on one agent. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale)."""
+
+    state: HealthState
+    reason: str
+    message: str
+    restart: bool = False
+    recheck_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """One resource in status output."""
+
+    key: ResourceKey
+    driver: str
+    state: str
+    health: str
+    live: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent in status output. ``next_try_at`` is set while something waits to be tried again."""
+
+    agent: AgentKey
+    ready: bool
+    lifecycle: Lifecycle
+    conditions: tuple[Condition, ...]
+    observed_commit: str
+    resources: tuple[ResourceStatus, ...] = ()
+    origin: str = ""
+    next_try_at: float | None = None
+
+
+class Phase(StrEnum):
+    """Where a commit stands."""
+
+    PENDING = "Pending"
+    RECONCILING = "Reconciling"
+    BLOCKED = "Blocked"
+    CONVERGED = "Converged"
+    DEGRADED = "Degraded"
+    INVALID = "Invalid"
+    REFUSED = "Refused"
+    SUPERSEDED = "Superseded"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the phase can no longer change. BLOCKED can: it waits for people."""
+        return self not in (Phase.PENDING, Phase.RECONCILING, Phase.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What we know of one commit of the branch: the content of its note."""
+
+    sha: str
+    tree: str
+    subject: str
+    author: str
+    committed_at: float
+    position: int  # order in which the branch brought them; newest highest
+    phase: Phase
+    seen_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    plan: str = ""
+    summary: str = ""
+    changed: int = 0
+    agents: int = 0
+    rolls_back_to: str | None = None
+    rolled_back_by: str | None = None
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,270 @@
+"""The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.document import AgentDocument
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import AgentStatus, CommitRecord
+
+Scope = frozenset[AgentKey] | None
+"""Which agents a pass looks at: some, or (None) all of them."""
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now(self) -> float:
+        """Seconds since the epoch (may jump)."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+
+
+class Source(Protocol):
+    """The Git repository, read side. Never a work tree."""
+
+    def refresh(self) -> Revision:
+        """Ask the remote and fetch if it moved; the head of the tracked branch.
+
+        SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable.
+        """
+
+    def revision(self, ref: str) -> Revision:
+        """One commit by sha or ref; SourceRefused when there is none."""
+
+    def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
+        """The commits reachable from new and not from old, oldest first (old None: only new)."""
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether new contains old: if not, the branch was rewritten."""
+
+    def undoes(self, later: str, earlier: str) -> bool:
+        """Whether the difference a commit makes is the inverse of that of an earlier one (below the path)."""
+
+
+class NoteStore(Protocol):
+    """Notes on commits, kept on one ref of the mirror that only this instance writes."""
+
+    def write(self, notes: Mapping[str, str]) -> None:
+        """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
+
+    def push(self) -> None:
+        """Send the ref to the remote, merging what is there; SourceUnavailable when it cannot be."""
+
+
+class HistoryWriter(Protocol):
+    """New commits on top of the branch, made without a work tree."""
+
+    def revert(self, shas: Sequence[str], message: str) -> str:
+        """A commit on the head that undoes these (newest first, merges by first parent); its sha.
+
+        SourceRefused, naming the paths, when they do not revert cleanly.
+        """
+
+    def restore(self, to: str, message: str) -> str:
+        """A commit on the head whose tree below the path is exactly that of ``to``; its sha."""
+
+    def push(self, sha: str, branch: str) -> None:
+        """Send a commit to a branch of the remote, fast-forward only."""
+
+
+class SnapshotLoader(Protocol):
+    """Commit in, snapshot out."""
+
+    def load(self, revision: Revision) -> Snapshot:
+        """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where drivers may keep things for one instance."""
+
+    instance: str
+    state_dir: str
+
+
+SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
+"""The pure part of a driver: what resources one document asks of it.
+
+It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``.
+"""
+
+
+class Observer(Protocol):
+    """The reading part of a driver."""
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        """Everything of ours that is live within the scope, and what is in the way of a key in ``bases``.
+
+        Complete or ObserveError, never partial. What is not returned does not exist.
+        """
+
+
+class Applier(Protocol):
+    """The writing part of a driver. Every call is idempotent: it makes live equal to ``action.desired``."""
+
+    def unchanged(self, action: Action) -> bool:
+        """Whether live is still as the action's ``live`` says (the precheck)."""
+
+    def apply(self, action: Action, intent: str) -> Applied:
+        """Do it, or raise ApplyError."""
+
+
+class Watcher(Protocol):
+    """The part of a driver that notices events between observations."""
+
+    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
+        """Begin to call ``notify(agent, reason)`` from a thread of its own."""
+
+    def stop(self) -> None:
+        """End, and wait for the thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What a command run inside an agent's environment gave."""
+
+    ok: bool
+    message: str
+
+
+class Runner(Protocol):
+    """Runs a command as an agent (exec probes, hooks): its environment, workdir and user, all capped."""
+
+    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
+        """Run it and say how it went; never raises for what the command does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """One live system. ``name`` is what documents call it; ``compile`` is pure; the rest may be missing."""
+
+    name: str
+    compile: SpecCompiler
+    observer: Observer
+    applier: Applier
+    watcher: Watcher | None = None
+    runner: Runner | None = None
+
+
+DriverFactory = Callable[[Workplace, Clock], Driver]
+"""What an entry point in the group ``gitops_agent.drivers`` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One executed action as the journal keeps it: the answer to "what was done and why"."""
+
+    at: float
+    intent: str
+    key: ResourceKey
+    driver: str
+    verb: str
+    cls: str
+    reason: str
+    message: str
+    confidence: str
+    actor: str
+    commit: str
+    plan: str
+    before: Fields | None
+    after: Fields | None
+    result: str | None
+    outcome: str
+    duration: float | None
+
+
+class JournalReader(Protocol):
+    """The read side of the journal; safe to use while a daemon writes."""
+
+    def bases(self) -> Mapping[ResourceKey, Base]:
+        """What we last applied, for every resource (a live view: do not keep it across writes)."""
+
+    def attempts(self) -> Mapping[ResourceKey, Attempt]:
+        """The retry state of the resources that failed."""
+
+    def open_intents(self) -> Sequence[Intent]:
+        """Intents without an outcome."""
+
+    def statuses(self, agents: Collection[AgentKey] | None = None) -> Mapping[AgentKey, AgentStatus]:
+        """The last reported status of some agents, or of all."""
+
+    def commit(self, sha: str) -> CommitRecord | None:
+        """The record of one commit."""
+
+    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
+        """Records of commits, newest first."""
+
+    def get(self, name: str) -> str | None:
+        """A named value: ``head`` (newest seen sha), ``enforced`` (last good), ``last_pass``, ``last_fetch``."""
+
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[Entry]:
+        """Executed actions, newest first."""
+
+
+class Journal(JournalReader, Protocol):
+    """The write side. Every method is one durable transaction."""
+
+    def put(self, values: Mapping[str, str | None]) -> None:
+        """Set named values; None removes one."""
+
+    def put_commits(self, records: Sequence[CommitRecord]) -> None:
+        """Insert or replace the records of commits."""
+
+    def record_plan(self, plan: Plan, at: float) -> None:
+        """Keep the decisions of a plan (once per digest and commit)."""
+
+    def record_observations(self, observations: Sequence[Observation]) -> None:
+        """Keep observations that differ from the last one of the same resource."""
+
+    def begin(self, intents: Sequence[Intent]) -> None:
+        """Write intents, before any of their effects."""
+
+    def finish(
+        self,
+        outcomes: Sequence[Outcome],
+        *,
+        bases: Sequence[Base] = (),
+        forgotten: Sequence[ResourceKey] = (),
+        attempts: Mapping[ResourceKey, Attempt | None] | None = None,
+    ) -> None:
+        """Write outcomes together with the bases and retry states they imply, in one transaction."""
+
+    def put_statuses(self, changed: Sequence[AgentStatus], removed: Sequence[AgentKey] = ()) -> None:
+        """Write the statuses that changed."""
+
+    def prune(self, before: float) -> int:
+        """Retention: drop observations, decisions and finished intents older than a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a sink is told after a pass: the commits whose record changed, and the state of the fleet."""
+
+    instance: str
+    commits: tuple[CommitRecord, ...]
+    statuses: Mapping[AgentKey, AgentStatus]
+    entries: Mapping[str, Sequence[Entry]]  # by commit sha
+
+
+class Sink(Protocol):
+    """Somewhere reports go. A sink queues and retries by itself and never fails a pass."""
+
+    def publish(self, report: Report) -> None:
+        """Take a report; return quickly."""
+
+    def flush(self, timeout: float) -> bool:
+        """Write what is queued; whether all of it was written."""

@@ -1,0 +1,1 @@
+"""(charter to be written)"""
