@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
@@ -79,6 +79,29 @@ class HistoryWriter(Protocol):
         """Send a commit to a branch of the remote, fast-forward only."""
 
 
+class TreeEntry(NamedTuple):
+    """One entry of a commit's tree. ``path`` is relative to the instance's path; ``size`` None: not known."""
+
+    mode: str
+    type: str
+    blob: str
+    size: int | None
+    path: str
+
+
+class BlobReader(Protocol):
+    """What the snapshot stage needs of the source: names first, contents only of what it asks for."""
+
+    def entries(self, sha: str) -> Sequence[TreeEntry]:
+        """Every entry of the commit below the instance's path, folders left out."""
+
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+        """What differs below the path: path, old blob, new blob (None: not there), new mode."""
+
+    def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """The contents of blobs, each id once."""
+
+
 class SnapshotLoader(Protocol):
     """Commit in, snapshot out."""
 
@@ -97,7 +120,8 @@ class Workplace:
 SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
 """The pure part of a driver: what resources one document asks of it.
 
-It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``.
+It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``. A ValueError becomes an error
+finding on the document.
 """
 
 

@@ -38,6 +38,9 @@ class Limits(_Section):
     documents: Annotated[int, Field(ge=1, description="Documents in one file.")] = 1_000
     depth: Annotated[int, Field(ge=1, le=200, description="Nesting of one document.")] = 32
     aliases: Annotated[int, Field(ge=0, description="YAML aliases in one file.")] = 64
+    located: Annotated[
+        int, Field(ge=0, description="Broken documents given exact columns; further ones get their first line.")
+    ] = 500
     instructions_bytes: Annotated[int, Field(ge=1, description="Size of one instructionsFrom file.")] = 262_144
 
 
