@@ -1,0 +1,58 @@
+"""Answers customers of Acme with the rule of its instructions that fits: ``GET /ask?q=…&name=ada``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+from gitops_agent.demo_agents.body import Question, instructions, live, log, serve
+
+INBOX = ("I want a refund", "How long does delivery take?", "Is there a discount?")
+
+
+def words(text: str) -> set[str]:
+    """The words of a text that carry meaning: four letters or more."""
+    return set(re.findall(r"[a-z]{4,}", text.lower()))
+
+
+def answer(question: str, rules: str) -> str:
+    """The line of the rules that shares most words with the question; the first line when none does."""
+    lines = [line.strip("-# ").strip() for line in rules.splitlines() if line.strip("-# ")]
+    if not lines:
+        return "I have no instructions."
+    return max(lines, key=lambda line: len(words(line) & words(question)))
+
+
+def plan_of(name: str) -> str:
+    """Ask crm-bot what a customer has bought; an unreachable crm-bot is an unknown plan, not a crash."""
+    try:
+        address = f"{os.environ['CRM_URL']}/lookup?{urlencode({'name': name})}"
+        with urlopen(address, timeout=1) as reply:  # noqa: S310 - the address is the operator's, from Git
+            return str(json.load(reply)["plan"])
+    except (OSError, ValueError, KeyError):
+        return "unknown"
+
+
+def ask(question: Question) -> object:
+    """What a customer is told."""
+    said = answer(question.get("q", ""), instructions())
+    return {"answer": said, "plan": plan_of(question["name"])} if "name" in question else {"answer": said}
+
+
+def work(number: int) -> None:
+    """Answer one letter of the inbox."""
+    letter = INBOX[number % len(INBOX)]
+    log(f"support-bot: {letter!r} -> {answer(letter, instructions())}")
+
+
+def main() -> None:
+    """Open the door, then work through the inbox until told to stop."""
+    serve({"/ask": ask})
+    live(work, every=float(os.environ.get("PACE", "2")))
+
+
+if __name__ == "__main__":
+    main()
