@@ -1,0 +1,28 @@
+"""JSON as we print it: readable, and inert on a terminal without losing a byte."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+
+def dump_json(value: Any) -> str:
+    """A JSON document for stdout. Characters a terminal could obey are escaped, which parsers undo."""
+    return _escaped(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def dump_line(value: Any) -> str:
+    """The same on one line, for logs."""
+    return _escaped(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return "".join(json.dumps(char)[1:-1] if _risky(char) else char for char in text)
+
+
+def _risky(char: str) -> bool:
+    # The only bare line breaks in a dump are its own; those of strings are escaped already.
+    return char != "\n" and not char.isprintable() and unicodedata.category(char) != "Zs"

@@ -1,0 +1,104 @@
+"""The live view of ``once`` and ``run`` on a terminal. The only user of rich, imported when a view starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from gitops_agent.model.status import AgentStatus, Phase
+from gitops_agent.report.inert import inert
+from gitops_agent.report.text import leading_condition, phase_colours, short, state_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    statuses: tuple[AgentStatus, ...] = ()
+    phase: Phase = Phase.PENDING
+    commit: str = ""
+    note: str = ""
+
+
+class ProgressView:
+    """A table that redraws in place. Use as a context manager; ``update`` may come from any thread."""
+
+    def __init__(self, instance: str, stream: TextIO, *, colour: bool = True) -> None:
+        self._instance = instance
+        self._stream = stream
+        self._colour = colour
+        self._picture = _Picture()
+        self._live: Live | None = None
+
+    def __enter__(self) -> ProgressView:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(file=self._stream, no_color=not self._colour, highlight=False, markup=False)
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def update(self, statuses: Iterable[AgentStatus], phase: Phase, commit: str, note: str = "") -> None:
+        """Show this from now on; ``note`` is one line about what is going on."""
+        self._picture = _Picture(tuple(statuses), phase, commit, note)
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.spinner import Spinner
+        from rich.table import Table
+
+        picture = self._picture
+        parts: list[RenderableType] = [self._headline(picture)]
+        # Those that are not Ready are what one waits for, so they come first and are cut last.
+        ordered = sorted(picture.statuses, key=lambda status: (status.ready, status.agent))
+        if ordered:
+            grid = Table(box=None, pad_edge=False, header_style="bold")
+            for header in ("AGENT", "READY", "STATE", "REASON", "MESSAGE"):
+                grid.add_column(header, no_wrap=True, overflow="ellipsis")
+            for status in ordered[:_ROWS]:
+                grid.add_row(*_cells(status))
+            parts.append(grid)
+        if len(ordered) > _ROWS:
+            parts.append(_text(f"… and {len(ordered) - _ROWS} more", "dim"))
+        if picture.note:
+            parts.append(Spinner("dots", _text(picture.note, "dim")))
+        return Group(*parts)
+
+    def _headline(self, picture: _Picture) -> Text:
+        ready = sum(status.ready for status in picture.statuses)
+        line = _text(f"{self._instance}: {short(picture.commit)} ")
+        line.append_text(_text(str(picture.phase), *phase_colours(picture.phase)))
+        return line.append_text(_text(f", {ready} of {len(picture.statuses)} agents ready"))
+
+
+def _cells(status: AgentStatus) -> tuple[Text, ...]:
+    condition = leading_condition(status)
+    ready = _text("yes", "green") if status.ready else _text("no", "bold", "red")
+    reason, message = (condition.reason, condition.message) if condition else ("-", "")
+    shown = "" if status.ready else message
+    return _text(str(status.agent)), ready, _text(state_of(status)), _text(reason), _text(shown)
+
+
+def _text(content: str, *colours: str) -> Text:
+    # Text, never markup: what comes from a repository must not be able to style, link or hide anything.
+    from rich.text import Text
+
+    return Text(inert(content), style=" ".join(colours), no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,175 @@
+"""The note on a commit: one line for people, an empty line, YAML for machines. Pure.
+
+A note stays below 64 kB whatever the size of the fleet: each list has a budget of bytes, what matters most
+comes first (agents that are not Ready, then those the commit changed), and the rest is a number in ``andMore``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
+from gitops_agent.ports import Entry
+from gitops_agent.report.inert import clipped, inert
+from gitops_agent.report.moments import iso, iso_or_none, span
+from gitops_agent.report.shapes import condition_shape, findings_shape
+from gitops_agent.report.yaml_text import to_yaml
+
+API_VERSION = "gitops-agent.dev/v1"
+KIND = "ConvergenceStatus"
+_TEXT = 400  # characters of one message
+_AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
+_LARGEST = 262_144  # a note beyond this is not ours
+_UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
+_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+Redact = Callable[[str], str]
+T = TypeVar("T")
+Note = dict[str, Any]
+
+
+def render_note(
+    instance: str,
+    record: CommitRecord,
+    statuses: Mapping[AgentKey, AgentStatus],
+    entries: Sequence[Entry],
+    *,
+    previous: Note | None = None,
+    redact: Redact = str,
+) -> str:
+    """The text of a note.
+
+    ``previous`` is the note the commit has now: the agents of a commit whose phase was already terminal are
+    kept as they were when it ended, so that a later rollback does not rewrite what was seen. ``redact`` is
+    applied to every string (pass a ``Redactor``).
+    """
+    changed = {entry.key.agent for entry in entries}
+    if previous is not None and _ended(previous):
+        agents, unlisted = previous.get("agents", []), previous.get("andMore", {}).get("agents", 0)
+    else:
+        ours = _most_telling(record, statuses, changed)
+        agents, unlisted = _fit(ours, lambda status: _safe(_agent(status), redact), _AGENT_BYTES)
+    actions, more_actions = _fit(entries, lambda entry: _safe(_action(entry), redact), _ACTION_BYTES)
+    worst = sorted(record.findings, key=lambda finding: (_RANK[finding.severity], finding.address))
+    findings, more_findings = _fit(worst, lambda finding: _safe(_finding(finding), redact), _FINDING_BYTES)
+    more = {"agents": unlisted, "actions": more_actions, "findings": more_findings}
+    body: Note = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "instance": instance,
+        "commit": record.sha,
+        "phase": str(record.phase),
+        "summary": clipped(redact(record.summary), _TEXT),
+        "planDigest": record.plan,
+        "startedAt": iso_or_none(record.started_at),
+        "finishedAt": iso_or_none(record.finished_at),
+        "RollsBackTo": record.rolls_back_to,
+        "RolledBackBy": record.rolled_back_by,
+        "agents": agents,
+        "actions": actions,
+        "findings": findings,
+        "andMore": {name: count for name, count in more.items() if count},
+    }
+    kept = {key: value for key, value in body.items() if value not in (None, "", {})}
+    return f"{headline(instance, record, redact)}\n\n{to_yaml(kept)}"
+
+
+def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
+    """Line 1, for people: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``."""
+    parts = [str(record.phase)]
+    if record.phase not in _UNPLANNED:
+        parts += [_count(record.agents, "agent"), f"{record.changed} changed"]
+        if record.started_at is not None and record.finished_at is not None:
+            parts.append(span(record.finished_at - record.started_at))
+    if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
+        parts.append(clipped(inert(redact(record.summary)), 160))
+    if record.rolls_back_to:
+        parts.append(f"rolls back to {record.rolls_back_to[:10]}")
+    if record.rolled_back_by:
+        parts.append(f"rolled back by {record.rolled_back_by[:10]}")
+    return f"{instance}: {', '.join(parts)}"
+
+
+def parse_note(text: str) -> Note | None:
+    """The YAML part of a note, or None when the text is not one of ours."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    _, _, body = text.partition("\n\n")
+    if len(text) > _LARGEST or not body.startswith(f"apiVersion: {API_VERSION}\nkind: {KIND}\n"):
+        return None
+    try:
+        value = YAML(typ="safe", pure=True).load(body)
+    except (YAMLError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _ended(previous: Note) -> bool:
+    try:
+        return Phase(previous.get("phase", "")).terminal
+    except ValueError:
+        return False
+
+
+def _most_telling(
+    record: CommitRecord, statuses: Mapping[AgentKey, AgentStatus], changed: set[AgentKey]
+) -> list[AgentStatus]:
+    # A status judged at another commit says nothing about this one.
+    ours = [status for status in statuses.values() if status.observed_commit == record.sha]
+    return sorted(ours, key=lambda status: (status.ready, status.agent not in changed, status.agent))
+
+
+def _agent(status: AgentStatus) -> Note:
+    conditions = [condition_shape(condition) for condition in status.conditions]
+    for condition in conditions:
+        # The same for every condition of one note; repeating it would double the size.
+        del condition["observedCommit"]
+        condition["message"] = clipped(condition["message"], _TEXT)
+    return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
+
+
+def _action(entry: Entry) -> Note:
+    action: Note = {
+        "resource": str(entry.key),
+        "verb": entry.verb,
+        "class": entry.cls,
+        "reason": entry.reason,
+        "result": entry.result or "Unknown",
+        "at": iso(entry.at),
+    }
+    if entry.result != "Done":
+        action["message"] = clipped(entry.outcome or entry.message, _TEXT)
+    return action
+
+
+def _finding(finding: Finding) -> Note:
+    (shape,) = findings_shape([finding])
+    return {key: clipped(value, _TEXT) for key, value in shape.items() if value}
+
+
+def _fit(items: Sequence[T], render: Callable[[T], Note], budget: int) -> tuple[list[Note], int]:
+    """As many items as fit the budget of bytes, and how many are left out (all that follow the first of them)."""
+    taken: list[Note] = []
+    for item in items:
+        rendered = render(item)
+        budget -= len(to_yaml({"items": [rendered]}).encode())
+        if budget < 0:
+            break
+        taken.append(rendered)
+    return taken, len(items) - len(taken)
+
+
+def _safe(value: Any, redact: Redact) -> Any:
+    if isinstance(value, str):
+        return inert(redact(value), lines=True)
+    if isinstance(value, Mapping):
+        return {key: _safe(item, redact) for key, item in value.items()}
+    return [_safe(item, redact) for item in value] if isinstance(value, list) else value
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,113 @@
+"""The plan for people: by agent, what, why, the difference, and which guard would stop it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verb, Verdict
+from gitops_agent.report.inert import clipped, inert
+from gitops_agent.report.redact import Redactor
+from gitops_agent.report.shapes import count_verbs
+from gitops_agent.report.table import PLAIN, Style
+from gitops_agent.report.text import findings_text, in_words, short
+
+_STEPS = 12  # lines of difference shown of one action
+_VALUE = 160  # characters shown of one value
+_SIGNS = {Verb.CREATE: ("+", "green"), Verb.DELETE: ("-", "red"), Verb.STOP: ("-", "red")}
+_MISSING = object()
+
+
+def plan_text(plan: Plan, style: Style = PLAIN, redactor: Redactor | None = None) -> str:
+    """The whole plan. Values of the difference are redacted here, where their field names are still known."""
+    mask = (redactor or Redactor()).tree
+    lines = [f"plan for {short(plan.commit)}, digest {plan.digest}"]
+    if not plan.actions:
+        lines.append("nothing to do: live is as desired")
+    for agent, actions in groupby(plan.actions, key=lambda action: action.key.agent):
+        lines += ["", style.paint(inert(str(agent)), "bold")]
+        for action in actions:
+            lines += _action(action, plan, style, mask)
+    text = "".join(f"{line}\n" for line in lines)
+    if plan.actions:
+        text += f"\n{_totals(plan)}\n"
+    if plan.findings:
+        text += "\n" + findings_text(plan.findings, style)
+    return text + "".join(_verdict(verdict, style) for verdict in plan.verdicts)
+
+
+def _totals(plan: Plan) -> str:
+    counts = count_verbs(plan)
+    held = counts.pop("held")
+    parts = [f"{count} to {verb}" for verb, count in counts.items() if count]
+    return ", ".join(parts) + (f"; {held} held by a guard" if held else "")
+
+
+def _action(action: Action, plan: Plan, style: Style, mask: Callable[..., Any]) -> list[str]:
+    sign, colour = _SIGNS.get(action.verb, ("~", "yellow"))
+    why = mask(inert(action.message)) or in_words(action.reason)
+    head = (
+        f"  {style.paint(f'{sign} {action.verb}', colour)} {inert(action.key.kind)}/{inert(action.key.id)}: {why}"
+    )
+    tags = [inert(action.reason), str(action.cls)]
+    if action.decision is not Decision.REPAIR:
+        tags.append(f"{action.confidence} confidence: {action.decision}")
+    if action.key in plan.held:
+        tags.append("held")
+    return [f"{head} {style.paint('[' + ', '.join(tags) + ']', 'dim')}", *_difference(action, style, mask)]
+
+
+def _difference(action: Action, style: Style, mask: Callable[..., Any]) -> list[str]:
+    lines: list[str] = []
+    for step in action.patch:
+        lines += _step(step, action, style, mask)
+    if len(lines) > _STEPS:
+        return [*lines[:_STEPS], style.paint(f"      … and {len(lines) - _STEPS} more lines", "dim")]
+    return lines
+
+
+def _step(step: Mapping[str, Any], action: Action, style: Style, mask: Callable[..., Any]) -> list[str]:
+    path = str(step.get("path", ""))
+    before = step["before"] if "before" in step else _before(path, action)
+    lines = []
+    if step.get("op") != "add" and before is not _MISSING:
+        lines.append(style.paint(f"      - {inert(path)}: {_value(before, path, mask)}", "red"))
+    if step.get("op") != "remove":
+        lines.append(style.paint(f"      + {inert(path)}: {_value(step.get('value'), path, mask)}", "green"))
+    return lines
+
+
+def _value(value: Any, path: str, mask: Callable[..., Any]) -> str:
+    name = path.rsplit("/", 1)[-1]
+    return clipped(inert(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)
+
+
+def _before(path: str, action: Action) -> Any:
+    """What the patch replaces: from live, or from base where live does not show the field."""
+    for leg in (action.live, action.base):
+        if leg is not None and (found := _at(leg, path)) is not _MISSING:
+            return found
+    return _MISSING
+
+
+def _at(fields: Fields, path: str) -> Any:
+    """The value a JSON pointer names."""
+    value: Any = fields.value
+    for raw in path.split("/")[1:]:
+        part = raw.replace("~1", "/").replace("~0", "~")
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return _MISSING
+    return value
+
+
+def _verdict(verdict: Verdict, style: Style) -> str:
+    if verdict.effect is Effect.PASS:
+        return ""
+    word = "blocks the commit" if verdict.effect is Effect.BLOCK else f"holds {len(verdict.held)} actions"
+    head = style.paint(f"guard {inert(verdict.guard)} {word}", "bold", "yellow")
+    return f"\n{head}\n" + findings_text(verdict.findings, style)

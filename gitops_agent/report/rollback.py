@@ -1,0 +1,89 @@
+"""Recognising a rollback in Git history. Pure, given the commits we know and one question to the source.
+
+Two signs, in this order: the commit restores the exact tree of an earlier one; or its message says "This
+reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gitops_agent.model.revision import Revision
+
+_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
+
+Undoes = Callable[[str, str], bool]
+"""``undoes(later, earlier)``: whether the difference of one commit is the inverse of an earlier one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """``to``: the commit whose state is back; ``undone``: the commits that no longer count, newest first."""
+
+    to: str
+    undone: tuple[str, ...]
+
+
+def recognise(revision: Revision, earlier: Sequence[Revision], undoes: Undoes) -> Rollback | None:
+    """What a commit rolls back, if it does. ``earlier``: its ancestors as far as we know them, newest first."""
+    return _by_tree(revision, earlier) or _by_message(revision, earlier, undoes)
+
+
+def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None:
+    known = {other.sha: other for other in earlier}
+    parent = known.get(revision.parents[0]) if revision.parents else None
+    if parent is None or not revision.tree or revision.tree == parent.tree:
+        return None
+    # Only the first-parent side can be rolled back to: a merged revert branch already holds the same tree, and
+    # matching that would say that the merge undoes nothing.
+    mainline = _reach(revision.parents[:1], known)
+    match = next((other for other in earlier if other.sha in mainline and other.tree == revision.tree), None)
+    if match is None:
+        return None
+    return Rollback(match.sha, _in_order(mainline - _reach([match.sha], known), earlier))
+
+
+def _by_message(revision: Revision, earlier: Sequence[Revision], undoes: Undoes) -> Rollback | None:
+    known = {other.sha: other for other in earlier}
+    named = [_find(prefix, earlier) for prefix in _REVERTS.findall(revision.message)]
+    reverted = {other.sha for other in named if other is not None and undoes(revision.sha, other.sha)}
+    if not reverted:
+        return None
+    oldest = known[_in_order(reverted, earlier)[-1]]
+    undone = reverted.union(*(_merged(known[sha], known) for sha in reverted))
+    to = oldest.parents[0] if oldest.parents else ""
+    return Rollback(to, _in_order(undone, earlier)) if to else None
+
+
+def reverted_shas(message: str) -> tuple[str, ...]:
+    """The commits a message claims to revert, as it spells them."""
+    return tuple(_REVERTS.findall(message))
+
+
+def _find(prefix: str, earlier: Sequence[Revision]) -> Revision | None:
+    matches = [other for other in earlier if other.sha.startswith(prefix)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _merged(revision: Revision, known: Mapping[str, Revision]) -> set[str]:
+    """The commits a merge brought in."""
+    return _reach(revision.parents[1:], known) - _reach(revision.parents[:1], known)
+
+
+def _reach(heads: Iterable[str], known: Mapping[str, Revision]) -> set[str]:
+    """These commits and all their ancestors, as far as known."""
+    seen: set[str] = set()
+    waiting = [sha for sha in heads if sha in known]
+    while waiting:
+        sha = waiting.pop()
+        if sha not in seen:
+            seen.add(sha)
+            waiting.extend(parent for parent in known[sha].parents if parent in known)
+    return seen
+
+
+def _in_order(shas: Iterable[str], earlier: Sequence[Revision]) -> tuple[str, ...]:
+    chosen = set(shas)
+    return tuple(other.sha for other in earlier if other.sha in chosen)

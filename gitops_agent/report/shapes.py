@@ -1,0 +1,181 @@
+"""The stable JSON of the command line, from model values. Pure.
+
+The contract is in ``schemas/*.json`` and ``docs/json.md``: keys are only ever added. Redaction is the caller's
+last step (``Redactor.tree``), so that one place covers every shape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.plan import Action, Plan, Verb, Verdict
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
+from gitops_agent.report.moments import iso, iso_or_none
+
+Shape = dict[str, Any]
+SHAPES = ("validate", "plan", "status", "history")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """The state of the fleet at one moment, as ``status`` and ``once`` show it.
+
+    ``commit`` is the newest seen, ``enforced`` the last good one, ``phase`` that of ``commit``;
+    ``journal_age`` is how old the journal was when it was read (None: it was written just now).
+    """
+
+    instance: str
+    commit: str | None
+    enforced: str | None
+    phase: Phase | None
+    statuses: Sequence[AgentStatus]
+    findings: Sequence[Finding] = ()
+    journal_age: float | None = None
+
+
+def schema(name: str) -> Shape:
+    """The JSON Schema of one shape: ``validate``, ``plan``, ``status`` (also of ``once``) or ``history``."""
+    text = files("gitops_agent.report").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    document: Shape = json.loads(text)
+    return document
+
+
+def findings_shape(findings: Iterable[Finding]) -> list[Shape]:
+    """Findings in the order given."""
+    return [
+        {
+            "severity": str(finding.severity),
+            "code": finding.code,
+            "address": finding.address,
+            "summary": finding.summary,
+            "detail": finding.detail,
+        }
+        for finding in findings
+    ]
+
+
+def validate_shape(findings: Sequence[Finding]) -> Shape:
+    """The answer of ``validate``."""
+    return {"valid": not errors(findings), "findings": findings_shape(findings)}
+
+
+def count_verbs(plan: Plan) -> dict[str, int]:
+    """How many actions of each verb a plan holds, every verb named; ``held`` is how many guards hold back."""
+    counts = Counter(str(action.verb) for action in plan.actions)
+    held = sum(action.key in plan.held for action in plan.actions)
+    return {**{str(verb): counts[str(verb)] for verb in Verb}, "held": held}
+
+
+def plan_shape(plan: Plan, summary: Mapping[str, int] | None = None) -> Shape:
+    """The answer of ``plan``."""
+    return {
+        "commit": plan.commit,
+        "digest": plan.digest,
+        "blocked": plan.blocked,
+        "summary": dict(count_verbs(plan) if summary is None else summary),
+        "actions": [_action(action, held=action.key in plan.held) for action in plan.actions],
+        "findings": findings_shape(plan.findings),
+        "verdicts": [_verdict(verdict) for verdict in plan.verdicts],
+    }
+
+
+def _action(action: Action, *, held: bool) -> Shape:
+    return {
+        "agent": str(action.key.agent),
+        "resource": str(action.key),
+        "driver": action.driver,
+        "verb": str(action.verb),
+        "class": str(action.cls),
+        "reason": action.reason,
+        "message": action.message,
+        "confidence": str(action.confidence),
+        "decision": str(action.decision),
+        "patch": [dict(step) for step in action.patch],
+        "held": held,
+    }
+
+
+def _verdict(verdict: Verdict) -> Shape:
+    return {
+        "guard": verdict.guard,
+        "effect": str(verdict.effect),
+        "held": sorted(map(str, verdict.held)),
+        "findings": findings_shape(verdict.findings),
+    }
+
+
+def status_shape(fleet: FleetStatus) -> Shape:
+    """The answer of ``status`` and ``once``."""
+    return {
+        "instance": fleet.instance,
+        "commit": fleet.commit,
+        "enforced": fleet.enforced,
+        "phase": None if fleet.phase is None else str(fleet.phase),
+        "agents": [agent_shape(status) for status in sorted(fleet.statuses, key=lambda status: status.agent)],
+        "findings": findings_shape(fleet.findings),
+        "journalAgeSeconds": None if fleet.journal_age is None else round(max(0.0, fleet.journal_age), 3),
+    }
+
+
+def agent_shape(status: AgentStatus) -> Shape:
+    """One agent of ``status``."""
+    return {
+        "agent": str(status.agent),
+        "ready": status.ready,
+        "lifecycle": str(status.lifecycle),
+        "conditions": [condition_shape(condition) for condition in status.conditions],
+        "observedCommit": status.observed_commit,
+        "resources": [_resource(resource) for resource in status.resources],
+        "origin": status.origin,
+        "nextTryAt": iso_or_none(status.next_try_at),
+    }
+
+
+def condition_shape(condition: Condition) -> Shape:
+    """One condition, as in status output and notes."""
+    return {
+        "type": str(condition.type),
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": iso(condition.last_transition_at),
+        "observedCommit": condition.observed_commit,
+    }
+
+
+def _resource(resource: ResourceStatus) -> Shape:
+    return {
+        "key": str(resource.key),
+        "driver": resource.driver,
+        "state": resource.state,
+        "health": resource.health,
+        "live": dict(resource.live),
+    }
+
+
+def history_shape(records: Iterable[CommitRecord]) -> Shape:
+    """The answer of ``history``, in the order given (the journal gives newest first)."""
+    return {"commits": [_commit(record) for record in records]}
+
+
+def _commit(record: CommitRecord) -> Shape:
+    return {
+        "commit": record.sha,
+        "phase": str(record.phase),
+        "summary": record.summary,
+        "startedAt": iso_or_none(record.started_at),
+        "finishedAt": iso_or_none(record.finished_at),
+        "rollsBackTo": record.rolls_back_to,
+        "rolledBackBy": record.rolled_back_by,
+        "subject": record.subject,
+        "author": record.author,
+        "committedAt": iso(record.committed_at),
+        "planDigest": record.plan or None,
+        "changed": record.changed,
+    }

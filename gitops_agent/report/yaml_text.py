@@ -1,0 +1,66 @@
+"""A YAML emitter for plain values, small enough to be right.
+
+Block style only; a string is left bare when no YAML version could read it as anything else, and otherwise
+written in double quotes with JSON's escapes, which YAML shares. A library's emitter would fold long lines and
+pick among six string styles by content; what we write is read by people in ``git log``, so one look is better.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gitops_agent.report.inert import inert
+
+_WORD = r"[A-Za-z0-9_./-]*[A-Za-z0-9_/-]"
+_BARE = re.compile(rf"[A-Za-z](?:{_WORD})?(?::{_WORD})*(?:,? {_WORD})*\Z")
+_RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def to_yaml(value: Mapping[str, Any]) -> str:
+    """A YAML document for a mapping of JSON-like values. Control characters become visible text."""
+    return "".join(f"{line}\n" for line in _mapping(value))
+
+
+def _mapping(value: Mapping[str, Any]) -> Iterator[str]:
+    for key, item in value.items():
+        head = f"{_scalar(key)}:"
+        if isinstance(item, Mapping) and item:
+            yield head
+            yield from (f"  {line}" for line in _mapping(item))
+        elif isinstance(item, list | tuple) and item:
+            yield head
+            yield from (f"  {line}" for line in _sequence(item))
+        else:
+            yield f"{head} {_leaf(item)}"
+
+
+def _sequence(value: Sequence[Any]) -> Iterator[str]:
+    for item in value:
+        if isinstance(item, Mapping) and item:
+            lines = _mapping(item)
+        elif isinstance(item, list | tuple) and item:
+            lines = _sequence(item)
+        else:
+            lines = iter([_leaf(item)])
+        yield f"- {next(lines)}"
+        yield from (f"  {line}" for line in lines)
+
+
+def _leaf(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, list | tuple):
+        return "[]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    text = inert(str(value), lines=True)
+    if _BARE.match(text) and text.lower() not in _RESERVED:
+        return text
+    return json.dumps(text, ensure_ascii=False)
