@@ -1,1 +1,11 @@
-"""(charter to be written)"""
+"""The plan stage: desired state, observations and bases in; one frozen plan out. Pure.
+
+What belongs here: pairing the three legs of a resource, comparing them, saying why they differ and how sure we
+are, ordering the steps, and the guards that hold some of them. What does not: asking drivers (``observe/``),
+doing anything (``reconcile/``), rendering (``report/``, ``cli/``). No module here does I/O or reads a clock,
+the environment or randomness: time is ``Situation.now``.
+
+``pipeline.py`` calls ``build.build``; ``cli plan`` and reports call ``summary.summarise``. The road inside::
+
+    build ─► legs ─► compare ─► classify (reasons, confidence) ─► patch ─► order ─► digest ─► guard (guards/)
+"""

@@ -1,0 +1,146 @@
+"""Build a plan: pair the legs of every resource in scope, rule on what differs, order it, ask the guards.
+
+In a quiet fleet nearly every resource is in sync, so the first look at one is three comparisons of bytes and
+builds nothing; and a pass over some agents costs what these agents cost, not what the fleet does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import Health
+from gitops_agent.plan.action import make_action
+from gitops_agent.plan.classify import Ruling, classify, classify_stuck
+from gitops_agent.plan.compare import Difference, compare
+from gitops_agent.plan.describe import finding_for, retained
+from gitops_agent.plan.digest import plan_digest
+from gitops_agent.plan.guard import evaluate
+from gitops_agent.plan.legs import Legs
+from gitops_agent.plan.order import order_actions
+from gitops_agent.plan.situation import Situation
+
+Healths = Mapping[AgentKey, Health]
+Observed = dict[ResourceKey, Observation]
+
+
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """One resource that is not in sync, or whose health asks for a restart."""
+
+    legs: Legs
+    difference: Difference
+    health: Health | None
+
+
+def build(snapshot: Snapshot, observations: Iterable[Observation], situation: Situation, healths: Healths) -> Plan:
+    """The plan that takes what is observed to what the snapshot asks for.
+
+    Observations must be complete for the scope: what is not among them does not exist. ``Plan.findings`` holds
+    everything there is to say, those of the verdicts included.
+    """
+    if situation.snapshot is not snapshot:
+        situation = replace(situation, snapshot=snapshot)
+    actions: list[Action] = []
+    findings: list[Finding] = []
+    for found in _differing(situation, _by_key(observations), healths):
+        if found.difference is Difference.RETAINED:
+            findings.append(retained(found.legs))
+            continue
+        action = make_action(found.legs, _rule(found, situation), found.health)
+        actions.append(action)
+        if (finding := finding_for(action)) is not None:
+            findings.append(finding)
+    ordered = order_actions(actions, snapshot.agents)
+    commit = snapshot.revision.sha
+    plan = Plan(commit, ordered, plan_digest(ordered), findings=tuple(sorted(findings)))
+    return evaluate(plan, situation)
+
+
+def _by_key(observations: Iterable[Observation]) -> Observed:
+    """Observations by resource. Should a driver name one twice, the more doubtful owner is believed."""
+    observed: Observed = {}
+    for observation in observations:
+        other = observed.setdefault(observation.key, observation)
+        if other is not observation:
+            observed[observation.key] = max(other, observation, key=_doubt)
+    return observed
+
+
+def _doubt(observation: Observation) -> tuple[int, bytes, float]:
+    owner = (Owner.OURS, Owner.NONE, Owner.OTHER).index(observation.owner)
+    raw = observation.fields.raw if observation.fields is not None else b""
+    return (owner if raw else -1, raw, observation.observed_at)
+
+
+def _differing(situation: Situation, observed: Observed, healths: Healths) -> Iterator[_Differing]:
+    """What is not in sync, wanted resources first."""
+    bases, wanted = situation.bases, set[ResourceKey]()
+    for agent in _agents(situation):
+        health = healths.get(agent.key)
+        for resource in agent.resources:
+            key = resource.key
+            wanted.add(key)
+            base, live = bases.get(key), observed.get(key)
+            ailing = health if health is not None and health.restart and key.kind == Kind.RUNTIME else None
+            if ailing is None and _is_quiet(agent, resource, base, live):
+                continue
+            yield from _judge(Legs(key, agent, resource, base, live), ailing)
+    agents = situation.snapshot.agents
+    for key in _unwanted(situation, observed, wanted):
+        yield from _judge(Legs(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
+
+
+def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:
+    """Whether one look at the bytes shows that a resource is in sync. No is not yet an answer."""
+    if base is None or live is None or live.fields is None or live.reason is not None:
+        return False
+    raw = resource.fields.raw
+    return (
+        live.fields.raw == raw == base.fields.raw
+        and live.owner is Owner.OURS
+        and base.deletion is agent.deletion
+        and not (resource.dormant or base.retained)
+    )
+
+
+def _judge(legs: Legs, ailing: Health | None) -> Iterator[_Differing]:
+    difference = compare(legs)
+    settled = difference in (Difference.IN_SYNC, Difference.ADOPT)
+    # A restart writes the record as well, so it takes the place of an adoption.
+    health = ailing if settled and legs.present else None
+    if health is not None or difference is not Difference.IN_SYNC:
+        yield _Differing(legs, difference, health)
+
+
+def _agents(situation: Situation) -> Iterable[Agent]:
+    """The agents in scope that Git knows."""
+    agents = situation.snapshot.agents
+    if situation.scope is None:
+        return agents.values()
+    return [agents[key] for key in situation.scope if key in agents]
+
+
+def _unwanted(situation: Situation, observed: Observed, wanted: set[ResourceKey]) -> set[ResourceKey]:
+    """The resources in scope that are on record or live, and not desired."""
+    scope = situation.scope
+    if scope is None:
+        return {key for known in (situation.bases, observed) for key in known if key not in wanted}
+    keys = {key for key in observed if key.agent in scope}
+    if situation.by_agent is None:
+        keys.update(key for key in situation.bases if key.agent in scope)
+    else:
+        keys.update(key for agent in scope for key in situation.by_agent.get(agent, ()))
+    return keys - wanted
+
+
+def _rule(found: _Differing, situation: Situation) -> Ruling:
+    if found.health is not None:
+        return classify_stuck(found.health, found.legs, situation)
+    return classify(found.difference, found.legs, situation)

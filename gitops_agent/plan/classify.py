@@ -1,0 +1,153 @@
+"""Classification: from a difference to verb, class, reason, confidence and decision. The reason never steers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops_agent.model.agent import DeletionPolicy, Lifecycle
+from gitops_agent.model.observation import Owner
+from gitops_agent.model.plan import Class, Confidence, Decision, Verb
+from gitops_agent.model.status import Health
+from gitops_agent.plan.compare import Difference
+from gitops_agent.plan.confidence import judge, read_signals
+from gitops_agent.plan.legs import Legs
+from gitops_agent.plan.patch import changed_names
+from gitops_agent.plan.reasons import Reason, drift_class, restarts
+from gitops_agent.plan.situation import Situation
+
+_BY_CONFIDENCE = {
+    Confidence.HIGH: Decision.REPAIR,
+    Confidence.MEDIUM: Decision.ASK,
+    Confidence.LOW: Decision.ALERT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to be done about one difference, why, and how sure we are."""
+
+    verb: Verb
+    cls: Class
+    reason: str
+    confidence: Confidence
+    decision: Decision
+
+
+def classify(difference: Difference, legs: Legs, situation: Situation) -> Ruling:
+    """The ruling on one difference (not on IN_SYNC and RETAINED, which need none)."""
+    verb = verb_for(difference, legs)
+    reason = reason_for(difference, legs, verb)
+    cls = class_for(difference, legs, reason)
+    if not cls.is_drift:
+        # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
+        return Ruling(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
+    confidence = confidence_for(legs, verb, situation)
+    return Ruling(verb, cls, reason, confidence, _decide(difference, legs, confidence))
+
+
+def classify_stuck(health: Health, legs: Legs, situation: Situation) -> Ruling:
+    """The ruling on a runtime that is as desired and does not make progress."""
+    confidence = confidence_for(legs, Verb.RESTART, situation)
+    return Ruling(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence, _BY_CONFIDENCE[confidence])
+
+
+def confidence_for(legs: Legs, verb: Verb, situation: Situation) -> Confidence:
+    """How sure we are that this repair is right."""
+    limit = situation.snapshot.policy.oscillation.repairs
+    repeated = situation.repairs.get(legs.key, 0) >= limit
+    adopted = legs.agent is not None and legs.agent.adopt
+    return judge(read_signals(legs.live, verb, adopted=adopted, repeated=repeated, now=situation.now))
+
+
+def _decide(difference: Difference, legs: Legs, confidence: Confidence) -> Decision:
+    if difference is Difference.AMBIGUOUS:
+        return Decision.ALERT
+    if difference is Difference.ORPHAN:
+        return Decision.QUARANTINE
+    if difference is Difference.ADOPT:
+        return Decision.REPAIR  # writes our record only
+    decision = _BY_CONFIDENCE[confidence]
+    once_only = legs.desired is not None and not legs.desired.idempotent
+    if difference is Difference.MISSING_EXTERNAL and once_only and decision is Decision.REPAIR:
+        return Decision.ASK
+    return decision
+
+
+def verb_for(difference: Difference, legs: Legs) -> Verb:
+    """What would be done about it."""
+    match difference:
+        case Difference.ADOPT:
+            return Verb.ADOPT
+        case Difference.FORGET:
+            return Verb.FORGET
+        case Difference.ORPHAN:
+            return Verb.DELETE
+        case Difference.AMBIGUOUS:
+            return Verb.ADOPT if legs.desired is not None else Verb.DELETE
+        case Difference.PRUNE:
+            return Verb.RELEASE if is_retained_on_leaving(legs) else Verb.DELETE
+    return _verb_towards(legs)
+
+
+def is_retained_on_leaving(legs: Legs) -> bool:
+    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones."""
+    return legs.agent is None and legs.base is not None and legs.base.deletion is DeletionPolicy.RETAIN
+
+
+def _verb_towards(legs: Legs) -> Verb:
+    """The verb that makes live as desired."""
+    assert legs.desired is not None
+    if legs.desired.dormant:
+        return Verb.STOP
+    if legs.live is None or not legs.present:
+        return Verb.CREATE
+    if restarts(legs.live.reason) or not set(legs.desired.restart_on).isdisjoint(changed_names(legs)):
+        return Verb.RESTART
+    return Verb.UPDATE
+
+
+def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
+    """The stable code that says why."""
+    said = legs.live.reason if legs.live is not None else None
+    match difference:
+        case Difference.CREATE:
+            return Reason.AGENT_ADDED
+        case Difference.ADOPT:
+            return Reason.ADOPTED
+        case Difference.CHANGE:
+            return Reason.LIFECYCLE_STOPPED if verb is Verb.STOP else Reason.SPEC_CHANGED
+        case Difference.DRIFT:
+            return Reason.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or Reason.FIELDS_DIFFER
+        case Difference.CONFLICT:
+            return Reason.BOTH_MOVED
+        case Difference.MISSING_EXTERNAL:
+            return said or Reason.OBJECT_MISSING
+        case Difference.ORPHAN:
+            return Reason.ORPHAN
+        case Difference.AMBIGUOUS:
+            other = legs.live is not None and legs.live.owner is Owner.OTHER
+            return Reason.MARKED_BY_OTHER if other else Reason.NOT_MARKED
+    return _leaving(legs, verb)
+
+
+def _leaving(legs: Legs, verb: Verb) -> str:
+    """Why something is pruned or forgotten."""
+    if verb is Verb.RELEASE or (legs.base is not None and legs.base.retained):
+        return Reason.RETAINED
+    if legs.agent is None:
+        return Reason.AGENT_REMOVED
+    return Reason.AGENT_RETIRED if legs.agent.lifecycle is Lifecycle.RETIRED else Reason.SPEC_CHANGED
+
+
+def class_for(difference: Difference, legs: Legs, reason: str) -> Class:
+    """Whether a commit moved it, or which class of drift it is."""
+    match difference:
+        case Difference.DRIFT | Difference.CONFLICT | Difference.MISSING_EXTERNAL:
+            return drift_class(reason, present=legs.present)
+        case Difference.AMBIGUOUS:
+            return Class.UNSAFE_AMBIGUITY
+        case Difference.ORPHAN:
+            return Class.MISSING_INTERNAL
+        case Difference.ADOPT if legs.base is None and legs.present:
+            return Class.MISSING_INTERNAL
+    return Class.CHANGE

@@ -1,0 +1,59 @@
+"""How sure we are that repairing drift is right: one table, read from the top, first match wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.plan import Confidence, Verb
+
+FRESH_SECONDS = 300.0
+KERNEL = frozenset({"kernel", "procfs", "pidfd"})
+"""Sources of evidence that are the authority on whether a local process exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What confidence depends on, and nothing else."""
+
+    owner_clear: bool
+    sources: int  # independent ones that agree; the observation itself is one
+    kernel: bool
+    fresh: bool
+    destructive: bool
+    repeated: bool  # repaired too often already
+
+
+TABLE: tuple[tuple[str, Callable[[Signals], bool], Confidence], ...] = (
+    ("the owner is not clear", lambda s: not s.owner_clear, Confidence.LOW),
+    ("old evidence for something that cannot be undone", lambda s: not s.fresh and s.destructive, Confidence.LOW),
+    ("old evidence", lambda s: not s.fresh, Confidence.MEDIUM),
+    ("repaired too often already", lambda s: s.repeated, Confidence.MEDIUM),
+    ("the kernel says so", lambda s: s.kernel, Confidence.HIGH),
+    ("cannot be undone, and one source only", lambda s: s.destructive and s.sources < 2, Confidence.MEDIUM),
+)
+
+
+def judge(signals: Signals) -> Confidence:
+    """The confidence for some signals: high when no row of the table speaks against it."""
+    return next((confidence for _, matches, confidence in TABLE if matches(signals)), Confidence.HIGH)
+
+
+def read_signals(live: Observation | None, verb: Verb, *, adopted: bool, repeated: bool, now: float) -> Signals:
+    """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
+
+    What was not returned by a complete observation does not exist: that is clear and fresh.
+    """
+    destructive = verb is Verb.DELETE
+    if live is None:
+        return Signals(True, 1, False, True, destructive, repeated)
+    sources = {evidence.source for evidence in live.evidence}
+    return Signals(
+        owner_clear=live.fields is None or live.owner is Owner.OURS or (adopted and live.owner is Owner.NONE),
+        sources=max(1, len(sources)),
+        kernel=not KERNEL.isdisjoint(sources),
+        fresh=now - live.observed_at <= FRESH_SECONDS,
+        destructive=destructive,
+        repeated=repeated,
+    )

@@ -1,0 +1,51 @@
+"""Sentences for people: the message of an action, and the findings on what is not simply repaired."""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.plan import Action, Decision, Verb
+from gitops_agent.plan.classify import Ruling
+from gitops_agent.plan.legs import Legs
+from gitops_agent.plan.patch import changed_names
+from gitops_agent.plan.reasons import MEANINGS, Reason
+
+_WAY_OUT = {
+    Decision.ALERT: "It is never touched. Remove it by hand, or make Git say what to do with it",
+    Decision.QUARANTINE: "It is left as it is. Declare it in Git again, or remove it by hand",
+    Decision.ASK: "It is not repaired by itself. Repair it by hand, or change its document",
+}
+_CODES = frozenset(Reason)
+
+
+def message_for(legs: Legs, ruling: Ruling) -> str:
+    """One sentence: the meaning of the reason, what the driver said, and which fields are concerned."""
+    known = MEANINGS[Reason(ruling.reason)].text if ruling.reason in _CODES else f"{ruling.reason}."
+    said = legs.live.message.rstrip(".") if legs.live is not None and ruling.cls.is_drift else ""
+    names = changed_names(legs) if ruling.verb in (Verb.UPDATE, Verb.RESTART) else ()
+    told = f" ({said})" if said else ""
+    return f"{known[:-1]}{told}." + (f" Fields: {', '.join(names)}." if names else "")
+
+
+def finding_for(action: Action) -> Finding | None:
+    """What people must know of an action that is not simply done."""
+    if action.decision is Decision.REPAIR:
+        return None
+    way_out = _WAY_OUT.get(action.decision, "See gitops-agent explain")
+    return Finding(
+        Severity.WARNING,
+        action.reason,
+        str(action.key),
+        f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}",
+        f"{action.message} {way_out} (gitops-agent explain {action.key.agent}).",
+    )
+
+
+def retained(legs: Legs) -> Finding:
+    """The reminder that an object lives on without us."""
+    return Finding(
+        Severity.INFO,
+        Reason.RETAINED,
+        str(legs.key),
+        "left in place by deletionPolicy: Retain",
+        "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back.",
+    )

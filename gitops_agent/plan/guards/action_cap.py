@@ -1,0 +1,55 @@
+"""Cap of actions per pass: the first so many go, the rest waits for the next pass. Stands last in the list."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.plan.guards.ruling import due, let_pass, trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+
+def action_cap(plan: Plan, situation: Situation) -> Verdict:
+    """Hold the live actions past ``actionsPerPass``, of the fleet or (stricter) of a tenant.
+
+    Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one.
+    """
+    waiting = due(plan)
+    fleet = situation.snapshot.policy.actions_per_pass
+    caps = _tenant_caps(situation)
+    if len(waiting) <= fleet and not caps:
+        return let_pass("action_cap")
+    held: list[ResourceKey] = []
+    used: Counter[str] = Counter()
+    left = fleet
+    for action in waiting:
+        tenant = action.key.agent.tenant
+        if left == 0 or used[tenant] >= caps.get(tenant, fleet):
+            held.append(action.key)
+        else:
+            used[tenant] += 1
+            left -= 1
+    return trim("action_cap", held, (_finding(plan, len(held), len(waiting), fleet),) if held else ())
+
+
+def _tenant_caps(situation: Situation) -> dict[str, int]:
+    tenants = situation.snapshot.policy.tenants
+    return {
+        name: policy.actions_per_pass
+        for name, policy in tenants.items()
+        if "actions_per_pass" in policy.model_fields_set
+    }
+
+
+def _finding(plan: Plan, held: int, wanted: int, cap: int) -> Finding:
+    return Finding(
+        Severity.INFO,
+        Hold.ACTION_CAP,
+        plan.commit[:10],
+        f"{held} of {wanted} actions wait for the next pass",
+        f"actionsPerPass is {cap} for the fleet (a tenant may have less). The rest follows by itself; to do more "
+        "at once, raise actionsPerPass in the Policy document.",
+    )

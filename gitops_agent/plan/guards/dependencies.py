@@ -1,0 +1,60 @@
+"""Dependencies: an agent is built or changed only after the agents it depends on are Ready."""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb, Verdict
+from gitops_agent.plan.guards.ruling import due, takes_away, trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation, is_hands_off
+
+
+def dependencies(plan: Plan, situation: Situation) -> Verdict:
+    """Hold what builds or changes an agent while one it depends on is not Ready or still has work to do."""
+    agents = situation.snapshot.agents
+    waiting = [
+        action
+        for action in due(plan)
+        if may_wait(action) and (agent := agents.get(action.key.agent)) is not None and agent.depends_on
+    ]
+    if not waiting:
+        return trim("dependencies", (), ())
+    busy = _busy(plan, situation)
+    missing = {
+        key: tuple(other for other in agents[key].depends_on if other not in situation.ready or other in busy)
+        for key in dict.fromkeys(action.key.agent for action in waiting)
+    }
+    return trim(
+        "dependencies",
+        (action.key for action in waiting if missing[action.key.agent]),
+        (_finding(key, others) for key, others in missing.items() if others),
+    )
+
+
+def may_wait(action: Action) -> bool:
+    """Whether an action waits at all: deletions never do, nor repairs of what is already there."""
+    return not takes_away(action) and (action.verb is Verb.CREATE or action.cls is Class.CHANGE)
+
+
+def _busy(plan: Plan, situation: Situation) -> frozenset[AgentKey]:
+    """Agents with live work in this plan, held or not; not those we were told to keep our hands off."""
+    agents = situation.snapshot.agents
+    return frozenset(
+        action.key.agent
+        for action in plan.actions
+        if action.verb.touches_live
+        and action.decision is Decision.REPAIR
+        and not is_hands_off(agents.get(action.key.agent), situation.now)
+    )
+
+
+def _finding(agent: AgentKey, others: tuple[AgentKey, ...]) -> Finding:
+    names = ", ".join(map(str, others))
+    return Finding(
+        Severity.INFO,
+        Hold.WAITING_FOR_DEPENDENCY,
+        str(agent),
+        f"waits for {names}",
+        f"It is built as soon as these are Ready: {names}. See gitops-agent explain {others[0]}.",
+    )

@@ -1,0 +1,25 @@
+"""An empty source never deletes anything, whatever the numbers say."""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.plan.guards.ruling import block, let_pass
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+
+def empty_source(plan: Plan, situation: Situation) -> Verdict:
+    """Block a commit without a single agent while there are agents on record."""
+    if situation.snapshot.agents or not situation.bases:
+        return let_pass("empty_source")
+    recorded = len({key.agent for key in situation.bases})
+    finding = Finding(
+        Severity.ERROR,
+        Hold.EMPTY_SOURCE,
+        situation.snapshot.revision.short,
+        f"the commit declares no agent, and {recorded} are on record: nothing is deleted",
+        "An empty source is a mistake more often than a wish (a wrong path, a bad merge). Restore the documents "
+        "(gitops-agent rollback). To take a whole fleet down, set lifecycle: Retired in its documents.",
+    )
+    return block("empty_source", plan, (finding,))

@@ -1,0 +1,111 @@
+"""Mass delete: too many agents would lose their runtime at once.
+
+The count is that of the whole record against the whole snapshot, also in a scoped pass: a deletion that is held
+as one of many must not slip through alone when an event later brings a pass for its agent only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.document import Threshold
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.observation import Base
+from gitops_agent.model.plan import Action, Class, Plan, Verdict
+from gitops_agent.plan.guards.ruling import block, let_pass, takes_away
+from gitops_agent.plan.legs import DORMANT
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation, fleet_sizes, keys_by_agent
+
+
+def mass_delete(plan: Plan, situation: Situation) -> Verdict:
+    """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet."""
+    losing = {action.key.agent for action in plan.actions if _ends_runtime(action)}
+    if not losing:
+        return let_pass("mass_delete")
+    lost = losing | set(_losses(situation))
+    lost -= set(_never_there(lost, situation))
+    findings = tuple(_findings(plan, situation, lost))
+    return block("mass_delete", plan, findings) if findings else let_pass("mass_delete")
+
+
+def _ends_runtime(action: Action) -> bool:
+    return action.key.kind == Kind.RUNTIME and action.cls is Class.CHANGE and takes_away(action)
+
+
+def _losses(situation: Situation) -> Iterator[AgentKey]:
+    """The agents whose recorded runtime is no longer desired: removed, retired, stopped or moved."""
+    return (
+        key.agent
+        for key, base in situation.bases.items()
+        if key.kind == Kind.RUNTIME and not base.retained and _loses(base, situation)
+    )
+
+
+def _loses(base: Base, situation: Situation) -> bool:
+    agent = situation.snapshot.agents.get(base.key.agent)
+    if agent is None:
+        return base.deletion is DeletionPolicy.DELETE and not _is_dormant(base)
+    wanted = next((resource for resource in agent.resources if resource.key == base.key), None)
+    return (wanted is None or wanted.dormant) and not _is_dormant(base)
+
+
+def _is_dormant(base: Base) -> bool:
+    """Whether it was stopped by Git already: then there is no runtime to lose."""
+    return base.fields.value.get(DORMANT) is True
+
+
+def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+    """Agents all of whose record comes from commits that never converged: undoing those loses nothing.
+
+    All of it must: a commit that merely touched an agent leaves some base of an earlier commit behind.
+    """
+    if not situation.unconverged:
+        return
+    index = keys_by_agent(situation.bases) if situation.by_agent is None else situation.by_agent
+    for agent in agents:
+        commits = {base.commit for key in index.get(agent, ()) if (base := situation.bases.get(key)) is not None}
+        if commits and commits <= situation.unconverged and agent not in situation.established:
+            yield agent
+
+
+def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Iterator[Finding]:
+    """One finding for every number that tripped."""
+    policy = situation.snapshot.policy
+    sizes = situation.fleet or fleet_sizes(situation.bases)
+    counts = Counter(agent.tenant for agent in lost)
+    if _trips(counts.total(), sum(sizes.values()), policy.mass_delete):
+        yield _finding(plan, "the fleet", counts.total(), sum(sizes.values()), policy.mass_delete)
+    for tenant, count in sorted(counts.items()):
+        limit = threshold_for(situation, tenant)
+        if _trips(count, sizes.get(tenant, 0), limit):
+            yield _finding(plan, f"tenant {tenant}", count, sizes.get(tenant, 0), limit)
+
+
+def threshold_for(situation: Situation, tenant: str) -> Threshold:
+    """The limit of a tenant: the fleet's, or stricter where the policy names the tenant."""
+    general = situation.snapshot.policy.mass_delete
+    own = situation.snapshot.policy.tenants.get(tenant)
+    if own is None or "mass_delete" not in own.model_fields_set:
+        return general
+    return Threshold(min=min(general.min, own.mass_delete.min), ratio=min(general.ratio, own.mass_delete.ratio))
+
+
+def _trips(count: int, size: int, limit: Threshold) -> bool:
+    return count >= limit.min and count > limit.ratio * size
+
+
+def _finding(plan: Plan, where: str, count: int, size: int, limit: Threshold) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        Hold.MASS_DELETE,
+        plan.commit[:10],
+        f"{count} of {size} agents of {where} would lose their runtime",
+        f"massDelete allows fewer than {limit.min} agents, or at most {limit.ratio:g} of {where} "
+        f"({limit.ratio * size:g} agents). Nothing this commit asks for is done. If it is meant: approve plan "
+        f"{plan.digest}, split the commit, or raise massDelete in the Policy document in an earlier commit. "
+        "If not: gitops-agent rollback.",
+    )

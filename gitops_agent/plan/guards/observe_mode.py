@@ -1,0 +1,32 @@
+"""Observe mode: what differs is reported, nothing is done about it."""
+
+from __future__ import annotations
+
+from gitops_agent.model.agent import Mode
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.plan.guards.ruling import due, trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+
+def observe_mode(plan: Plan, situation: Situation) -> Verdict:
+    """Hold the live actions of agents that are only observed."""
+    agents = situation.snapshot.agents
+    held = [
+        action
+        for action in due(plan)
+        if (agent := agents.get(action.key.agent)) is not None and agent.mode is Mode.OBSERVE
+    ]
+    findings = [
+        Finding(
+            Severity.INFO,
+            Hold.OBSERVE_MODE,
+            str(action.key),
+            f"{action.verb} is not done: the agent is in Observe mode",
+            f"{action.message} To let it be repaired, set spec.reconcile.mode: Enforce in "
+            f"{agents[action.key.agent].origin}.",
+        )
+        for action in held
+    ]
+    return trim("observe_mode", (action.key for action in held), findings)

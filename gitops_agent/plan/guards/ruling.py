@@ -1,0 +1,52 @@
+"""The words guards share: what may still be done, what a commit asks for, and how a verdict is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb, Verdict
+
+
+def due(plan: Plan) -> tuple[Action, ...]:
+    """The actions that would touch the live system as things stand, in order."""
+    return tuple(action for action in plan.allowed if action.verb.touches_live)
+
+
+def is_from_commit(action: Action) -> bool:
+    """Whether doing it would carry a commit into effect: a change, or a repair towards something new."""
+    return action.cls is Class.CHANGE or (action.verb.touches_live and action.base != action.desired)
+
+
+def takes_away(action: Action) -> bool:
+    """Whether it ends something rather than building it."""
+    return action.verb in (Verb.DELETE, Verb.STOP)
+
+
+def trim(guard: str, held: Iterable[ResourceKey], findings: Iterable[Finding]) -> Verdict:
+    """Hold some actions; a verdict that holds none lets the plan pass."""
+    keys = frozenset(held)
+    return Verdict(guard, Effect.TRIM if keys else Effect.PASS, keys, tuple(findings))
+
+
+def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
+    """Hold everything a commit asked for; repairs of what it did not touch go on."""
+    held = frozenset(
+        action.key for action in plan.actions if action.decision is Decision.REPAIR and is_from_commit(action)
+    )
+    return Verdict(guard, Effect.BLOCK, held, tuple(findings))
+
+
+def let_pass(guard: str) -> Verdict:
+    """Nothing to object to."""
+    return Verdict(guard, Effect.PASS)
+
+
+def moment(at: float) -> str:
+    """A moment as people read it, in UTC; a number of seconds when the calendar does not reach that far."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{at:.0f} s since the epoch"

@@ -1,0 +1,62 @@
+"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.key import KIND_ORDER, AgentKey, ResourceKey
+from gitops_agent.model.plan import Action, Verb
+
+TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
+_LAST = len(KIND_ORDER)
+
+Position = tuple[int, AgentKey, int, str, str]
+
+
+def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -> tuple[Action, ...]:
+    """The actions in the order in which they are to be done.
+
+    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice.
+    """
+    listed = tuple(actions)
+    depth = depths({action.key.agent for action in listed}, agents)
+
+    def place(action: Action) -> Position:
+        return position(action.key, depth[action.key.agent])
+
+    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=place, reverse=True)
+    bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
+    return (*teardown, *bring_up)
+
+
+def position(key: ResourceKey, depth: int) -> Position:
+    """Where a resource stands in bring-up: dependencies first, then by agent, then by kind."""
+    return (depth, key.agent, KIND_ORDER.get(key.kind, _LAST), key.kind, key.id)
+
+
+def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:
+    """The length of the longest chain of dependencies below each wanted agent.
+
+    Looks only at what the wanted agents reach. A cycle (refused at load) is cut where it closes, and a chain may
+    be as long as the fleet, so this walks with a stack of its own.
+    """
+    known: dict[AgentKey, int] = {}
+    for root in sorted(set(wanted)):
+        stack = [] if root in known else [(root, iter(_dependencies(root, agents)))]
+        entered = {root}
+        while stack:
+            agent, rest = stack[-1]
+            following = next((key for key in rest if key not in known and key not in entered), None)
+            if following is not None:
+                entered.add(following)
+                stack.append((following, iter(_dependencies(following, agents))))
+                continue
+            stack.pop()
+            known[agent] = 1 + max((known.get(key, -1) for key in _dependencies(agent, agents)), default=-1)
+    return known
+
+
+def _dependencies(agent: AgentKey, agents: Mapping[AgentKey, Agent]) -> tuple[AgentKey, ...]:
+    found = agents.get(agent)
+    return () if found is None else tuple(sorted(key for key in found.depends_on if key in agents))

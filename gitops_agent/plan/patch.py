@@ -1,0 +1,33 @@
+"""The difference of a resource as an RFC 6902 patch: from what is to what is desired."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+
+from gitops_agent.model.plan import Verb
+from gitops_agent.plan.compare import before
+from gitops_agent.plan.legs import Legs, differing
+
+Patch = tuple[Mapping[str, Any], ...]
+
+
+def make_patch(legs: Legs, verb: Verb) -> Patch:
+    """The patch an action makes to the live object; exact, however long (rendering caps what it shows).
+
+    Nothing is masked: fields hold references to secrets, never secrets. Verbs for our record have no patch.
+    """
+    if not verb.touches_live:
+        return ()
+    wanted = legs.intended if verb is not Verb.DELETE else None
+    return tuple(jsonpatch.make_patch(before(legs), wanted.value if wanted is not None else {}).patch)
+
+
+def changed_names(legs: Legs) -> tuple[str, ...]:
+    """The top-level fields that differ between what is and what is desired, sorted."""
+    wanted = legs.intended
+    if wanted is None or not legs.present:
+        return ()
+    return tuple(sorted(differing(before(legs), wanted.value)))

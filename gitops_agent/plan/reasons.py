@@ -1,0 +1,162 @@
+"""Reason codes: why an action exists, or why it is held. Stable, because people and dashboards match on them.
+
+``docs/reasons.md`` is ``markdown()`` of this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gitops_agent.model.plan import Class, Decision
+
+
+class Reason(StrEnum):
+    """Why an action exists. A driver of a third party may bring more of its own."""
+
+    AGENT_ADDED = "AgentAdded"
+    SPEC_CHANGED = "SpecChanged"
+    AGENT_REMOVED = "AgentRemoved"
+    AGENT_RETIRED = "AgentRetired"
+    LIFECYCLE_STOPPED = "LifecycleStopped"
+    ADOPTED = "Adopted"
+    RETAINED = "Retained"
+    BOTH_MOVED = "BothMoved"
+    FIELDS_DIFFER = "FieldsDiffer"
+    OBJECT_MISSING = "ObjectMissing"
+    UNEXPECTEDLY_RUNNING = "UnexpectedlyRunning"
+    ORPHAN = "Orphan"
+    MARKED_BY_OTHER = "MarkedByOther"
+    NOT_MARKED = "NotMarked"
+    LIVENESS_FAILED = "LivenessFailed"
+    HEARTBEAT_STALE = "HeartbeatStale"
+    PROCESS_GONE = "ProcessGone"
+    HOST_RESTARTED = "HostRestarted"
+    SPEC_DIFFERS = "SpecDiffers"
+    COMMAND_DIFFERS = "CommandDiffers"
+    ENVIRONMENT_DIFFERS = "EnvironmentDiffers"
+    EXTRA_REPLICA = "ExtraReplica"
+    REPLICA_MISSING = "ReplicaMissing"
+    SUSPENDED = "Suspended"
+    ZOMBIE = "Zombie"
+    MEMORY_LIMIT = "MemoryLimit"
+    CONFIG_EDITED = "ConfigEdited"
+    CONFIG_LOST = "ConfigLost"
+
+
+class Hold(StrEnum):
+    """Why a guard holds actions: the codes of its findings."""
+
+    OBSERVE_MODE = "ObserveMode"
+    PAUSED = "Paused"
+    EMPTY_SOURCE = "EmptySource"
+    MASS_DELETE = "MassDelete"
+    BACKOFF = "Backoff"
+    WAITING_FOR_DEPENDENCY = "WaitingForDependency"
+    ACTION_CAP = "ActionCap"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a reason stands for. ``restart``: an object with this reason is restarted, not updated in place."""
+
+    cls: Class
+    decision: Decision
+    text: str
+    restart: bool = False
+
+
+_REPAIR, _ALERT = Decision.REPAIR, Decision.ALERT
+_CHANGE, _CONFLICT, _STUCK = Class.CHANGE, Class.CONFLICTING, Class.STUCK_PROGRESS
+_INTERNAL, _EXTERNAL, _UNSAFE = Class.MISSING_INTERNAL, Class.MISSING_EXTERNAL, Class.UNSAFE_AMBIGUITY
+
+MEANINGS: dict[Reason, Meaning] = {
+    Reason.AGENT_ADDED: Meaning(_CHANGE, _REPAIR, "Git asks for it and there is neither a record nor an object."),
+    Reason.SPEC_CHANGED: Meaning(_CHANGE, _REPAIR, "A commit changed what is desired."),
+    Reason.AGENT_REMOVED: Meaning(_CHANGE, _REPAIR, "Git no longer asks for it; its deletionPolicy decides."),
+    Reason.AGENT_RETIRED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Retired."),
+    Reason.LIFECYCLE_STOPPED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Stopped, and it runs."),
+    Reason.ADOPTED: Meaning(_INTERNAL, _REPAIR, "Live is right and our record was not: the record is written."),
+    Reason.RETAINED: Meaning(_CHANGE, _REPAIR, "deletionPolicy: Retain: the object stays, our claim on it ended."),
+    Reason.BOTH_MOVED: Meaning(_CONFLICT, _REPAIR, "A commit and someone else both changed it; Git wins."),
+    Reason.FIELDS_DIFFER: Meaning(_CONFLICT, _REPAIR, "The live object was changed by something else."),
+    Reason.OBJECT_MISSING: Meaning(_EXTERNAL, _REPAIR, "We applied it and it is gone (asks if not idempotent)."),
+    Reason.UNEXPECTEDLY_RUNNING: Meaning(_CONFLICT, _REPAIR, "It was stopped by Git and something started it."),
+    Reason.ORPHAN: Meaning(
+        _INTERNAL, Decision.QUARANTINE, "It carries our mark; neither Git nor our record knows it."
+    ),
+    Reason.MARKED_BY_OTHER: Meaning(_UNSAFE, _ALERT, "The object in the way is marked by another instance."),
+    Reason.NOT_MARKED: Meaning(
+        _UNSAFE, _ALERT, "The object in the way carries no mark; adopt: true takes it over."
+    ),
+    Reason.LIVENESS_FAILED: Meaning(_STUCK, _REPAIR, "The liveness probe failed too often.", restart=True),
+    Reason.HEARTBEAT_STALE: Meaning(_STUCK, _REPAIR, "No heartbeat in time, no tool call open.", restart=True),
+    Reason.PROCESS_GONE: Meaning(_EXTERNAL, _REPAIR, "The process ended or was killed."),
+    Reason.HOST_RESTARTED: Meaning(_EXTERNAL, _REPAIR, "The host was restarted since it was last applied."),
+    Reason.SPEC_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs from another spec than applied.", restart=True),
+    Reason.COMMAND_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs another command than applied.", restart=True),
+    Reason.ENVIRONMENT_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs with another environment.", restart=True),
+    Reason.EXTRA_REPLICA: Meaning(_INTERNAL, _REPAIR, "More replicas run than desired."),
+    Reason.REPLICA_MISSING: Meaning(_EXTERNAL, _REPAIR, "Fewer replicas run than desired."),
+    Reason.SUSPENDED: Meaning(_STUCK, _REPAIR, "The process was stopped by a signal."),
+    Reason.ZOMBIE: Meaning(_EXTERNAL, _REPAIR, "The process ended and was not collected by its parent."),
+    Reason.MEMORY_LIMIT: Meaning(_STUCK, _REPAIR, "It used more memory than its limit.", restart=True),
+    Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place."),
+    Reason.CONFIG_LOST: Meaning(_EXTERNAL, _REPAIR, "The config bundle is gone."),
+}
+
+HOLDS: dict[Hold, str] = {
+    Hold.OBSERVE_MODE: "The agent is in Observe mode: drift is reported, nothing is done.",
+    Hold.PAUSED: "The agent is paused, with a reason and perhaps an end.",
+    Hold.EMPTY_SOURCE: "The commit holds no agent at all; an empty source never deletes anything.",
+    Hold.MASS_DELETE: "Too many agents would lose their runtime at once; needs approval of the plan digest.",
+    Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
+    Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
+    Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",
+}
+
+
+def restarts(reason: str | None) -> bool:
+    """Whether an object with this reason of its driver has to be restarted."""
+    meaning = _meaning(reason)
+    return meaning is not None and meaning.restart
+
+
+def drift_class(reason: str, *, present: bool) -> Class:
+    """The class of drift a reason stands for; unknown reasons are judged by whether the object is there."""
+    meaning = _meaning(reason)
+    if not present:
+        return Class.MISSING_EXTERNAL
+    return meaning.cls if meaning is not None and meaning.cls.is_drift else Class.CONFLICTING
+
+
+def _meaning(reason: str | None) -> Meaning | None:
+    return MEANINGS[Reason(reason)] if reason in _CODES else None
+
+
+_CODES = frozenset(Reason)
+
+
+def markdown() -> str:
+    """The content of ``docs/reasons.md``."""
+    lines = [
+        "# Reason codes",
+        "",
+        "Every action carries one. Generated from `gitops_agent/plan/reasons.py`; a test keeps the two in step.",
+        "",
+        "| code | class | meaning | decision |",
+        "|---|---|---|---|",
+        *(f"| `{reason}` | {m.cls} | {m.text} | {m.decision} |" for reason, m in MEANINGS.items()),
+        "",
+        "The decision is that of high confidence. With medium confidence a repair of drift asks first, with low",
+        "it only alerts. What a commit asks for is always repaired, unless a guard holds it.",
+        "",
+        "## Why an action is held",
+        "",
+        "Guards hold actions; the finding says which number tripped and how to release it.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| `{hold}` | {text} |" for hold, text in HOLDS.items()),
+    ]
+    return "\n".join(lines) + "\n"

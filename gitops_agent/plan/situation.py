@@ -1,0 +1,63 @@
+"""Situation: everything beside the three legs that a decision may depend on, as one frozen value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from gitops_agent.model.agent import Agent, Mode
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.ports import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the guards look at. ``bases`` is the whole record, also in a scoped pass.
+
+    ``by_agent`` indexes ``bases`` so that a scoped pass need not walk all of them (see ``keys_by_agent``);
+    ``fleet`` counts the agents with a runtime by tenant before this plan (see ``fleet_sizes``; when empty it is
+    counted on demand). ``unconverged`` holds the shas of commits that never converged; ``established`` the
+    agents of the last converged snapshot, which keep counting even when such a commit touched them.
+    ``repairs`` counts the recent drift repairs of a resource.
+    """
+
+    now: float
+    snapshot: Snapshot
+    bases: Mapping[ResourceKey, Base]
+    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
+    ready: AbstractSet[AgentKey] = frozenset()
+    fleet: Mapping[str, int] = field(default_factory=dict)
+    scope: Scope = None
+    unconverged: AbstractSet[str] = frozenset()
+    established: Collection[AgentKey] = frozenset()
+    repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
+    by_agent: Mapping[AgentKey, Collection[ResourceKey]] | None = None
+
+
+def keys_by_agent(bases: Mapping[ResourceKey, Base]) -> dict[AgentKey, set[ResourceKey]]:
+    """The index a caller keeps beside its bases to make scoped passes cheap."""
+    index: dict[AgentKey, set[ResourceKey]] = {}
+    for key in bases:
+        index.setdefault(key.agent, set()).add(key)
+    return index
+
+
+def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
+    """How many agents of each tenant have a runtime on record."""
+    agents = {key.agent for key, base in bases.items() if key.kind == Kind.RUNTIME and not base.retained}
+    return dict(Counter(agent.tenant for agent in agents))
+
+
+def is_paused(agent: Agent, now: float) -> bool:
+    """Whether a pause is in force: one without an end, or with an end still to come."""
+    return agent.pause is not None and (agent.pause.until is None or agent.pause.until > now)
+
+
+def is_hands_off(agent: Agent | None, now: float) -> bool:
+    """Whether the author asks us not to act on this agent for now."""
+    return agent is not None and (agent.mode is Mode.OBSERVE or is_paused(agent, now))
