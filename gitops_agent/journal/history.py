@@ -1,0 +1,49 @@
+"""The questions ``explain`` and ``history`` ask of the journal: what was done, decided and seen, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Select, select
+
+from gitops_agent.journal import observation_rows, rows, schema
+from gitops_agent.journal.rows import Decided
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Observation
+from gitops_agent.ports import Entry
+
+_ENTRY = [
+    column
+    for column in schema.intents.c
+    if column.name not in ("base", "facts", "patch", "evidence", "outcome_facts")
+]
+
+
+def entries(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Entry]:
+    """Executed actions, newest first; the one in progress has no result."""
+    table = schema.intents
+    query = select(*_ENTRY).order_by(table.c.seq.desc()).limit(limit)
+    if agent is not None:
+        query = query.where(table.c.agent == str(agent))
+    if commit is not None:
+        query = query.where(table.c.commit_sha == commit)
+    return [rows.entry_of(row) for row in connection.execute(query)]
+
+
+def decisions(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Decided]:
+    """What plans decided, newest plan first and in the order of the plan."""
+    table = schema.decisions
+    query: Select[tuple[object, ...]] = select(table)
+    if agent is not None:
+        query = query.where(table.c.agent == str(agent))
+    if commit is not None:
+        query = query.where(table.c.commit_sha == commit)
+    query = query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit)
+    return [rows.decided_of(row) for row in connection.execute(query)]
+
+
+def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequence[Observation]:
+    """What was seen of an agent each time it changed, newest first: the answer to "since when"."""
+    table = schema.observations
+    query = select(table).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
+    return [observation_rows.observation_of(row) for row in connection.execute(query)]

@@ -1,0 +1,66 @@
+"""How intents open and close: at most one is open per resource, and none is closed that was never opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from gitops_agent.errors import JournalError
+from gitops_agent.journal import rows
+from gitops_agent.journal.schema import intents as table
+from gitops_agent.journal.statements import chunks, insert
+from gitops_agent.model.outcome import Intent, Outcome, Result
+
+_BY_ID = table.update().where(table.c.id == bindparam("intent_id"))
+_OLDER = table.update().where(
+    table.c.key == bindparam("of_key"), table.c.id != bindparam("by_id"), table.c.result.is_(None)
+)
+_OPEN: dict[str, Any] = dict.fromkeys(
+    ("result", "outcome", "finished_at", "duration", "outcome_facts", "permanent")
+)
+
+
+def begin(connection: Connection, intents: Sequence[Intent]) -> None:
+    """Open intents: new ones as new rows, known ids in their place."""
+    known = _known(connection, [intent.id for intent in intents])
+    connection.execute(_OLDER, [_superseded_by(intent) for intent in intents])
+    again = [intent for intent in intents if intent.id in known]
+    if again:
+        values = [{**rows.intent_row(intent), **_OPEN, "intent_id": intent.id} for intent in again]
+        connection.execute(_BY_ID, values)
+    insert(connection, table, [rows.intent_row(intent) for intent in intents if intent.id not in known])
+
+
+def finish(connection: Connection, outcomes: Sequence[Outcome]) -> None:
+    """Close intents with their outcomes."""
+    if not outcomes:
+        return
+    ids = {outcome.intent for outcome in outcomes}
+    if strangers := ids - _known(connection, sorted(ids)):
+        raise JournalError(
+            f"outcomes without an intent: {', '.join(sorted(strangers))}",
+            hint="this is a defect of gitops-agent: an effect ran without its intent; please report it",
+        )
+    connection.execute(_BY_ID, [rows.outcome_row(outcome) for outcome in outcomes])
+
+
+def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
+    return {
+        identity
+        for part in chunks(ids)
+        for identity in connection.execute(select(table.c.id).where(table.c.id.in_(part))).scalars()
+    }
+
+
+def _superseded_by(intent: Intent) -> rows.Row:
+    return {
+        "of_key": str(intent.action.key),
+        "by_id": intent.id,
+        "result": Result.SKIPPED.value,
+        "outcome": f"superseded by intent {intent.id}",
+        "finished_at": intent.at,
+        "duration": 0.0,
+        "permanent": False,
+    }

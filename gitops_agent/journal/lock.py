@@ -1,0 +1,76 @@
+"""The lock of a state directory: one ``once`` or ``run`` at a time, released by the kernel however we end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+from gitops_agent.errors import LockHeld, UsageError
+
+FILE_NAME = "lock"
+
+
+class StateLock:
+    """Holds a state directory while it is entered; LockHeld names the other holder.
+
+    The lock belongs to an open file that agents do not inherit, so it ends with us even by ``kill -9``, while the
+    agents live on. The file stays: removing it would let two processes lock two different files of one name.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self.path = state_dir / FILE_NAME
+        self._handle: int | None = None
+
+    def __enter__(self) -> StateLock:
+        handle = self._open()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+        except OSError as error:
+            held = _holder(handle)
+            os.close(handle)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise self._held_by(held) from None
+            raise self._unusable(error) from error
+        self._handle = handle
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _open(self) -> int:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _held_by(self, holder: str) -> LockHeld:
+        return LockHeld(
+            f"{self.path.parent}: another gitops-agent works in this state directory: {holder}",
+            hint="wait for it or stop it, or give this one its own --state-dir; "
+            "status, explain, history and plan work beside it",
+        )
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"{self.path}: the state directory cannot be locked: {error.strerror}",
+            hint="let the user that runs gitops-agent write there, or choose another --state-dir",
+        )
+
+
+def _holder(handle: int) -> str:
+    """Who wrote itself into the file, and when: the time is that of the file, so no clock is needed."""
+    pid, _, host = os.pread(handle, 512, 0).decode("utf-8", "replace").strip().partition(" ")
+    since = datetime.fromtimestamp(os.fstat(handle).st_mtime, UTC)
+    return f"pid {pid or 'unknown'} on {host or 'unknown'}, since {since:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,89 @@
+"""How an older journal becomes the present one: explicit steps forward, all of them in one transaction.
+
+A new journal is created as ``schema.py`` says and never walks the steps; a test holds both roads to the same end.
+A kill in the middle leaves the old schema or the new one, never half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, select, text
+
+from gitops_agent.errors import JournalError
+from gitops_agent.journal import schema
+from gitops_agent.journal.sqlite import Database
+
+STEPS: Mapping[int, tuple[str, ...]] = {
+    2: (
+        "ALTER TABLE decisions ADD COLUMN held BOOLEAN DEFAULT false NOT NULL",
+        "CREATE INDEX ix_intents_commit ON intents (commit_sha, seq)",
+        "CREATE INDEX ix_decisions_agent ON decisions (agent, at)",
+    ),
+}
+"""The statements that lead to each version from the one before, in SQL that SQLite and PostgreSQL share."""
+
+
+def bring_up_to_date(database: Database) -> None:
+    """Create the tables, or walk the missing steps; refuse a journal from the future."""
+    with database.reading() as connection:
+        if _found(connection, database.path) == schema.VERSION:
+            return
+    with database.writing() as connection:
+        # Asked again inside the transaction: another process may have been faster.
+        found = _found(connection, database.path)
+        if found is None:
+            schema.metadata.create_all(connection)
+            connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
+        else:
+            _walk(connection, found)
+
+
+def require_current(database: Database) -> None:
+    """For readers: the journal has this version's schema, or JournalError says what to do."""
+    with database.reading() as connection:
+        found = _found(connection, database.path)
+    if found is None:
+        raise no_journal(database.path)
+    if found < schema.VERSION:
+        raise JournalError(
+            f"{database.path}: the journal has schema {found}, this version reads {schema.VERSION}",
+            hint="start gitops-agent once or run of this version: it brings the journal up to date",
+        )
+
+
+def no_journal(path: Path) -> JournalError:
+    """The error for a state directory nobody has worked in yet."""
+    return JournalError(
+        f"{path}: there is no journal yet",
+        hint="run gitops-agent once or run first, or name the right directory with --state-dir",
+    )
+
+
+def _walk(connection: Connection, found: int) -> None:
+    for version in range(found + 1, schema.VERSION + 1):
+        for statement in STEPS[version]:
+            connection.execute(text(statement))
+    connection.execute(schema.schema_version.update().values(version=schema.VERSION))
+
+
+def _found(connection: Connection, path: Path) -> int | None:
+    """The version of the schema in the file; None when it is empty."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    version = None
+    if schema.schema_version.name in tables:
+        version = connection.execute(select(schema.schema_version.c.version)).scalar()
+    if version is None:
+        raise JournalError(
+            f"{path}: this is a database, but not a journal of gitops-agent",
+            hint="name another directory with --state-dir, or move the file away",
+        )
+    if version > schema.VERSION:
+        raise JournalError(
+            f"{path}: the journal has schema {version}, this version of gitops-agent knows up to {schema.VERSION}",
+            hint="install the newer gitops-agent that wrote it, or choose another --state-dir",
+        )
+    return int(version)

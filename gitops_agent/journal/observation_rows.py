@@ -1,0 +1,76 @@
+"""Observations to rows and back, and the fingerprint that says whether one is news."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from gitops_agent.journal.rows import Found, Row, evidence_of, evidence_values, key_of
+from gitops_agent.model.observation import Heartbeat, Observation, Owner
+
+
+def fingerprint(observation: Observation) -> bytes:
+    """Eight bytes that change when the observation says something else.
+
+    Times are left out (when it was seen, when the evidence was taken), and so are heartbeats: an agent at work is
+    not a new state, and a row per agent and pass would bury the ones that matter.
+    """
+    seen = observation
+    words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, repr(seen.started_at)]
+    words += [word for item in seen.evidence for word in (item.source, item.said)]
+    content = b"-" if seen.fields is None else seen.fields.raw
+    parts = (content, seen.facts.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
+    return blake2b(b"\0".join(parts), digest_size=8).digest()
+
+
+def _stable(live: Mapping[str, Any]) -> bytes:
+    if not live:
+        return b""
+    try:
+        return orjson.dumps(live, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return repr(sorted(live.items())).encode("utf-8", "surrogatepass")
+
+
+def observation_row(observation: Observation, mark: bytes) -> Row:
+    """An observation as a row."""
+    beats = [None if beat is None else [beat.at, beat.turn, list(beat.pending)] for beat in observation.heartbeats]
+    return {
+        "agent": str(observation.key.agent),
+        "key": str(observation.key),
+        "driver": observation.driver,
+        "owner": observation.owner.value,
+        "fields": observation.fields,
+        "state": observation.state,
+        "observed_at": observation.observed_at,
+        "reason": observation.reason,
+        "message": observation.message,
+        "live": observation.live,
+        "facts": observation.facts,
+        "evidence": evidence_values(observation.evidence),
+        "started_at": observation.started_at,
+        "heartbeats": beats,
+        "fingerprint": mark,
+    }
+
+
+def observation_of(row: Found) -> Observation:
+    """The observation in a row."""
+    return Observation(
+        key=key_of(row.key),
+        driver=row.driver,
+        owner=Owner(row.owner),
+        fields=row.fields,
+        state=row.state,
+        observed_at=row.observed_at,
+        reason=row.reason,
+        message=row.message,
+        live=row.live,
+        facts=row.facts,
+        evidence=evidence_of(row.evidence),
+        started_at=row.started_at,
+        heartbeats=tuple(beat and Heartbeat(beat[0], beat[1], tuple(beat[2])) for beat in row.heartbeats),
+    )

@@ -1,0 +1,239 @@
+"""Bases, retry states, intents and decisions to rows and back.
+
+Pure; the column types of ``schema.py`` encode single columns. Observations, statuses and commits have modules of
+their own beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Evidence
+from gitops_agent.model.outcome import Attempt, Intent, Outcome
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.ports import Entry
+
+Row = dict[str, Any]
+Found = Any
+"""A row as SQLAlchemy gives it: columns are attributes."""
+
+
+def key_of(text: str) -> ResourceKey:
+    """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
+    try:
+        agent, rest = text.split(":", 1)
+        tenant, name = agent.split("/")
+        kind, identity = rest.split("/", 1)
+    except ValueError:
+        return ResourceKey.parse(text)  # which says what is wrong with it
+    return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
+
+
+# -- bases and attempts
+
+
+def base_row(base: Base) -> Row:
+    """A base as a row."""
+    return {
+        "key": str(base.key),
+        "driver": base.driver,
+        "fields": base.fields,
+        "commit_sha": base.commit,
+        "applied_at": base.applied_at,
+        "deletion": base.deletion.value,
+        "idempotent": base.idempotent,
+        "retained": base.retained,
+        "facts": base.facts,
+    }
+
+
+def base_of(row: Found) -> Base:
+    """The base in a row (by position, in the order of the table: tens of thousands are read at once)."""
+    key, driver, fields, commit, applied_at, deletion, idempotent, retained, facts = row
+    return Base(
+        key_of(key),
+        intern(driver),
+        fields,
+        intern(commit),
+        applied_at,
+        DeletionPolicy(deletion),
+        idempotent,
+        retained,
+        facts,
+    )
+
+
+def attempt_row(key: ResourceKey, attempt: Attempt) -> Row:
+    """A retry state as a row."""
+    return {
+        "key": str(key),
+        "failures": attempt.failures,
+        "next_at": attempt.next_at,
+        "error": attempt.error,
+        "permanent": attempt.permanent,
+    }
+
+
+def attempt_of(row: Found) -> Attempt:
+    """The retry state in a row."""
+    return Attempt(row.failures, row.next_at, row.error, row.permanent)
+
+
+# -- actions: intents, outcomes, decisions
+
+
+def evidence_values(evidence: Sequence[Evidence]) -> list[list[Any]]:
+    """Evidence as JSON."""
+    return [[item.source, item.said, item.at] for item in evidence]
+
+
+def evidence_of(values: Sequence[Sequence[Any]]) -> tuple[Evidence, ...]:
+    """Evidence out of JSON."""
+    return tuple(Evidence(source, said, at) for source, said, at in values)
+
+
+def _action_row(action: Action) -> Row:
+    return {
+        "agent": str(action.key.agent),
+        "key": str(action.key),
+        "driver": action.driver,
+        "verb": action.verb.value,
+        "cls": action.cls.value,
+        "reason": action.reason,
+        "message": action.message,
+        "confidence": action.confidence.value,
+        "decision": action.decision.value,
+        "patch": list(action.patch),
+        "evidence": evidence_values(action.evidence),
+    }
+
+
+def intent_row(intent: Intent) -> Row:
+    """An intent as a row without an outcome."""
+    action = intent.action
+    return {
+        **_action_row(action),
+        "id": intent.id,
+        "at": intent.at,
+        "commit_sha": intent.commit,
+        "plan": intent.plan,
+        "actor": intent.actor,
+        "base": action.base,
+        "desired": action.desired,
+        "live": action.live,
+        "facts": action.facts,
+        "deletion": action.deletion.value,
+        "idempotent": action.idempotent,
+    }
+
+
+def _action_of(row: Found) -> Action:
+    return Action(
+        key=key_of(row.key),
+        driver=row.driver,
+        verb=Verb(row.verb),
+        cls=Class(row.cls),
+        reason=row.reason,
+        message=row.message,
+        confidence=Confidence(row.confidence),
+        decision=Decision(row.decision),
+        base=row.base,
+        desired=row.desired,
+        live=row.live,
+        patch=tuple(row.patch),
+        facts=row.facts,
+        deletion=DeletionPolicy(row.deletion),
+        idempotent=row.idempotent,
+        evidence=evidence_of(row.evidence),
+    )
+
+
+def intent_of(row: Found) -> Intent:
+    """The intent in a row."""
+    return Intent(row.id, _action_of(row), row.commit_sha, row.plan, row.actor, row.at)
+
+
+def outcome_row(outcome: Outcome) -> Row:
+    """The columns of an outcome; ``intent_id`` names the row they belong to."""
+    return {
+        "intent_id": outcome.intent,
+        "result": outcome.result.value,
+        "outcome": outcome.message,
+        "finished_at": outcome.at,
+        "duration": outcome.duration,
+        "outcome_facts": outcome.facts,
+        "permanent": outcome.permanent,
+    }
+
+
+def entry_of(row: Found) -> Entry:
+    """An executed action, as ``history`` and ``explain`` want it."""
+    return Entry(
+        at=row.at,
+        intent=row.id,
+        key=key_of(row.key),
+        driver=row.driver,
+        verb=row.verb,
+        cls=row.cls,
+        reason=row.reason,
+        message=row.message,
+        confidence=row.confidence,
+        actor=row.actor,
+        commit=row.commit_sha,
+        plan=row.plan,
+        before=row.live,
+        after=row.desired,
+        result=row.result,
+        outcome=row.outcome or "",
+        duration=row.duration,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One decision of a plan as the journal keeps it, executed or not. ``held``: a guard stopped it."""
+
+    at: float
+    plan: str
+    commit: str
+    key: ResourceKey
+    driver: str
+    verb: Verb
+    cls: Class
+    reason: str
+    message: str
+    confidence: Confidence
+    decision: Decision
+    held: bool
+    patch: tuple[Mapping[str, Any], ...]
+    evidence: tuple[Evidence, ...]
+
+
+def decision_row(action: Action, *, held: bool) -> Row:
+    """What was decided about one resource, as a row; the plan adds its own columns."""
+    return {**_action_row(action), "held": held}
+
+
+def decided_of(row: Found) -> Decided:
+    """The decision in a row."""
+    return Decided(
+        at=row.at,
+        plan=row.plan,
+        commit=row.commit_sha,
+        key=key_of(row.key),
+        driver=row.driver,
+        verb=Verb(row.verb),
+        cls=Class(row.cls),
+        reason=row.reason,
+        message=row.message,
+        confidence=Confidence(row.confidence),
+        decision=Decision(row.decision),
+        held=row.held,
+        patch=tuple(row.patch),
+        evidence=evidence_of(row.evidence),
+    )

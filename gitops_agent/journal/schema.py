@@ -1,0 +1,236 @@
+"""The tables as they are now. How older journals get here is in ``migrations.py``.
+
+Times are seconds since the epoch. Keys are kept in their text form. Only portable column types are used, so that
+the same tables serve SQLite now and PostgreSQL when the journal is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    TypeDecorator,
+    false,
+)
+
+from gitops_agent.model.fields import Fields
+
+VERSION = 2
+
+
+class Text(TypeDecorator[str]):
+    """Text that can always be stored.
+
+    Messages carry what commands printed and files were called: lone surrogates and NUL must not stop the journal,
+    and with it the fleet, so they are written as escapes.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Escape what a database refuses."""
+        return None if value is None else storable(value)
+
+
+class Json(TypeDecorator[Any]):
+    """A small JSON value, kept as text so that people can read it with any SQL shell."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:  # noqa: ARG002
+        """Encode; a value that is not JSON is kept as its text rather than refused."""
+        try:
+            return orjson.dumps(value).decode()
+        except TypeError:
+            return orjson.dumps(_plain(value)).decode()
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
+        """Decode."""
+        return None if value is None else orjson.loads(value)
+
+
+class RawFields(TypeDecorator[Fields]):
+    """Fields as their canonical bytes: nothing is decoded on the way in or out."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Fields | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        """The bytes."""
+        return None if value is None else value.raw
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> Fields | None:  # noqa: ARG002
+        """The fields again."""
+        return None if value is None else Fields(value)
+
+
+def storable(text: str) -> str:
+    """The text with lone surrogates and NUL written as escapes."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {storable(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return value
+    return storable(str(value))
+
+
+def _action_columns() -> tuple[Column[Any], ...]:
+    """What decisions and intents both keep of an action."""
+    words = ("agent", "key", "driver", "verb", "cls", "reason", "message", "confidence", "decision")
+    texts = tuple(Column(word, Text, nullable=False) for word in words)
+    return (*texts, Column("patch", Json, nullable=False), Column("evidence", Json, nullable=False))
+
+
+metadata = MetaData()
+
+schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+
+meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+
+commits = Table(
+    "commits",
+    metadata,
+    Column("sha", Text, primary_key=True),
+    Column("tree", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("committed_at", Double, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("seen_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("plan", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("changed", Integer, nullable=False),
+    Column("agents", Integer, nullable=False),
+    Column("rolls_back_to", Text),
+    Column("rolled_back_by", Text),
+    Column("findings", Json, nullable=False),
+    Index("ix_commits_position", "position"),
+)
+
+bases = Table(
+    "bases",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("driver", Text, nullable=False),
+    Column("fields", RawFields, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("applied_at", Double, nullable=False),
+    Column("deletion", Text, nullable=False),
+    Column("idempotent", Boolean, nullable=False),
+    Column("retained", Boolean, nullable=False),
+    Column("facts", RawFields, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("failures", Integer, nullable=False),
+    Column("next_at", Double, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("permanent", Boolean, nullable=False),
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("at", Double, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("plan", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    *_action_columns(),
+    Column("base", RawFields),
+    Column("desired", RawFields),
+    Column("live", RawFields),
+    Column("facts", RawFields),
+    Column("deletion", Text, nullable=False),
+    Column("idempotent", Boolean, nullable=False),
+    # The outcome. NULL in ``result`` is what makes an intent open.
+    Column("result", Text),
+    Column("outcome", Text),
+    Column("finished_at", Double),
+    Column("duration", Double),
+    Column("outcome_facts", RawFields),
+    Column("permanent", Boolean),
+    Index("ix_intents_result", "result"),
+    Index("ix_intents_agent", "agent", "seq"),
+    Index("ix_intents_commit", "commit_sha", "seq"),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("plan", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    *_action_columns(),
+    Column("held", Boolean, nullable=False, server_default=false()),
+    PrimaryKeyConstraint("plan", "commit_sha", "ordinal"),
+    Index("ix_decisions_agent", "agent", "at"),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("agent", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("driver", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("fields", RawFields),
+    Column("state", Text, nullable=False),
+    Column("observed_at", Double, nullable=False),
+    Column("reason", Text),
+    Column("message", Text, nullable=False),
+    Column("live", Json, nullable=False),
+    Column("facts", RawFields, nullable=False),
+    Column("evidence", Json, nullable=False),
+    Column("started_at", Double),
+    Column("heartbeats", Json, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Index("ix_observations_key", "key", "seq"),
+    Index("ix_observations_agent", "agent", "seq"),
+)
+
+statuses = Table(
+    "statuses",
+    metadata,
+    Column("agent", Text, primary_key=True),
+    Column("ready", Boolean, nullable=False),
+    Column("lifecycle", Text, nullable=False),
+    Column("conditions", Json, nullable=False),
+    Column("observed_commit", Text, nullable=False),
+    Column("resources", Json, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("next_try_at", Double),
+)

@@ -1,0 +1,173 @@
+"""The one file that knows the journal is SQLite: opening, transactions, what its errors mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from gitops_agent.errors import JournalError
+
+FILE_NAME = "journal.db"
+BUSY_SECONDS = 10.0
+_WRITING = "journal_writing"
+_MOVE_AWAY = (
+    "stop gitops-agent, move {path} and the files beside it that start with its name away, and start again: "
+    "agents are found again by their marks and none is started twice; only the history is lost"
+)
+
+# Error name of SQLite (by its beginning): what happened, the way out.
+_MEANINGS: tuple[tuple[str, str, str], ...] = (
+    (
+        "SQLITE_FULL",
+        "the disk is full, so the journal cannot be written",
+        "free some space on the file system of {folder}; nothing written before is lost and the next pass goes on",
+    ),
+    (
+        "SQLITE_READONLY",
+        "the journal cannot be written: the file or its directory is read-only",
+        "let the user that runs gitops-agent write to {folder}, or choose another --state-dir",
+    ),
+    (
+        "SQLITE_CANTOPEN",
+        "the journal cannot be opened: its directory is missing or not accessible",
+        "let the user that runs gitops-agent read and write {folder}, or choose another --state-dir",
+    ),
+    ("SQLITE_CORRUPT", "the journal is damaged (malformed database)", _MOVE_AWAY),
+    ("SQLITE_NOTADB", "the journal is damaged (not a database)", _MOVE_AWAY),
+    (
+        "SQLITE_BUSY",
+        "another process has kept the journal locked for too long",
+        "see who holds {path} open (for instance with fuser) and end it, then try again",
+    ),
+    (
+        "SQLITE_IOERR",
+        "the journal cannot be read or written (input/output error)",
+        "check the file system of {folder} and its quota; nothing written before is lost",
+    ),
+)
+_OS_NAMES = {
+    errno.ENOSPC: "SQLITE_FULL",
+    errno.EDQUOT: "SQLITE_FULL",
+    errno.EROFS: "SQLITE_READONLY",
+    errno.EACCES: "SQLITE_READONLY",
+    errno.EPERM: "SQLITE_READONLY",
+}
+
+
+class Database:
+    """A file of SQLite that gives transactions to read or to write in, and speaks JournalError only."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.mutex = RLock()
+        if not read_only:
+            _prepare(path)
+        self.engine = _engine(path, read_only=read_only)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view, whatever is written meanwhile."""
+        with translated(self.path), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One durable transaction; one at a time in this process."""
+        if self.read_only:
+            raise JournalError(
+                f"{self.path}: the journal was opened for reading only", hint="open it without read_only"
+            )
+        with self.mutex, translated(self.path), self.engine.connect() as connection:
+            connection.execution_options(**{_WRITING: True})
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        """Let go of the file; the last one out merges the write-ahead log."""
+        self.engine.dispose()
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what SQLAlchemy, SQLite and the file system raise into JournalError, here and nowhere else."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
+        raise _meaning(path, error) from error
+
+
+def _meaning(path: Path, error: Exception) -> JournalError:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    name = getattr(cause, "sqlite_errorname", "") or ""
+    if isinstance(cause, OSError):
+        name = _OS_NAMES.get(cause.errno or 0, "SQLITE_CANTOPEN")
+    if isinstance(cause, ValueError):  # a row was read and does not decode
+        name = "SQLITE_CORRUPT"
+    for beginning, sentence, hint in _MEANINGS:
+        if name.startswith(beginning):
+            hint = hint.format(path=path, folder=path.parent)
+            return JournalError(f"{path}: {sentence}: {cause}", hint=hint)
+    return JournalError(f"{path}: the journal failed: {cause}", hint=_MOVE_AWAY.format(path=path))
+
+
+def _prepare(path: Path) -> None:
+    with translated(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Specs and messages are nobody else's business; SQLite gives the files beside it the same mode.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def _engine(path: Path, *, read_only: bool) -> Engine:
+    def connect() -> sqlite3.Connection:
+        return _read_connection(path) if read_only else _write_connection(path)
+
+    # A pool of connections, because threads of reconcile write and read at the same time.
+    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    # IMMEDIATE takes the write lock at once: a transaction that read first could not wait for it later.
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _connect(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?{options}"
+    # isolation_level=None: the driver begins nothing by itself, so that schema changes are transactional too.
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+
+
+def _write_connection(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "mode=rw")
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_connection(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").close()
+    except sqlite3.OperationalError:
+        connection.close()
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        # Nobody writes (there is no log) and we may not create one in this directory: read the file as it is.
+        return _connect(path, "mode=ro&immutable=1")
+    return connection
