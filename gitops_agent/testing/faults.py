@@ -1,0 +1,143 @@
+"""Faults on purpose: count named points of a run, and let something terrible happen at exactly one of them.
+
+A campaign first runs with a counting injector to learn every point of a pass, then runs again once per point::
+
+    counted = FaultInjector()
+    one_pass(FaultyJournal(journal, counted))
+    for point in counted.points():                    # "journal.begin:before:1", "journal.begin:after:1" ...
+        one_pass(FaultyJournal(journal, FaultInjector.at(point, crash)))
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import NoReturn
+
+from gitops_agent.errors import JournalError
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Applied
+from gitops_agent.model.plan import Action
+from gitops_agent.ports import Applier, Driver, Observer, Scope
+
+Effect = Callable[[], None]
+
+
+class Crash(BaseException):
+    """The process as good as died here. Not an Exception, so that no handler mistakes it for a failure."""
+
+
+def kill() -> NoReturn:
+    """End this process as ``kill -9`` does: no handler, no flush, no goodbye."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def crash() -> NoReturn:
+    """Unwind to the test, within one process."""
+    raise Crash
+
+
+def disk_full() -> NoReturn:
+    """What the journal says when the disk is full."""
+    raise JournalError("the disk is full, so the journal cannot be written", hint="free some space")
+
+
+class FaultInjector:
+    """Counts how often each named point is reached, and has one effect at the n-th time of one of them."""
+
+    def __init__(self, point: str | None = None, nth: int = 1, effect: Effect = crash) -> None:
+        self._point = point
+        self._nth = nth
+        self._effect = effect
+        self._lock = Lock()
+        self.counts: Counter[str] = Counter()
+        self.trace: list[str] = []
+
+    @classmethod
+    def at(cls, text: str, effect: Effect = kill) -> FaultInjector:
+        """The injector for a point as ``points`` spells it, such as ``journal.begin:after:3``."""
+        point, colon, nth = text.rpartition(":")
+        if not colon or not point or not nth.isascii() or not nth.isdigit() or int(nth) < 1:
+            raise ValueError(f"not a fault point: {text!r} (expected something like journal.begin:after:3)")
+        return cls(point, int(nth), effect)
+
+    def reach(self, point: str) -> None:
+        """Say that a point is reached; this may be the end."""
+        with self._lock:
+            self.counts[point] += 1
+            count = self.counts[point]
+            self.trace.append(f"{point}:{count}")
+        if point == self._point and count == self._nth:
+            self._effect()
+
+    def points(self) -> tuple[str, ...]:
+        """Every point that was reached, in order, as ``at`` reads it."""
+        return tuple(self.trace)
+
+
+class FaultyApplier:
+    """An applier with a point before and after every effect (``apply:before``, ``apply:after``)."""
+
+    def __init__(self, applier: Applier, injector: FaultInjector) -> None:
+        self._applier = applier
+        self._injector = injector
+
+    def unchanged(self, action: Action) -> bool:
+        """Whether live is still as planned."""
+        return self._applier.unchanged(action)
+
+    def apply(self, action: Action, intent: str) -> Applied:
+        """Do it, between two points."""
+        self._injector.reach("apply:before")
+        applied = self._applier.apply(action, intent)
+        self._injector.reach("apply:after")
+        return applied
+
+
+Lie = Callable[[Sequence[Observation]], Sequence[Observation]]
+
+
+class LyingObserver:
+    """An observer whose answer is changed on the way: eyes that are wrong rather than closed."""
+
+    def __init__(self, observer: Observer, lie: Lie) -> None:
+        self._observer = observer
+        self._lie = lie
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        """The answer as the lie has it."""
+        return self._lie(self._observer.observe(scope, bases))
+
+
+class SlowObserver:
+    """An observer that answers only after ``wait`` returns: pass the ``wait`` of an event, never a sleep."""
+
+    def __init__(self, observer: Observer, wait: Callable[[], object]) -> None:
+        self._observer = observer
+        self._wait = wait
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        """The answer, late."""
+        self._wait()
+        return self._observer.observe(scope, bases)
+
+
+def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:
+    """A lie: the live system is empty."""
+    return ()
+
+
+def sees_half(seen: Sequence[Observation]) -> Sequence[Observation]:
+    """A lie: every other object is missing."""
+    return seen[::2]
+
+
+def faulty(driver: Driver, injector: FaultInjector) -> Driver:
+    """The driver with points around its effects."""
+    return replace(driver, applier=FaultyApplier(driver.applier, injector))
