@@ -1,0 +1,162 @@
+"""What git complained about, in our words: one table from its messages to our errors. Pure.
+
+The text of a remote is hostile: it is stripped of control characters, cut, and freed of secrets before anyone
+sees it. The http conversation (git's curl trace, headers only) tells status, Retry-After and Location without
+asking the server a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+from gitops_agent.errors import SourceError, SourceRefused, SourceUnavailable
+from gitops_agent.source.address import Address, display
+
+_TRACE = re.compile(r"^\d\d:\d\d:\d\d\.\d+ \S+:\d+\s+(.*)$")
+_HEADER = re.compile(r"^<= Recv header(?:, \d+ bytes.*)?: *(.*)$")
+_STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})")
+_SECRET_HEADER = re.compile(r"(?i)(authorization:\s*)\S.*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SHOWN = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The last http answer that git saw, if there was one."""
+
+    status: int | None = None
+    retry_after: str = ""
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When one of ``marks`` is in the text: what it means, how it is to be treated, and the way out."""
+
+    marks: tuple[str, ...]
+    meaning: str
+    hint: str
+    error: type[SourceError] = SourceUnavailable
+
+
+RULES = (
+    Rule(
+        ("Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED", "host key is known"),
+        "the host key is not the one in knownHosts",
+        "verify the key of the host out of band, then correct the knownHosts file",
+        SourceRefused,
+    ),
+    Rule(
+        ("Permission denied (", "Permission denied, please try again"),
+        "the key was not accepted",
+        "check that sshKey is registered with the server and may read this repository",
+    ),
+    Rule(
+        (
+            "Authentication failed",
+            "could not read Username",
+            "could not read Password",
+            "error: 401",
+            "error: 403",
+        ),
+        "access was denied",
+        "check the token (tokenFile or tokenEnv), its user name and its rights on this repository",
+    ),
+    Rule(
+        ("error: 30",),
+        "it redirects elsewhere, which is never followed",
+        "set repo to the address the server redirects to, if you trust it",
+        SourceRefused,
+    ),
+    Rule(
+        ("certificate", "SSL", "TLS", "gnutls"),
+        "the TLS certificate was not accepted",
+        "correct the server's certificate, or point SSL_CERT_FILE at the CA that signed it",
+        SourceRefused,
+    ),
+    Rule(
+        ("fsck error", "error in object", "fatal: fsck", "unpacker error"),
+        "it sent objects that git considers malformed or dangerous",
+        "run git fsck --strict on the repository and repair what it names",
+        SourceRefused,
+    ),
+    Rule(
+        ("dubious ownership",),
+        "it belongs to another user",
+        "make this user the owner of the repository, or serve it over ssh or http",
+    ),
+    Rule(
+        ("does not appear to be a git repository", "not found", "error: 404", "does not exist", "No such file"),
+        "there is no repository that we may read",
+        "check repo (--repo, GITOPS_AGENT_REPO) and, for a private one, the credentials",
+    ),
+    Rule(
+        ("No space left on device", "File too large", "Disk quota exceeded"),
+        "there is no room in the state directory",
+        "free disk space or move the state directory (--state-dir)",
+    ),
+    Rule(("transport '",), "its protocol is not allowed", "use path, file, http, https or ssh", SourceRefused),
+)
+ANY = Rule((), "it did not answer as it should", "nothing that runs is changed; it is asked again")
+
+
+def conversation(stderr: str) -> Conversation:
+    """The last complete answer in the trace."""
+    found = Conversation()
+    for line in stderr.splitlines():
+        traced = _TRACE.match(line)
+        header = _HEADER.match(traced[1]) if traced else None
+        if header is None:
+            continue
+        name, _, value = header[1].partition(":")
+        if status := _STATUS.match(header[1]):
+            found = Conversation(int(status[1]))
+        elif name.lower() == "retry-after":
+            found = Conversation(found.status, value.strip(), found.location)
+        elif name.lower() == "location":
+            found = Conversation(found.status, found.retry_after, value.strip())
+    return found
+
+
+def retry_seconds(text: str, now: float) -> float | None:
+    """Retry-After, given as seconds or as a date, in seconds from now; None when there is none."""
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def redact(text: str, secrets: Sequence[str]) -> str:
+    """The text without secrets, trace lines and control characters."""
+    lines = (line for line in text.splitlines() if line.strip() and not _TRACE.match(line))
+    shown = _SECRET_HEADER.sub(r"\1***", "\n".join(lines))
+    for secret in sorted(secrets, key=len, reverse=True):
+        shown = shown.replace(secret, "***")
+    shown = re.sub(r"//[^/\s@]*@", "//***@", shown)
+    return _CONTROL.sub(" ", shown)
+
+
+def explain(stderr: str, address: Address, secrets: Sequence[str], now: float) -> SourceError:
+    """The error that stands for a failed call to the remote."""
+    said = redact(stderr, secrets)
+    rule = next((rule for rule in RULES if any(mark in said for mark in rule.marks)), ANY)
+    answer = conversation(stderr)
+    meaning = rule.meaning
+    if answer.status in (429, 502, 503, 504):
+        rule, meaning = ANY, f"it is overloaded or down (http status {answer.status})"
+    elif answer.location and rule.error is SourceRefused:
+        meaning += f" (to {redact(display(answer.location), secrets)})"
+    summary = f"repository {address.safe}: {meaning}; git said: {_tail(said) or 'nothing'}"
+    if rule.error is SourceUnavailable:
+        return SourceUnavailable(summary, hint=rule.hint, retry_after=retry_seconds(answer.retry_after, now))
+    return rule.error(summary, hint=rule.hint)
+
+
+def _tail(said: str) -> str:
+    line = "; ".join(part.strip() for part in said.splitlines())
+    return line if len(line) <= _SHOWN else "..." + line[3 - _SHOWN :]

@@ -1,0 +1,359 @@
+"""The mirror: a bare copy of one branch, kept fresh, read without a work tree, rebuilt when it is damaged.
+
+Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
+notes), ``refs/gitops-agent/notes`` (the remote's copy of them) and ``refs/gitops-agent/kept/<sha>`` (heads that a
+force-push left behind: one of them may be the commit in force). It knows neither address nor credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from gitops_agent.errors import SourceError, SourceRefused
+from gitops_agent.model.revision import Revision
+from gitops_agent.ports import Clock
+from gitops_agent.settings import Settings
+from gitops_agent.source import batch, storage
+from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
+from gitops_agent.source.complaint import explain
+from gitops_agent.source.git import Git, LocalFailure, check_version
+from gitops_agent.source.inverse import Lines, patch_lines, reverted, takes_back
+from gitops_agent.source.tree import LOG_FORMAT, TreeChange, TreeEntry, parse_changes, parse_commits, parse_entries
+
+REMOTE_NOTES = "refs/gitops-agent/notes"
+KEPT = "refs/gitops-agent/kept/"
+
+T = TypeVar("T")
+
+
+class Mirror:
+    """``ports.Source``, and the reading side for the snapshot stage. Safe to use from several threads."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], clock: Clock) -> None:
+        self.address = parse_address(settings.repo, Path.cwd())
+        self.branch = check_ref(settings.branch)
+        self.path = check_path(settings.path)
+        self.git = Git(settings.state.absolute() / "mirror.git", self.address, settings, environment)
+        self.head_ref = f"refs/remotes/origin/{self.branch}"
+        self.notes_ref = f"refs/notes/gitops-agent/{settings.instance}"
+        self._settings = settings
+        self._clock = clock
+        self._usable = False
+
+    # ----- the remote
+
+    def refresh(self) -> Revision:
+        """Ask the remote for the branch, fetch if it moved, and give its head.
+
+        ``Revision.tree`` is "" when the path is missing at the head: that is the caller's to refuse, because the
+        head is still needed to say so on it.
+        """
+        with self.exclusive():
+            sound = self._ensure()
+            seen = self.remote_refs()
+            head = seen.get(f"refs/heads/{self.branch}") or self._no_branch()
+            if not sound:
+                self._build(head)
+            elif head != self.resolve(self.head_ref) or seen.get(self.notes_ref) != self.resolve(REMOTE_NOTES):
+                self._fetch(seen)
+        return self.reading(lambda: self._revisions([self._head()])[0])
+
+    def remote_refs(self) -> dict[str, str]:
+        """What the remote has for our branch and our notes: ref to sha. One ls-remote."""
+        wanted = (f"refs/heads/{self.branch}", self.notes_ref)
+        refs = self._ls_remote("--refs", "--", self.address.target, *wanted)
+        return {name: sha for name, sha in refs.items() if name in wanted}
+
+    def _ls_remote(self, *args: str) -> dict[str, str]:
+        """From nowhere: a damaged mirror must not stand in the way of asking."""
+        nowhere = self.git.at(self.git.directory.with_name("no.git"))
+        lines = nowhere.remote("ls-remote", *args, now=self._clock.now()).text.splitlines()
+        return {name: sha for sha, _, name in (line.partition("\t") for line in lines)}
+
+    def fetch_notes(self) -> str | None:
+        """The remote's notes of this instance, brought here; None when it has none."""
+        found = self.remote_refs().get(self.notes_ref)
+        if found is None:
+            self.git.local("update-ref", "-d", REMOTE_NOTES)
+        elif found != self.resolve(REMOTE_NOTES):
+            self._fetch_refs(self.git, [f"+{self.notes_ref}:{REMOTE_NOTES}"])
+        return self.resolve(REMOTE_NOTES)
+
+    def send(self, source: str, target: str) -> str:
+        """Push one ref, never by force; what the remote said when it rejected it, "" when it took it."""
+        args = ("push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no")
+        answer = self.git.remote(
+            *args, "--", self.address.target, f"{source}:{target}", now=self._clock.now(), ok=(0, 1)
+        )
+        lines = [line for line in answer.text.splitlines() if line.startswith("!")]
+        if answer.code == 0:
+            return ""
+        if not lines:
+            raise explain(answer.errors, self.address, (), self._clock.now())
+        return display(lines[0].split("\t")[-1])
+
+    def _no_branch(self) -> str:
+        """Say why there is no head: never a reason to change anything that runs."""
+        heads = self._ls_remote("--heads", "--refs", "--", self.address.target)
+        names = [display(name.removeprefix("refs/heads/")) for name in heads]
+        where = f"repository {self.address.safe}"
+        last = self.cached_head()
+        kept = f"; it was last seen at {last}, and what runs is not changed" if last else ""
+        if not names:
+            raise SourceRefused(f"{where} is empty{kept}", hint=f"push a first commit to {self.branch}")
+        gone = "was deleted" if last else "does not exist"
+        found = ", ".join(sorted(names)[:10]) + (", …" if len(names) > 10 else "")
+        raise SourceRefused(
+            f"{where}: branch {self.branch} {gone}{kept}; branches found: {found}",
+            hint=f"push {self.branch}, or choose another branch with --branch",
+        )
+
+    def _fetch(self, seen: Mapping[str, str]) -> None:
+        before = self.cached_head()
+        try:
+            self._fetch_refs(self.git, self._refspecs(seen))
+        except SourceError:
+            # Git does not say on whose side the broken object was.
+            if not self._damaged():
+                raise
+            return self._build(seen[f"refs/heads/{self.branch}"])
+        after = self._head()
+        if before and not self._contains(before, after):
+            self.git.local("update-ref", KEPT + before, before)
+        if self.notes_ref in seen and not self.resolve(self.notes_ref):
+            self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
+        self.git.local("gc", "--auto", "--quiet", ok=range(256))
+
+    def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
+        notes = [f"+{self.notes_ref}:{REMOTE_NOTES}"] if self.notes_ref in seen else []
+        return [f"+refs/heads/{self.branch}:{self.head_ref}", *notes]
+
+    def _fetch_refs(self, git: Git, refspecs: Sequence[str]) -> None:
+        quiet = (
+            "--quiet",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--no-auto-maintenance",
+        )
+        git.remote("fetch", *quiet, "--", self.address.target, *refspecs, now=self._clock.now())
+
+    # ----- building and rebuilding
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Only one thread or process writes to the mirror at a time."""
+        return storage.exclusive(self.git.directory)
+
+    def _ensure(self) -> bool:
+        """Put back what a crash left half done; whether there is a repository at all."""
+        if not self._usable:
+            check_version(self.git)
+            self._usable = True
+        storage.recover(self.git.directory)
+        try:
+            self.git.local("symbolic-ref", "HEAD", self.head_ref)
+        except LocalFailure:
+            return False
+        return storage.exists(self.git.directory)
+
+    def _build(self, head: str) -> None:
+        """A new mirror beside the old one, filled from the remote and with what the old one can still give."""
+        fresh = self.git.at(storage.beside(self.git.directory))
+        style = "sha256" if len(head) == 64 else "sha1"
+        fresh.local("init", "--quiet", "--bare", "--template=", f"--object-format={style}", str(fresh.directory))
+        fresh.local("symbolic-ref", "HEAD", self.head_ref)
+        self._fetch_refs(fresh, self._refspecs(self.remote_refs()))
+        if fresh.local("rev-parse", "--verify", "--quiet", REMOTE_NOTES, ok=(0, 1)).text:
+            fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
+        self._rescue(fresh)
+        storage.swap(fresh.directory, self.git.directory)
+
+    def _rescue(self, fresh: Git) -> None:
+        """Notes that were not pushed and heads that were kept live only here: take over what can be read."""
+        if not self.git.directory.exists():
+            return
+        for refspec in (f"+{self.notes_ref}:{self.notes_ref}", f"+{KEPT}*:{KEPT}*"):
+            quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+            allowed = {"GIT_ALLOW_PROTOCOL": "file", "GIT_CONFIG_COUNT": "1"}
+            rule = {"GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
+            env = allowed | rule
+            fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, ok=range(256), env=env)
+
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read from the mirror; when it turns out to be damaged, rebuild it once and read again."""
+        try:
+            return read()
+        except LocalFailure:
+            if not self._damaged():
+                raise
+        self._rebuild()
+        return read()
+
+    def _damaged(self) -> bool:
+        directory = self.git.directory
+        if not storage.exists(directory):
+            return True
+        checks = ("--full", "--no-dangling", "--no-progress", "--no-reflogs")
+        try:
+            self.git.local("rev-parse", "--verify", f"{self.head_ref}^{{tree}}")
+            self.git.local("fsck", *checks)
+        except LocalFailure:
+            return True
+        return False
+
+    def _rebuild(self) -> None:
+        with self.exclusive():
+            head = self.remote_refs().get(f"refs/heads/{self.branch}") or self._no_branch()
+            self._build(head)
+
+    # ----- commits
+
+    def cached_head(self) -> str | None:
+        """The head as last fetched, without asking the remote; None before the first fetch."""
+        return self.resolve(self.head_ref) if storage.exists(self.git.directory) else None
+
+    def resolve(self, ref: str) -> str | None:
+        """The object a ref of ours points at."""
+        answer = self.git.local("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
+        return answer.text if answer.code == 0 else None
+
+    def _head(self) -> str:
+        head = self.resolve(self.head_ref)
+        if head is None:
+            raise LocalFailure(f"mirror {self.git.directory} has no {self.head_ref}")
+        return head
+
+    def revision(self, ref: str) -> Revision:
+        """One commit by sha, branch or ``HEAD~1``; SourceRefused when the mirror has none of that name."""
+        name, walk = check_revision(ref)
+        for candidate in (f"refs/remotes/origin/{name}", name):
+            if found := self.resolve(f"{candidate}{walk}^{{commit}}"):
+                return self.reading(partial(self._revisions, [found]))[0]
+        if len(name) >= 40 and self._damaged():
+            self._rebuild()
+            if found := self.resolve(f"{name}{walk}^{{commit}}"):
+                return self._revisions([found])[0]
+        raise SourceRefused(
+            f"commit {display(ref)} is not in branch {self.branch} of {self.address.safe}",
+            hint="give a commit of this branch; gitops-agent history lists them",
+        )
+
+    def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
+        """The commits reachable from new and not from old, oldest first.
+
+        Only ``new`` when old is None or no longer known here (a rewritten branch and a rebuilt mirror).
+        """
+        if old is None or not self.resolve(f"{old}^{{commit}}"):
+            return (self.revision(new),)
+        args = ("rev-list", "--reverse", "--topo-order", "--end-of-options", f"{old}..{new}")
+        shas = self.reading(lambda: self.git.local(*args).text.split())
+        return tuple(self.reading(lambda: self._revisions(shas)))
+
+    def _revisions(self, shas: Sequence[str]) -> list[Revision]:
+        if not shas:
+            return []
+        given = "".join(f"{sha}\n" for sha in shas).encode()
+        log = self.git.local(
+            "log", "--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin", stdin=given
+        )
+        return list(parse_commits(log.output, iter(self._subtrees(shas))))
+
+    def _subtrees(self, shas: Sequence[str]) -> list[str]:
+        """The tree below the path at each commit; "" where there is no such folder."""
+        given = "".join(f"{sha}:{self.path}\n" for sha in shas).encode()
+        lines = self.git.local("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=given).text.split(
+            "\n"
+        )
+        trees = [line.split(" ")[0] if line.endswith(" tree") else "" for line in lines]
+        for sha in (sha for sha, tree in zip(shas, trees, strict=True) if not tree):
+            self._surely_missing(sha)
+        return trees
+
+    def _surely_missing(self, sha: str) -> None:
+        """LocalFailure when the folder is in the commit after all: then its objects are lost, not the folder."""
+        listed = self.git.local("ls-tree", "--full-tree", sha, "--", self.path).text if self.path else "root tree"
+        if not self.path or " tree " in listed:
+            raise LocalFailure(f"mirror {self.git.directory}: the tree of {sha} is missing or broken")
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether new contains old; a commit that is no longer known here is not contained."""
+        return self.reading(lambda: self._contains(old, new))
+
+    def _contains(self, old: str, new: str) -> bool:
+        if not self.resolve(f"{old}^{{commit}}"):
+            return False
+        return self.git.local("merge-base", "--is-ancestor", old, new, ok=(0, 1)).code == 0
+
+    def undoes(self, later: str, earlier: str) -> bool:
+        """Whether the difference ``later`` makes below the path takes back that of ``earlier``.
+
+        When the message of ``later`` names several commits, ``earlier`` among them, all of them together are
+        compared. Merges count by their first parent.
+        """
+        named = [sha for sha in reverted(self.revision(later).message) if self.resolve(f"{sha}^{{commit}}")]
+        together = named if any(earlier.startswith(sha) for sha in named) else [earlier]
+        return self.reading(
+            lambda: takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
+        )
+
+    def _difference(self, sha: str, *options: str) -> Lines:
+        parent = self.resolve(f"{sha}^1") or self.empty_tree()
+        shape = ("-p", "-U0", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        where = ("--", self.path) if self.path else ()
+        patch = self.git.local("diff-tree", *shape, *options, parent, sha, *where)
+        return patch_lines(patch.output.decode(errors="surrogateescape"))
+
+    def empty_tree(self) -> str:
+        """The id of the tree without entries (it depends on the hash of the repository)."""
+        return self.git.local("hash-object", "-t", "tree", "--stdin", stdin=b"").text
+
+    # ----- trees and blobs, for the snapshot stage
+
+    def entries(self, sha: str) -> list[TreeEntry]:
+        """Everything below the path at a commit, with sizes, paths relative to it; blobs are not read.
+
+        Empty when the path is missing. A listing of more than 64 MiB is refused (SourceUnavailable).
+        """
+        tree = self.reading(lambda: self._subtrees([sha]))[0]
+        return parse_entries(self._list("ls-tree", "-r", "-l", "-z", "--full-tree", tree)) if tree else []
+
+    def changed(self, old_sha: str, new_sha: str) -> list[TreeChange]:
+        """The paths below the path that differ between two commits (renames are a deletion and an addition)."""
+        old, new = (tree or self.empty_tree() for tree in self.reading(lambda: self._subtrees([old_sha, new_sha])))
+        return parse_changes(self._list("diff-tree", "-r", "-z", "--no-renames", old, new))
+
+    def _list(self, *args: str) -> bytes:
+        return self.reading(lambda: self.git.local(*args)).output
+
+    def blobs(self, ids: Iterable[str], max_bytes: int | None = None) -> Iterator[tuple[str, bytes]]:
+        """The contents of blobs, in the order given, through one git process.
+
+        A blob larger than ``max_bytes`` (default: ``limits.fileBytes``) raises SourceRefused before it is read;
+        ``entries`` tells sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
+        """
+        wanted = list(ids)
+        cap = self._settings.limits.file_bytes if max_bytes is None else max_bytes
+        done = 0
+        try:
+            for pair in batch.contents(self.git, wanted, cap, self._settings.git_timeout):
+                yield pair
+                done += 1
+        except LocalFailure:
+            self._rebuild()
+            yield from batch.contents(self.git, wanted[done:], cap, self._settings.git_timeout)
+
+    def file_at(self, sha: str, path: str, max_bytes: int | None = None) -> bytes:
+        """The content of one regular file below the path at a commit; SourceRefused when it is not one."""
+        tree = self.reading(lambda: self._subtrees([sha]))[0]
+        name = check_path(path)
+        found = parse_entries(self._list("ls-tree", "-l", "-z", "--full-tree", tree, "--", name)) if tree else []
+        if not found or found[0].type != "blob" or found[0].mode == "120000":
+            what = "a symlink" if found and found[0].mode == "120000" else "not a file"
+            raise SourceRefused(
+                f"{display(path)} at {sha[:10]} is {what}", hint="expected a regular file of the repository"
+            )
+        return next(self.blobs([found[0].blob], max_bytes))[1]

@@ -1,0 +1,93 @@
+"""Notes on commits: our report in the repository itself, on one ref that only this instance writes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from gitops_agent.errors import SourceUnavailable
+from gitops_agent.settings import Settings
+from gitops_agent.source.backoff import delay
+from gitops_agent.source.identity import identity
+from gitops_agent.source.mirror import Mirror
+
+TRIES = 6
+
+
+class Notes:
+    """``ports.NoteStore`` on ``refs/notes/gitops-agent/<instance>``."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        settings: Settings,
+        *,
+        jitter: Callable[[], float] = random.random,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._mirror = mirror
+        self._settings = settings
+        self._jitter = jitter
+        self._sleep = sleep
+
+    def read(self, sha: str) -> str | None:
+        """The note on a commit; None when there is none."""
+        ref = f"--ref={self._mirror.notes_ref}"
+        answer = self._mirror.git.local("notes", ref, "show", sha, ok=(0, 1, 128))
+        return answer.output.decode(errors="replace") if answer.code == 0 else None
+
+    def write(self, notes: Mapping[str, str]) -> None:
+        """Set the notes of some commits, in one commit of the mirror."""
+        if not notes:
+            return
+        mirror = self._mirror
+        with mirror.exclusive():
+            before = mirror.resolve(mirror.notes_ref)
+            mirror.git.local(
+                "fast-import", "--quiet", "--done", "--date-format=now", stdin=self._import(notes, before)
+            )
+
+    def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
+        who = identity(self._settings)
+        message = f"Notes of {self._settings.instance} on {len(notes)} commit(s)\n".encode()
+        parts = [
+            f"commit {self._mirror.notes_ref}\n".encode(),
+            f"committer {who['GIT_COMMITTER_NAME']} <{who['GIT_COMMITTER_EMAIL']}> now\n".encode(),
+            b"data %d\n%s" % (len(message), message),
+            f"from {before}\n".encode() if before else b"",
+        ]
+        for sha, text in notes.items():
+            data = text.encode(errors="replace")
+            parts.append(b"N inline %s\ndata %d\n%s\n" % (sha.encode(), len(data), data))
+        return b"".join([*parts, b"\ndone\n"])
+
+    def push(self) -> None:
+        """Send the ref to the remote, merging what is there (ours wins on a commit noted by both).
+
+        A rejected ref is fetched, merged and tried again with jitter; SourceUnavailable after several times.
+        """
+        said = ""
+        for failures in range(TRIES):
+            if failures:
+                self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
+            with self._mirror.exclusive():
+                ours = self._mirror.resolve(self._mirror.notes_ref)
+                theirs = self._mirror.fetch_notes() if ours else None
+                said = self._send(theirs) if ours else ""
+            if not said:
+                return
+        raise SourceUnavailable(
+            f"notes were rejected {TRIES} times by {self._mirror.address.safe}: {said}",
+            hint=f"allow this credential to write {self._mirror.notes_ref}, or set push to false",
+        )
+
+    def _send(self, theirs: str | None) -> str:
+        """Merge and push once; what the remote said when it rejected the ref, "" when it took it."""
+        mirror = self._mirror
+        if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
+            merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
+            mirror.git.local(*merge, env=identity(self._settings))
+        if theirs == mirror.resolve(mirror.notes_ref):
+            return ""
+        return mirror.send(mirror.notes_ref, mirror.notes_ref)

@@ -1,0 +1,112 @@
+"""One child process, bounded: a deadline that ends its whole group, and a cap on what it may say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO
+
+STDERR_KEPT = 65_536
+_CHUNK = 65_536
+
+
+class Overrun(Exception):
+    """The process was ended by us: out of time, or it said more than it may."""
+
+
+class Bounded:
+    """A started process in a session of its own, fed and drained by threads so that nobody waits in a ring."""
+
+    def __init__(self, process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None] | None) -> None:
+        self._process = process
+        self._overrun = ""
+        self._errors = bytearray()
+        self._threads = [threading.Thread(target=self._drain, name="git-stderr", daemon=True)]
+        if feed is not None:
+            self._threads.append(threading.Thread(target=self._feed, args=(feed,), name="git-stdin", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """What the process says."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def errors(self) -> str:
+        """The end of what the process complained about (complete after ``finish``)."""
+        return self._errors.decode(errors="replace")
+
+    @contextmanager
+    def deadline(self, timeout: float) -> Iterator[None]:
+        """Within this block the process has so many seconds; then its group is killed and Overrun raised."""
+        timer = threading.Timer(timeout, self._kill, args=(f"no end after {timeout:g} s",))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+        if self._overrun:
+            raise Overrun(self._overrun)
+
+    def read_all(self, cap: int) -> bytes:
+        """Everything it says, or Overrun when that is more than ``cap`` bytes."""
+        said = bytearray()
+        while chunk := self.stdout.read(_CHUNK):
+            said += chunk
+            if len(said) > cap:
+                self._kill(f"more than {cap} bytes of answer")
+                break
+        return bytes(said)
+
+    def finish(self) -> int:
+        """Wait for it and for our threads; the exit code."""
+        code = self._process.wait()
+        for thread in self._threads:
+            thread.join()
+        return code
+
+    def close(self) -> None:
+        """End it if it still runs, and leave nothing behind."""
+        if self._process.poll() is None:
+            self._kill("")
+        self.finish()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None and not stream.closed:
+                _close(stream)
+
+    def _kill(self, why: str) -> None:
+        self._overrun = self._overrun or why
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # it ended in the meantime
+
+    def _drain(self) -> None:
+        assert self._process.stderr is not None
+        while chunk := os.read(self._process.stderr.fileno(), _CHUNK):
+            self._errors += chunk
+            del self._errors[:-STDERR_KEPT]
+
+    def _feed(self, feed: Callable[[IO[bytes]], None]) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            feed(stdin)
+        except (BrokenPipeError, ValueError):
+            pass  # it ended early; its exit code tells why
+        finally:
+            _close(stdin)
+
+
+def _close(stream: IO[bytes]) -> None:
+    try:
+        stream.close()
+    except OSError:
+        pass  # unsent bytes to a process that is gone

@@ -1,0 +1,69 @@
+"""Reading what git lists: trees, differences of trees, commits. Pure: bytes in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gitops_agent.model.revision import Revision
+
+LOG_FORMAT = "%H%n%P%n%an <%ae>%n%at%n%ct%n%B%x00"
+
+
+class TreeEntry(NamedTuple):
+    """One entry below the path, whatever it is: symlinks are mode 120000, gitlinks type ``commit``."""
+
+    mode: str
+    type: str
+    blob: str
+    size: int | None
+    path: str
+
+
+class TreeChange(NamedTuple):
+    """One path that differs between two commits; ``mode`` is the new one, or the old one of a deleted path."""
+
+    path: str
+    old: str | None
+    new: str | None
+    mode: str
+
+
+def parse_entries(listing: bytes) -> list[TreeEntry]:
+    """The output of ``ls-tree -r -l -z``. Names that are not UTF-8 keep their bytes as surrogates."""
+    entries = []
+    for record in listing.decode(errors="surrogateescape").split("\0"):
+        if record:
+            facts, _, path = record.partition("\t")
+            mode, kind, blob, size = facts.split()
+            entries.append(TreeEntry(mode, kind, blob, int(size) if size.isdigit() else None, path))
+    return entries
+
+
+def parse_changes(listing: bytes) -> list[TreeChange]:
+    """The output of ``diff-tree -r -z --no-renames``."""
+    fields = iter(listing.decode(errors="surrogateescape").split("\0"))
+    changes = []
+    for facts in fields:
+        if facts:
+            old_mode, new_mode, old, new, _ = facts.removeprefix(":").split(" ", 4)
+            there = new_mode != "000000"
+            was = old if old_mode != "000000" else None
+            changes.append(TreeChange(next(fields), was, new if there else None, new_mode if there else old_mode))
+    return changes
+
+
+def parse_commits(log: bytes, trees: Iterator[str]) -> Iterator[Revision]:
+    """The output of ``log --format=LOG_FORMAT``, each with its tree below the path."""
+    for record in log.decode(errors="replace").split("\0"):
+        if record.strip():
+            sha, parents, author, authored, committed, message = record.lstrip("\n").split("\n", 5)
+            yield Revision(
+                sha=sha,
+                tree=next(trees),
+                parents=tuple(parents.split()),
+                author=author,
+                authored_at=float(authored),
+                committed_at=float(committed),
+                message=message.strip("\n"),
+            )

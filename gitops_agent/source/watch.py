@@ -1,0 +1,134 @@
+"""Noticing that a branch of a local repository moved, by events of the file system.
+
+Folders are watched one by one and not recursively, since below the repository are its objects: the repository
+itself (HEAD, packed-refs), ``refs``, ``refs/heads`` and the folders of a name such as ``team/prod``. When one of them
+comes or goes the watch starts again. Only a different value of the branch is reported, so that a missed or doubled
+event does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from watchfiles import watch
+
+from gitops_agent.errors import UsageError
+from gitops_agent.source.address import Address, check_ref
+
+_STEP_MS = 20
+_RETRY = 0.5
+
+
+class RefWatcher:
+    """Calls ``notify()`` from a thread of its own when the branch has another value than before."""
+
+    def __init__(self, address: Address, branch: str, notify: Callable[[], None]) -> None:
+        if address.local is None:
+            raise UsageError(f"repository {address.safe} is not local", hint="only path and file can be watched")
+        self._repository = address.local
+        self._branch = check_ref(branch)
+        self._notify = notify
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: str | None = None
+
+    def start(self) -> None:
+        """Begin to watch; the value the branch has now is known and not reported."""
+        self._seen = branch_value(self._repository, self._branch)
+        self._thread = threading.Thread(target=self._run, name="ref-watcher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            folders = _folders(self._repository, self._branch)
+            try:
+                self._watch(folders)
+            except (OSError, RuntimeError):
+                # No such folder any more, or no inotify left: look by ourselves until watching works.
+                self._stop.wait(_RETRY)
+            self._look()
+            if not folders:
+                self._stop.wait(_RETRY)
+
+    def _watch(self, folders: dict[Path, int]) -> None:
+        """Until told to stop, or until the folders to watch are others."""
+        if not folders:
+            return
+        events = watch(
+            *folders,
+            watch_filter=None,
+            debounce=_STEP_MS * 2,
+            step=_STEP_MS,
+            stop_event=self._stop,
+            rust_timeout=500,
+            yield_on_timeout=True,
+            recursive=False,
+            raise_interrupt=False,
+        )
+        # The first round comes by timeout at the latest and covers what moved before the watch was in place.
+        for _ in events:
+            self._look()
+            if _folders(self._repository, self._branch) != folders:
+                return
+
+    def _look(self) -> None:
+        value = branch_value(self._repository, self._branch)
+        if value != self._seen:
+            self._seen = value
+            self._notify()
+
+
+def git_dir(repository: Path) -> Path:
+    """Where a bare or non-bare repository (also a linked work tree) keeps its refs."""
+    inside = repository / ".git"
+    if inside.is_file():
+        inside = repository / inside.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        shared = inside / "commondir"
+        return inside / shared.read_text(encoding="utf-8").strip() if shared.is_file() else inside
+    return inside if inside.is_dir() else repository
+
+
+def branch_value(repository: Path, branch: str) -> str | None:
+    """The sha a branch has in its loose or packed ref; None when there is none (or none that can be read)."""
+    name = f"refs/heads/{branch}"
+    try:
+        home = git_dir(repository)
+        loose = home / name
+        if loose.is_file():
+            return loose.read_text(encoding="ascii").strip()
+        for line in (home / "packed-refs").read_text(encoding="utf-8").splitlines():
+            if line.endswith(f" {name}"):
+                return line.split(" ", 1)[0]
+    except (OSError, UnicodeDecodeError):
+        pass  # gone, or being replaced right now: the next event tells
+    return None
+
+
+def _folders(repository: Path, branch: str) -> dict[Path, int]:
+    """The folders whose entries decide the value of the branch, with their inodes: a new one is another one."""
+    try:
+        home = git_dir(repository)
+    except (OSError, UnicodeDecodeError):
+        return {}
+    heads = home / "refs" / "heads"
+    names = [
+        home,
+        home / "refs",
+        heads,
+        *(heads / parent for parent in Path(branch).parents if str(parent) != "."),
+    ]
+    found = {}
+    for folder in names:
+        try:
+            found[folder] = folder.stat().st_ino
+        except OSError:
+            continue
+    return found

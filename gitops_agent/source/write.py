@@ -1,0 +1,117 @@
+"""New commits on top of the branch, made from trees alone: reverts and restores. Nothing is checked out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gitops_agent.errors import SourceRefused
+from gitops_agent.settings import Settings
+from gitops_agent.source.address import check_ref, display
+from gitops_agent.source.identity import identity
+from gitops_agent.source.inverse import reverted
+from gitops_agent.source.mirror import Mirror
+
+# Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
+_NO_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+
+
+class BranchWriter:
+    """``ports.HistoryWriter`` in the mirror; only ``push`` reaches the remote."""
+
+    def __init__(self, mirror: Mirror, settings: Settings) -> None:
+        self._mirror = mirror
+        self._git = mirror.git
+        self._who = identity(settings)
+
+    def revert(self, shas: Sequence[str], message: str) -> str:
+        """One commit on the head that undoes these, in the order given (newest first).
+
+        Merges are undone by their first parent. SourceRefused names the paths that do not revert cleanly, and
+        says so when nothing is left to undo.
+        """
+        head = self._mirror.revision(self._mirror.branch).sha
+        commits = [self._mirror.revision(sha) for sha in shas]
+        tree = self._tree(head)
+        lines = []
+        for commit in commits:
+            if not self._mirror.is_ancestor(commit.sha, head):
+                raise SourceRefused(
+                    f"commit {commit.short} is not part of {self._mirror.branch}",
+                    hint="give a commit of the branch",
+                )
+            before = self._tree(commit.parents[0]) if commit.parents else self._mirror.empty_tree()
+            tree = self._merge(base=self._tree(commit.sha), ours=tree, theirs=before, what=commit.sha)
+            merged = f", reversing\nchanges made to {commit.parents[0]}" if len(commit.parents) > 1 else ""
+            if commit.sha not in reverted(message):
+                lines.append(f"This reverts commit {commit.sha}{merged}.")
+        return self._commit(tree, head, "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part))
+
+    def restore(self, to: str, message: str) -> str:
+        """One commit on the head whose tree below the path is exactly that of ``to``; the rest stays."""
+        head = self._mirror.revision(self._mirror.branch).sha
+        target = self._mirror.revision(to)
+        if not target.tree:
+            raise SourceRefused(
+                f"commit {target.short} has no folder {self._mirror.path}", hint="choose a commit that has it"
+            )
+        tree = self._graft(self._tree(head), self._mirror.path.split("/"), target.tree)
+        return self._commit(tree, head, f"{message.strip()}\n\nRestores the state of commit {target.sha}.")
+
+    def push(self, sha: str, branch: str) -> None:
+        """Send a commit to a branch of the remote, fast-forward only; SourceRefused when it does not take it."""
+        name = check_ref(branch)
+        with self._mirror.exclusive():
+            said = self._mirror.send(sha, f"refs/heads/{name}")
+        if said:
+            raise SourceRefused(
+                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {said}",
+                hint="if the branch moved, try again; if it is protected, push to a new branch (--branch-name)",
+            )
+
+    def _tree(self, sha: str) -> str:
+        return self._mirror.reading(lambda: self._git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
+
+    def _merge(self, *, base: str, ours: str, theirs: str, what: str) -> str:
+        """The three-way merge of trees. Git 2.38 takes its base from history, so a small one is made for it."""
+        root = self._stand_in(base)
+        sides = (self._stand_in(ours, root), self._stand_in(theirs, root))
+        options = ("--write-tree", "--no-messages", "--name-only", "-z")
+        answer = self._git.local("merge-tree", *options, *sides, ok=(0, 1))
+        tree, *paths = [part for part in answer.text.split("\0") if part]
+        if answer.code == 0:
+            return tree
+        names = ", ".join(sorted({display(path) for path in paths})[:20])
+        raise SourceRefused(
+            f"commit {what[:10]} cannot be reverted cleanly: later commits changed the same places of {names}",
+            hint="revert those later commits too, or restore an earlier state with --to",
+        )
+
+    def _stand_in(self, tree: str, *parents: str) -> str:
+        links = [word for parent in parents for word in ("-p", parent)]
+        env = self._who | _NO_MOMENT
+        return self._git.local("commit-tree", tree, *links, "-m", "base", env=env).text
+
+    def _graft(self, tree: str, parts: Sequence[str], subtree: str) -> str:
+        """The tree with the folder at ``parts`` replaced."""
+        name, *rest = parts
+        if not name:
+            return subtree
+        entries = [line for line in self._git.local("ls-tree", "-z", tree).output.split(b"\0") if line]
+        same = f"\t{name}".encode(errors="surrogateescape")
+        found = next(
+            (line for line in entries if line.endswith(same) and line.partition(b"\t")[2] == same[1:]), b""
+        )
+        if rest:
+            inner = found.split()[2].decode() if found.startswith(b"040000 ") else self._mirror.empty_tree()
+            subtree = self._graft(inner, rest, subtree)
+        kept = [line for line in entries if line is not found]
+        listing = b"\0".join([*kept, f"040000 tree {subtree}".encode() + same]) + b"\0"
+        return self._git.local("mktree", "-z", stdin=listing).text
+
+    def _commit(self, tree: str, head: str, message: str) -> str:
+        if tree == self._tree(head):
+            raise SourceRefused(
+                f"nothing to do: {self._mirror.branch} is already in that state", hint="see gitops-agent history"
+            )
+        text = message.strip() + "\n"
+        return self._git.local("commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), env=self._who).text
