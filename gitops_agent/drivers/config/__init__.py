@@ -1,0 +1,20 @@
+"""The bundle of an agent on a local runtime, as a file the agent reads (``MANAGED_AGENT_CONFIG``).
+
+What belongs here: writing, watching over and removing that file. What does not: what is in it
+(``model/bundle.py``) and restarting an agent because of it (the runtime's digest covers that).
+"""
+
+from __future__ import annotations
+
+from gitops_agent.drivers.config.apply import ConfigApplier
+from gitops_agent.drivers.config.observe import ConfigObserver
+from gitops_agent.drivers.config.spec import DRIVER, resources
+from gitops_agent.drivers.place import Place
+from gitops_agent.ports import Clock, Driver, Workplace
+
+
+def driver(workplace: Workplace, clock: Clock) -> Driver:
+    """The config driver of one instance."""
+    place = Place(workplace.state_dir)
+    observer = ConfigObserver(place, clock)
+    return Driver(name=DRIVER, compile=resources, observer=observer, applier=ConfigApplier(place, observer))

@@ -1,0 +1,56 @@
+"""Writes and removes bundle files."""
+
+from __future__ import annotations
+
+import orjson
+
+from gitops_agent.drivers.config.observe import FILE, ConfigObserver
+from gitops_agent.drivers.place import Place, remove, write_atomic
+from gitops_agent.errors import ApplyError
+from gitops_agent.model.outcome import Applied
+from gitops_agent.model.plan import Action, Verb
+
+
+class ConfigApplier:
+    """The writing part of the config driver."""
+
+    def __init__(self, place: Place, observer: ConfigObserver) -> None:
+        self._place = place
+        self._observer = observer
+
+    def unchanged(self, action: Action) -> bool:
+        """Whether the file is still as planned."""
+        return self._observer.live(action.key.agent) == action.live
+
+    def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - a rename is idempotent by nature
+        """Write the bundle whole, or remove it."""
+        path = self._place.config(action.key.agent)
+        try:
+            if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
+                self._delete(action)
+                return Applied(f"removed {path}")
+            self._write(action, action.desired.raw)
+        except OSError as problem:
+            raise ApplyError(
+                f"{action.key}: cannot write {path}: {problem.strerror or problem}",
+                hint=f"make room and make sure that {path.parent} is a folder only we write to",
+            ) from None
+        return Applied(f"wrote {path}")
+
+    def _write(self, action: Action, raw: bytes) -> None:
+        text = orjson.dumps(
+            orjson.loads(raw), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+        )
+        with self._place.opened(action.key.agent, create=True) as folder:
+            write_atomic(folder, FILE, text)
+
+    def _delete(self, action: Action) -> None:
+        try:
+            with self._place.opened(action.key.agent) as folder:
+                remove(folder, FILE)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        try:
+            self._place.folder(action.key.agent).rmdir()
+        except OSError:
+            pass  # logs and work stay: what an agent wrote is not ours to delete

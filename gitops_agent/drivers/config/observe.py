@@ -1,0 +1,112 @@
+"""Reads bundle files. A file that did not change since the last look costs one ``stat``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gitops_agent.drivers.config.spec import DRIVER, config_key
+from gitops_agent.drivers.place import Place, read_regular
+from gitops_agent.errors import ObserveError
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Evidence, Observation, Owner
+from gitops_agent.ports import Clock, Scope
+
+FILE = "config.json"
+SIZE_CAP = 16 * 2**20
+KEYS = ("tenant", "name", "model", "instructions", "tools", "mcpServers", "limits")
+MISSING = "<missing>"  # stands for a key that somebody removed: it must not compare equal to anything desired
+
+Stamp = tuple[int, int, int, int]
+
+
+class ConfigObserver:
+    """The reading part of the config driver."""
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self._place = place
+        self._clock = clock
+        self._seen: dict[AgentKey, tuple[Stamp, Fields]] = {}
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        """Every bundle file in the scope, and the absence of those we once wrote."""
+        now = self._clock.now()
+        recorded = {key.agent: base for key, base in bases.items() if base.driver == DRIVER}
+        found = (self._observation(agent, recorded.get(agent), now) for agent in self._candidates(scope, recorded))
+        return [observation for observation in found if observation is not None]
+
+    def live(self, agent: AgentKey) -> Fields | None:
+        """What the file of one agent says; None when there is none."""
+        path = self._place.config(agent)
+        try:
+            stamp = _stamp(path.lstat())
+        except (FileNotFoundError, NotADirectoryError):
+            self._seen.pop(agent, None)
+            return None
+        except OSError as problem:
+            raise ObserveError(
+                f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
+            ) from None
+        seen = self._seen.get(agent)
+        if seen is not None and seen[0] == stamp:
+            return seen[1]
+        fields = self._read(agent)
+        self._seen[agent] = (stamp, fields)
+        return fields
+
+    def _candidates(self, scope: Scope, recorded: Mapping[AgentKey, Base]) -> Iterable[AgentKey]:
+        return scope if scope is not None else {*recorded, *self._place.agents()}
+
+    def _read(self, agent: AgentKey) -> Fields:
+        try:
+            with self._place.opened(agent) as folder:
+                data, _ = read_regular(folder, FILE, SIZE_CAP)
+        except OSError as problem:
+            # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
+            return _unreadable(problem.strerror or str(problem))
+        try:
+            content: Any = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return _unreadable("not JSON")
+        if not isinstance(content, dict):
+            return _unreadable("not a JSON object")
+        return Fields.of({**dict.fromkeys(KEYS, MISSING), **content})
+
+    def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
+        fields = self.live(agent)
+        if fields is None and base is None:
+            return None
+        reason, state, message = _judge(fields, base)
+        path = str(self._place.config(agent))
+        return Observation(
+            key=config_key(agent),
+            driver=DRIVER,
+            owner=Owner.OURS,
+            fields=fields,
+            state=state,
+            observed_at=now,
+            reason=reason,
+            message=f"{path} {message}" if message else "",
+            live={"path": path},
+            evidence=(Evidence("file", f"{path} {message or 'is there'}", now),),
+        )
+
+
+def _judge(fields: Fields | None, base: Base | None) -> tuple[str | None, str, str]:
+    if fields is None:
+        return "ConfigLost", "Missing", "is gone"
+    if base is not None and fields != base.fields:
+        return "ConfigEdited", "Edited", "is not what we wrote"
+    return None, "Present", ""
+
+
+def _unreadable(why: str) -> Fields:
+    return Fields.of({**dict.fromkeys(KEYS, MISSING), "unreadable": why})
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

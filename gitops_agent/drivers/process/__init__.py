@@ -1,0 +1,70 @@
+"""Agents as local processes.
+
+What belongs here: reading and changing the process table of this machine. ``spec`` says what a document asks;
+``table`` sweeps ``/proc``, ``census`` sorts the sweep, ``judge`` turns it into a verdict, ``observe`` puts them
+together; ``start``, ``stop`` and ``apply`` change it; ``watch`` notices what happens in between; ``run`` runs exec
+probes. What does not: deciding whether to act (``plan/``) and how often (``reconcile/``).
+
+Agents outlive us: they are found again by the marks in their environment, or by the pid, start time and boot that
+our facts recorded. ``roster`` is only a memory of this process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gitops_agent.drivers.place import Place
+from gitops_agent.drivers.process.apply import ProcessApplier
+from gitops_agent.drivers.process.cgroup import Groups, Parent, delegated_parent
+from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.logs import Logs, Rotation
+from gitops_agent.drivers.process.memory import Memory
+from gitops_agent.drivers.process.observe import ProcessObserver
+from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.drivers.process.run import ProcessRunner
+from gitops_agent.drivers.process.spec import DRIVER, resources
+from gitops_agent.drivers.process.start import Starter
+from gitops_agent.drivers.process.table import ProcessTable
+from gitops_agent.drivers.process.watch import EVERY, ProcessWatcher
+from gitops_agent.ports import Clock, Driver, Workplace
+
+__all__ = ["Options", "build", "driver"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a machine may have differently: log sizes, where ``/proc`` is, our environment, delegated groups."""
+
+    rotation: Rotation = field(default_factory=Rotation)
+    watch_every: float = EVERY
+    proc: str = "/proc"
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    groups: Parent | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))
+
+
+def driver(workplace: Workplace, clock: Clock) -> Driver:
+    """The process driver of one instance on this machine."""
+    return build(workplace, clock, Options())
+
+
+def build(workplace: Workplace, clock: Clock, options: Options) -> Driver:
+    """The process driver with options."""
+    place = Place(workplace.state_dir)
+    table = ProcessTable(options.proc)
+    roster = Roster(clock.now)
+    logs = Logs(place, options.rotation)
+    memory = Memory(Groups(workplace.instance, options.groups), roster)
+    environment = Environment(workplace.instance, place, options.environment)
+    observer = ProcessObserver(workplace.instance, clock, place, table, roster, memory)
+    starter = Starter(place, environment, logs, table, roster)
+    return Driver(
+        name=DRIVER,
+        compile=resources,
+        observer=observer,
+        applier=ProcessApplier(place, observer, table, starter, roster, memory),
+        watcher=ProcessWatcher(observer, table, roster, logs, options.watch_every),
+        runner=ProcessRunner(environment, roster),
+    )

@@ -1,0 +1,44 @@
+"""Reads heartbeats. The file is the agent's word: never trusted for size, type or time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gitops_agent.drivers.place import Place, read_regular
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Heartbeat
+
+SIZE_CAP = 65536
+CALLS = 100
+NAME = 200
+
+
+def read_heartbeat(place: Place, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
+    """What a replica last said of itself; None when it said nothing, or nothing we understand."""
+    try:
+        with place.opened(agent) as folder:
+            data, found = read_regular(folder, place.heartbeat(agent, replica).name, SIZE_CAP)
+        content = orjson.loads(data)
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    at = content.get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return None
+    # A moment in the future would never go stale; the file's own time is the next best witness.
+    moment = float(at) if at <= now else min(found.st_mtime, now)
+    return Heartbeat(moment, _turn(content.get("turn")), _pending(content.get("pending")))
+
+
+def _turn(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _pending(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    names = (name for name in value[:CALLS] if isinstance(name, str))
+    return tuple("".join(letter for letter in name[:NAME] if letter.isprintable()) for name in names)

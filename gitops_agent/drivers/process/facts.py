@@ -1,0 +1,61 @@
+"""Facts: the private handle on our processes that the journal keeps for us between observations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gitops_agent.drivers.process.table import Host
+from gitops_agent.model.fields import Fields
+
+
+class Known(NamedTuple):
+    """One replica we started or adopted. No secret, no time, no path."""
+
+    number: int
+    pid: int
+    start: int
+    spec: str
+
+
+class Facts(NamedTuple):
+    """Where and as what our replicas ran when we last looked; ``foreign`` are processes in the way."""
+
+    host: Host | None = None
+    replicas: tuple[Known, ...] = ()
+    foreign: tuple[Known, ...] = ()
+
+    def here(self, host: Host) -> Facts:
+        """These facts if they speak of this life of this machine; pids of another one mean nothing."""
+        return self if self.host == host else Facts()
+
+
+def encode(host: Host, replicas: Iterable[Known], foreign: Iterable[Known] = ()) -> Fields:
+    """Facts for the journal."""
+    return Fields.of(
+        {
+            "boot": host.boot,
+            "pidNamespace": host.pid_namespace,
+            "replicas": [list(known) for known in sorted(replicas)],
+            "foreign": [list(known) for known in sorted(foreign)],
+        }
+    )
+
+
+def decode(fields: Fields | None) -> Facts:
+    """Facts from the journal; what is not in our form says nothing."""
+    value = fields.value if fields is not None else {}
+    try:
+        return Facts(
+            Host(str(value["boot"]), str(value["pidNamespace"])),
+            tuple(_known(*item) for item in value["replicas"]),
+            tuple(_known(*item) for item in value["foreign"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return Facts()
+
+
+def _known(index: object, pid: object, start: object, spec: object) -> Known:
+    if not (isinstance(index, int) and isinstance(pid, int) and isinstance(start, int) and isinstance(spec, str)):
+        raise TypeError("not a replica")
+    return Known(index, pid, start, spec)

@@ -1,0 +1,58 @@
+"""Ownership marks: what we put into the environment of an agent, and how we read it back."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gitops_agent.model.key import AgentKey
+
+OWNER = "MANAGED_AGENT_OWNER"
+REPLICA = "MANAGED_AGENT_REPLICA"
+SPEC = "MANAGED_AGENT_SPEC"
+CONFIG = "MANAGED_AGENT_CONFIG"
+HEARTBEAT = "MANAGED_AGENT_HEARTBEAT"
+
+_OWNER = OWNER.encode() + b"="
+# Anybody may write an environment, and these names become paths: only the grammar of the schema is a mark.
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_OWNER_GRAMMAR = re.compile(rf"({_NAME})/({_NAME})/({_NAME})")
+_REPLICA_GRAMMAR = re.compile(r"[0-9]{1,4}")
+_SPEC_GRAMMAR = re.compile(r"[0-9a-f]{1,64}")
+
+
+class Marks(NamedTuple):
+    """Whose replica a process belongs to."""
+
+    instance: str
+    agent: AgentKey
+    replica: int
+    spec: str
+
+
+def owner(instance: str, agent: AgentKey) -> str:
+    """The owner mark of an agent."""
+    return f"{instance}/{agent.tenant}/{agent.name}"
+
+
+def read_marks(environ: bytes) -> Marks | None:
+    """The marks in an environment block; None when there are none, or none that we could have written."""
+    if not environ.startswith(_OWNER) and b"\0" + _OWNER not in environ:
+        return None
+    found = variables(environ)
+    whose = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
+    replica = _REPLICA_GRAMMAR.fullmatch(found.get(REPLICA, ""))
+    spec = _SPEC_GRAMMAR.fullmatch(found.get(SPEC, ""))
+    if not whose or not replica or not spec:
+        return None
+    return Marks(whose[1], AgentKey(whose[2], whose[3]), int(replica[0]), spec[0])
+
+
+def variables(environ: bytes) -> dict[str, str]:
+    """An environment block as a mapping; of a name given twice the first counts, as for ``getenv``."""
+    found: dict[str, str] = {}
+    for line in environ.split(b"\0"):
+        name, equals, value = line.partition(b"=")
+        if equals:
+            found.setdefault(name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+    return found

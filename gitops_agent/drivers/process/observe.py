@@ -1,0 +1,247 @@
+"""Looks at the process table and says what of it is ours, and what is in our way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gitops_agent.drivers.place import Place
+from gitops_agent.drivers.process.beats import read_heartbeat
+from gitops_agent.drivers.process.census import Census, Replica, count, split_extras
+from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
+from gitops_agent.drivers.process.judge import Faults, Sight, judge
+from gitops_agent.drivers.process.marks import OWNER, variables
+from gitops_agent.drivers.process.match import has_environment, runs_command
+from gitops_agent.drivers.process.memory import Memory
+from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
+from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, command_line, this_host, working_directory
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Evidence, Observation, Owner
+from gitops_agent.ports import Clock, Scope
+
+IN_THE_WAY = Fields.of({"state": "Foreign"})
+
+
+class ProcessObserver:
+    """The reading part of the process driver."""
+
+    def __init__(
+        self, instance: str, clock: Clock, place: Place, table: ProcessTable, roster: Roster, memory: Memory
+    ) -> None:
+        self._instance = instance
+        self._clock = clock
+        self._place = place
+        self._table = table
+        self._roster = roster
+        self._memory = memory
+        self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        """Our replicas in the scope, the absence of those on record, and what stands in their way."""
+        recorded = {
+            key.agent: base
+            for key, base in bases.items()
+            if base.driver == DRIVER and (scope is None or key.agent in scope)
+        }
+        host = this_host()
+        facts = {agent: decode(base.facts) for agent, base in recorded.items()}
+        census = self.census({agent: fact.here(host) for agent, fact in facts.items()})
+        agents = recorded.keys() | census.ours.keys() | census.others.keys()
+        look = _Look(census, host, self._clock.now())
+        found = []
+        for agent in sorted(agents if scope is None else agents & scope):
+            base = recorded.get(agent)
+            desired = self.desired(agent, base.fields) if base is not None else None
+            found.append(self._observation(agent, desired, facts.get(agent, Facts()), look))
+        return [observation for observation in found if observation is not None]
+
+    def census(self, facts: Mapping[AgentKey, Facts]) -> Census:
+        """Reap, sweep and sort; what this process started counts as recorded."""
+        self._roster.reap()
+        merged = {agent: self._roster.merge(agent, fact) for agent, fact in facts.items()}
+        return count(self._table.sweep(), self._instance, merged)
+
+    def sight(self, agent: AgentKey, base: Desired | None, census: Census) -> Sight:
+        """The live replicas of one agent and what is wrong with them."""
+        replicas, extra = split_extras(census.ours.get(agent, ()), command_line)
+        faults: Faults = {}
+        if base is not None:
+            for replica in (*replicas, *extra):
+                fault = None if replica.known else self._strange(replica, base)
+                if fault is not None:
+                    faults[replica.proc.pid] = fault
+            for replica in self._memory.over(replicas, base.memory_limit, census):
+                faults.setdefault(replica.proc.pid, "MemoryLimit")
+        return Sight(replicas, extra, faults)
+
+    def fields(self, agent: AgentKey, base: Fields | None, facts: Facts) -> Fields | None:
+        """The comparable fields of one agent now: what the precheck compares."""
+        host = this_host()
+        census = self.census({agent: facts.here(host)})
+        desired = self.desired(agent, base) if base is not None else None
+        found = self._observation(agent, desired, facts, _Look(census, host, self._clock.now()))
+        return found.fields if found is not None else None
+
+    def desired(self, agent: AgentKey, fields: Fields) -> Desired:
+        """Decoded fields, remembered while they stay the same."""
+        known = self._decoded.get(agent)
+        if known is None or known[0] != fields:
+            known = self._decoded[agent] = (fields, Desired.of(fields))
+        return known[1]
+
+    def _strange(self, replica: Replica, base: Desired) -> str | None:
+        if replica.spec != base.spec:
+            return None  # it is replaced anyway
+        if not runs_command(command_line(replica.proc.pid), base.command):
+            return "CommandDiffers"
+        environment = variables(self._table.environ(replica.proc.pid))
+        # Without our marks it is no longer the environment it was started with: the program wrote over it.
+        if OWNER in environment and not has_environment(environment, base.env):
+            return "EnvironmentDiffers"
+        return None
+
+    def _observation(self, agent: AgentKey, base: Desired | None, facts: Facts, look: _Look) -> Observation | None:
+        if look.census.ours.get(agent):
+            return self._live(agent, base, look)
+        if others := look.census.others.get(agent):
+            return _in_the_way(agent, others, Owner.OTHER, look)
+        if base is None:
+            return None
+        if base.replicas and (strangers := look.lookalikes(base, self._workdir(agent, base))):
+            return _in_the_way(agent, strangers, Owner.NONE, look)
+        return self._absent(agent, base, facts, look)
+
+    def _workdir(self, agent: AgentKey, base: Desired) -> str:
+        return base.workdir if base.workdir is not None else str(self._place.work(agent))
+
+    def _live(self, agent: AgentKey, base: Desired | None, look: _Look) -> Observation:
+        sight = self.sight(agent, base, look.census)
+        verdict = judge(sight, base)
+        sound = [replica.record for replica in sight.replicas if replica.proc.pid not in sight.faults]
+        if base is not None:
+            self._roster.watch(agent, base, sound)
+        started = {r.proc.pid: self._table.started_at(r.proc, look.now) for r in sight.all}
+        return Observation(
+            key=process_key(agent),
+            driver=DRIVER,
+            owner=Owner.OURS,
+            fields=verdict.fields,
+            state=verdict.state,
+            observed_at=look.now,
+            reason=verdict.reason,
+            message=verdict.message,
+            live=self._shown(agent, sight.all, started),
+            facts=encode(look.host, sound),
+            evidence=(Evidence("kernel", verdict.message or "all replicas run", look.now),),
+            started_at=max(started.values()),
+            heartbeats=tuple(
+                read_heartbeat(self._place, agent, replica.number, look.now) for replica in sight.replicas
+            ),
+        )
+
+    def _absent(self, agent: AgentKey, base: Desired, facts: Facts, look: _Look) -> Observation:
+        self._roster.watch(agent, base, ())
+        reason, message = self._why_gone(agent, facts, look) if base.replicas else (None, "")
+        return Observation(
+            key=process_key(agent),
+            driver=DRIVER,
+            owner=Owner.OURS,
+            fields=None,
+            state="Missing" if base.replicas else "Stopped",
+            observed_at=look.now,
+            reason=reason,
+            message=message,
+            live=self._shown(agent, (), {}),
+            facts=encode(facts.host or look.host, facts.replicas),
+            evidence=(Evidence("kernel", message or "no process of it runs", look.now),),
+        )
+
+    def _why_gone(self, agent: AgentKey, facts: Facts, look: _Look) -> tuple[str, str]:
+        if facts.host is not None and facts.host != look.host:
+            return "HostRestarted", "this machine (or container) was restarted since it ran"
+        last = self._roster.last_exit(agent)
+        if last is not None and last.status == -9 and self._memory.killed(agent, last.replica):
+            return "MemoryLimit", f"pid {last.pid} was killed by the kernel: it reached its memory limit"
+        for known in facts.replicas:
+            proc = look.census.table.get(known.pid)
+            if proc is not None and proc.start == known.start:
+                return "Zombie", f"pid {proc.pid} has ended, but its parent {proc.ppid} has not collected it"
+        if last is not None:
+            return "ProcessGone", f"pid {last.pid} {last.said}"
+        pids = ", ".join(str(known.pid) for known in facts.replicas)
+        return "ProcessGone", f"pid {pids} is no longer in the process table" if pids else "no process of it runs"
+
+    def _shown(self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float]) -> dict[str, Any]:
+        live: dict[str, Any] = {
+            "replicas": [
+                {
+                    "index": replica.number,
+                    "pid": replica.proc.pid,
+                    "startedAt": _moment(started[replica.proc.pid]),
+                    "status": _status(replica.proc),
+                }
+                for replica in replicas
+            ],
+            "log": str(self._place.log(agent, 0)),
+        }
+        last = self._roster.last_exit(agent)
+        if last is not None:
+            how = {"code": last.status} if last.status >= 0 else {"signal": -last.status}
+            live["lastExit"] = {"pid": last.pid, "replica": last.replica, "at": _moment(last.at), **how}
+        return live
+
+
+class _Look:
+    """One look at everything: the sweep, where and when it was made."""
+
+    def __init__(self, census: Census, host: Host, now: float) -> None:
+        self.census = census
+        self.host = host
+        self.now = now
+        self._leaders: list[tuple[Proc, tuple[str, ...]]] | None = None
+
+    def lookalikes(self, base: Desired, workdir: str) -> list[Proc]:
+        """Unmarked session leaders that run exactly the agent's command in its working directory."""
+        if self._leaders is None:
+            # Read once per look, and only when something of ours is missing.
+            leaders = (proc for proc in self.census.table.values() if proc.session == proc.pid and proc.alive)
+            self._leaders = [(proc, command_line(proc.pid)) for proc in leaders if proc.marks is None]
+        return [
+            proc for proc, line in self._leaders if line == base.command and working_directory(proc.pid) == workdir
+        ]
+
+
+def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: _Look) -> Observation:
+    procs = sorted(procs)
+    pids = ", ".join(str(proc.pid) for proc in procs)
+    whose = procs[0].marks.instance if procs[0].marks else ""
+    if owner is Owner.OTHER:
+        reason, message = "OtherInstance", f"pid {pids} is managed by the instance {whose}"
+    else:
+        reason, message = "ForeignProcess", f"pid {pids} runs the same command in the same folder, but is not ours"
+    return Observation(
+        key=process_key(agent),
+        driver=DRIVER,
+        owner=owner,
+        fields=IN_THE_WAY,
+        state="Foreign",
+        observed_at=look.now,
+        reason=reason,
+        message=message,
+        live={"replicas": [], "foreign": [proc.pid for proc in procs]},
+        facts=encode(look.host, (), (Known(0, proc.pid, proc.start, "") for proc in procs)),
+        evidence=(Evidence("kernel", message, look.now),),
+    )
+
+
+def _status(proc: Proc) -> str:
+    if proc.suspended:
+        return "Suspended"
+    return "Traced" if proc.traced else "Running"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,112 @@
+"""Runs a command as an agent: exec probes. Its environment and workdir, a time limit, an output cap."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.errors import ApplyError
+from gitops_agent.model.key import AgentKey
+from gitops_agent.ports import ExecResult
+
+OUTPUT_CAP = 4096
+BLIND = 0.05  # without a pidfd the end of the command is looked for this often
+
+
+class ProcessRunner:
+    """The part of the process driver that runs commands in an agent's environment."""
+
+    def __init__(self, environment: Environment, roster: Roster) -> None:
+        self._environment = environment
+        self._roster = roster
+
+    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
+        """Run it and say how it went."""
+        watched = self._roster.get(agent)
+        if watched is None:
+            return ExecResult(False, f"{agent} has no process here to run it as")
+        try:
+            environment = self._environment.build(agent, watched.desired, 0)
+            # A group of its own, not a session: a marked session leader would look like one more replica.
+            child = subprocess.Popen(
+                command,
+                cwd=self._environment.workdir(agent, watched.desired),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        except ApplyError as problem:
+            return ExecResult(False, problem.message)
+        except (OSError, ValueError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) else "not a valid command"
+            return ExecResult(False, f"{command[0]!r} did not start: {why}")
+        return _attend(child, timeout)
+
+
+def _attend(child: subprocess.Popen[bytes], timeout: float) -> ExecResult:
+    assert child.stdout is not None
+    os.set_blocking(child.stdout.fileno(), False)
+    try:
+        output, ended = _listen(child, child.stdout.fileno(), time.monotonic() + timeout)
+    finally:
+        # Before the wait: until then the number of the group cannot be anybody else's.
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        code = child.wait()
+        child.stdout.close()
+    said = "".join(c if c.isprintable() else " " for c in output.decode("utf-8", "replace")).strip()
+    tail = f": {said}" if said else ""
+    if not ended:
+        return ExecResult(False, f"no answer within {timeout:g} s{tail}")
+    return ExecResult(code == 0, f"exit code {code}{tail}")
+
+
+def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float) -> tuple[bytes, bool]:
+    """Read what it says up to the cap, drop the rest, until it ends or the time is over."""
+    output = b""
+    handle = _pidfd(child.pid)
+    poller = select.poll()
+    poller.register(pipe, select.POLLIN)
+    if handle is not None:
+        poller.register(handle, select.POLLIN)
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            ready = [found for found, _ in poller.poll((left if handle is not None else min(left, BLIND)) * 1000)]
+            chunk = _read(pipe) if pipe in ready else None
+            output = (output + (chunk or b""))[:OUTPUT_CAP]
+            if chunk == b"":
+                poller.unregister(pipe)
+            if handle in ready or (handle is None and _has_ended(child.pid)):
+                return (output + (_read(pipe) or b""))[:OUTPUT_CAP], True
+        return output, False
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _read(pipe: int) -> bytes | None:
+    try:
+        return os.read(pipe, 65536)
+    except BlockingIOError:
+        return None
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

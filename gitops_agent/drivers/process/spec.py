@@ -1,0 +1,124 @@
+"""What a document asks of the process table: one resource with everything a start needs. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.bundle import bundle
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime
+from gitops_agent.model.fields import JSON, Fields, canonical, digest
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.quantity import memory_bytes, seconds
+
+DRIVER = "process"
+RESERVED = "MANAGED_AGENT_"
+OWN_SETTINGS = "GITOPS_AGENT_"
+HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The fields of a process resource, decoded. ``env`` holds literals and references, never a secret."""
+
+    command: tuple[str, ...]
+    workdir: str | None
+    env: tuple[Mapping[str, Any], ...]
+    replicas: int
+    signal: str
+    grace: float
+    memory_limit: int | None
+    spec: str
+
+    @classmethod
+    def of(cls, fields: Fields) -> Desired:
+        """Decode the fields that ``resources`` made."""
+        value = fields.value
+        return cls(
+            command=tuple(value["command"]),
+            workdir=value["workdir"],
+            env=tuple(value["env"]),
+            replicas=value["replicas"] if value["state"] == "Running" else 0,
+            signal=value["stop"]["signal"],
+            grace=value["stop"]["grace"],
+            memory_limit=value["memoryLimit"],
+            spec=value["spec"],
+        )
+
+
+def process_key(agent: AgentKey) -> ResourceKey:
+    """The name of an agent's local runtime."""
+    return ResourceKey(agent, Kind.RUNTIME.value, "process")
+
+
+def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
+    """The processes of an agent; ValueError in one sentence when the document cannot be run this way."""
+    spec, runtime = document.spec, document.spec.runtime
+    if runtime.driver != DRIVER or spec.lifecycle == "Retired":
+        return ()
+    _check(runtime)
+    stopped = spec.lifecycle == "Stopped"
+    needs_restart: dict[str, JSON] = {
+        "command": runtime.command,
+        "workdir": runtime.workdir,
+        "env": [_env(variable) for variable in runtime.env],
+        "config": HOT if runtime.reload == "Hot" else bundle(agent, document).digest,
+    }
+    limit = runtime.resources.limits.memory
+    fields = {
+        **needs_restart,
+        "spec": digest(canonical(needs_restart)),
+        "reload": runtime.reload,
+        "replicas": 0 if stopped else runtime.replicas,
+        "state": "Stopped" if stopped else "Running",
+        "stop": {"signal": runtime.stop.signal, "grace": seconds(runtime.stop.grace)},
+        "memoryLimit": memory_bytes(limit) if limit is not None else None,
+    }
+    return (
+        Resource(
+            key=process_key(agent),
+            driver=DRIVER,
+            fields=Fields.of(fields),
+            restart_on=("spec",),
+            dormant=stopped,
+        ),
+    )
+
+
+def _env(variable: EnvVar) -> dict[str, JSON]:
+    if variable.value_from is None:
+        return {"name": variable.name, "value": variable.value}
+    reference = variable.value_from.secret_ref
+    return {"name": variable.name, "secretRef": {"provider": reference.provider, "name": reference.name}}
+
+
+def _check(runtime: Runtime) -> None:
+    if not runtime.command or not runtime.command[0]:
+        raise ValueError(
+            'runtime.command is empty: the process driver needs a program, such as ["python", "-m", "bot"]'
+        )
+    if runtime.image is not None:
+        raise ValueError("runtime.image means nothing to the process driver: remove it or choose another driver")
+    if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
+        raise ValueError(f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none")
+    names: set[str] = set()
+    for variable in runtime.env:
+        _check_variable(variable, names)
+
+
+def _check_variable(variable: EnvVar, names: set[str]) -> None:
+    if variable.name.startswith(RESERVED):
+        raise ValueError(f"runtime.env {variable.name}: names that start with {RESERVED} are set by gitops-agent")
+    if variable.name in names:
+        raise ValueError(f"runtime.env {variable.name} is declared twice: keep one")
+    names.add(variable.name)
+    if variable.value_from is None:
+        return
+    reference = variable.value_from.secret_ref
+    if reference.provider == "file" and not posixpath.isabs(reference.name):
+        raise ValueError(f"runtime.env {variable.name}: the secret file {reference.name!r} needs an absolute path")
+    if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
+        raise ValueError(f"runtime.env {variable.name}: {OWN_SETTINGS}… are settings of ours, not for agents")

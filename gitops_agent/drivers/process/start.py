@@ -1,0 +1,115 @@
+"""Starts one replica: own session and group, its own environment, output to its log, nothing inherited."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Mapping
+
+from gitops_agent.drivers.place import Place, remove
+from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.facts import Known
+from gitops_agent.drivers.process.logs import Logs
+from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.drivers.process.spec import Desired, process_key
+from gitops_agent.drivers.process.table import ProcessTable
+from gitops_agent.errors import ApplyError
+from gitops_agent.model.key import AgentKey
+
+TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
+
+
+class Starter:
+    """Starts replicas of one instance."""
+
+    def __init__(
+        self, place: Place, environment: Environment, logs: Logs, table: ProcessTable, roster: Roster
+    ) -> None:
+        self._place = place
+        self._environment = environment
+        self._logs = logs
+        self._table = table
+        self._roster = roster
+
+    def start(self, agent: AgentKey, desired: Desired, replica: int) -> Known:
+        """Start it and see it run the program; ApplyError says what is missing."""
+        environment = self._environment.build(agent, desired, replica)
+        workdir = self._workdir(agent, desired)
+        log = self._prepare(agent, replica)
+        try:
+            pid = _spawn(desired.command, workdir, environment, log)
+        except OSError as problem:
+            failure = _explain(agent, desired, workdir, problem)
+        else:
+            return self._record(agent, desired, replica, pid)
+        finally:
+            os.close(log)
+        # Raised out here: no traceback leads to a frame that holds the environment.
+        raise failure
+
+    def _record(self, agent: AgentKey, desired: Desired, replica: int, pid: int) -> Known:
+        # Even if it has ended already it is a zombie until we reap it, so its entry is still there.
+        found = self._table.one(pid)
+        self._roster.adopt_child(pid, agent, replica)
+        return Known(replica, pid, found.start if found else 0, desired.spec)
+
+    def _workdir(self, agent: AgentKey, desired: Desired) -> str:
+        workdir = self._environment.workdir(agent, desired)
+        try:
+            if desired.workdir is None:
+                with self._place.opened(agent, "work", create=True):
+                    pass
+        except OSError as problem:
+            raise _no_room(agent, workdir, problem) from None
+        return workdir
+
+    def _prepare(self, agent: AgentKey, replica: int) -> int:
+        heartbeat = self._place.heartbeat(agent, replica)
+        try:
+            with self._place.opened(agent, create=True) as folder:
+                remove(folder, heartbeat.name)  # what an earlier life said says nothing about this one
+            return self._logs.open(agent, replica)
+        except OSError as problem:
+            raise _no_room(agent, str(heartbeat.parent), problem) from None
+
+
+def _spawn(command: tuple[str, ...], workdir: str, environment: Mapping[str, str], log: int) -> int:
+    """Fork and exec in C, which is safe while other threads run; returns only when the program was entered."""
+    child = subprocess.Popen(
+        command,
+        cwd=workdir,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    # The roster waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
+    child.returncode = 0
+    return child.pid
+
+
+def _no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
+    return ApplyError(
+        f"{process_key(agent)}: cannot write below {path}: {problem.strerror or problem}",
+        hint="make room and make sure that the state directory is a folder only we write to",
+    )
+
+
+def _explain(agent: AgentKey, desired: Desired, workdir: str, problem: OSError) -> ApplyError:
+    key, program = process_key(agent), desired.command[0]
+    permanent = problem.errno not in TRANSIENT
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+        what = f"runtime.workdir {workdir} is not a folder"
+        hint = "create it, or correct runtime.workdir"
+    elif problem.errno == errno.ENOENT:
+        what = f"runtime.command: {program!r} was not found"
+        hint = "install it, give its full path, or correct runtime.command; a script also needs its interpreter"
+    elif problem.errno in (errno.EACCES, errno.ENOEXEC):
+        what = f"runtime.command: {program!r} cannot be executed ({problem.strerror})"
+        hint = "make it executable, and give a script a first line such as #!/usr/bin/env python3"
+    else:
+        what = f"runtime.command: {program!r} did not start ({problem.strerror})"
+        hint = "see the limits of this machine (processes, memory, open files, argument size)"
+    return ApplyError(f"{key}: {what}", hint=hint, permanent=permanent)

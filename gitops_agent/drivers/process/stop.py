@@ -1,0 +1,146 @@
+"""Ends a replica: its signal to the whole group, a grace, then SIGKILL for everything that is left of its tree.
+
+A pid is only ever signalled after it was checked against its start time, so that a reused pid is safe.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from gitops_agent.drivers.process.table import Proc, ProcessTable
+
+KILL_ROUNDS = 5
+KILL_WAIT = 2.0
+
+
+def open_pidfd(proc: Proc, table: ProcessTable) -> int | None:
+    """A handle on exactly this process; None when it is gone, or where the kernel has no such handles."""
+    try:
+        handle = os.pidfd_open(proc.pid)
+    except OSError:
+        return None
+    found = table.one(proc.pid)
+    if found is not None and found.start == proc.start:
+        return handle
+    os.close(handle)
+    return None
+
+
+def send(proc: Proc, number: int, table: ProcessTable) -> bool:
+    """Signal exactly this process; whether it was there to be signalled."""
+    handle = open_pidfd(proc, table)
+    try:
+        if handle is not None:
+            signal.pidfd_send_signal(handle, number)
+            return True
+        found = table.one(proc.pid)
+        if found is None or found.start != proc.start:
+            return False
+        os.kill(proc.pid, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
+    return True
+
+
+def send_group(leader: Proc, number: int, table: ProcessTable) -> bool:
+    """Signal the group of a replica, which has the leader's own number."""
+    if leader.group != leader.pid or leader.group == os.getpgrp():
+        return send(leader, number, table)
+    found = table.one(leader.pid)
+    if found is None or found.start != leader.start:
+        return False
+    try:
+        os.killpg(leader.group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(procs: Iterable[Proc], seconds: float, table: ProcessTable, reap: Callable[[], None]) -> None:
+    """Wait until all of these ended, or the time is over."""
+    deadline = time.monotonic() + seconds
+    poller = select.poll()
+    handles: dict[int, Proc] = {}
+    blind = []
+    for proc in procs:
+        handle = open_pidfd(proc, table)
+        if handle is not None:
+            handles[handle] = proc
+            poller.register(handle, select.POLLIN)
+        elif is_alive(proc, table):
+            blind.append(proc)
+    try:
+        while handles and (left := deadline - time.monotonic()) > 0:
+            for handle, _ in poller.poll(left * 1000):
+                poller.unregister(handle)
+                os.close(handle)
+                del handles[handle]
+    finally:
+        for handle in handles:
+            os.close(handle)
+    if blind:
+        psutil.wait_procs(_ours(blind), max(0.0, deadline - time.monotonic()))
+    reap()
+
+
+def is_alive(proc: Proc, table: ProcessTable) -> bool:
+    """Whether exactly this process still runs."""
+    found = table.one(proc.pid)
+    return found is not None and found.start == proc.start and found.alive
+
+
+def end_tree(
+    leader: Proc,
+    members: Callable[[], Iterable[Proc]],
+    how: tuple[int, float],
+    table: ProcessTable,
+    reap: Callable[[], None],
+) -> tuple[Proc, ...]:
+    """Stop a replica and its tree by signal and grace, then kill; what could not be ended.
+
+    ``members`` sweeps: asked again before every kill, it sees what was forked in the meantime. What was once a
+    member stays one, although its parents are gone by then.
+    """
+    number, grace = how
+    me = os.getpid()
+    remembered = {proc.pid: proc for proc in members() if proc.pid != me}
+    _ask(leader, remembered.values(), number, table)
+    wait_gone(remembered.values(), grace, table, reap)
+    for _ in range(KILL_ROUNDS):
+        remembered.update({proc.pid: proc for proc in members() if proc.pid != me})
+        left = [proc for proc in remembered.values() if is_alive(proc, table)]
+        if not left:
+            return ()
+        for proc in left:
+            send(proc, signal.SIGKILL, table)
+        wait_gone(left, KILL_WAIT, table, reap)
+    return tuple(proc for proc in remembered.values() if is_alive(proc, table))
+
+
+def _ask(leader: Proc, members: Iterable[Proc], number: int, table: ProcessTable) -> None:
+    grouped = send_group(leader, number, table)
+    # A suspended process answers no signal but this one.
+    send_group(leader, signal.SIGCONT, table)
+    for proc in members:
+        if not grouped or proc.group != leader.group:
+            send(proc, number, table)
+            send(proc, signal.SIGCONT, table)
+
+
+def _ours(procs: Iterable[Proc]) -> list[psutil.Process]:
+    found = []
+    for proc in procs:
+        try:
+            found.append(psutil.Process(proc.pid))
+        except psutil.NoSuchProcess:
+            continue
+    return found

@@ -1,0 +1,171 @@
+"""What happens between two observations: exits are noticed by event, memory is watched, logs are rotated."""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import threading
+import time
+from collections.abc import Callable
+
+from gitops_agent.drivers.process.facts import Facts, Known
+from gitops_agent.drivers.process.logs import Logs
+from gitops_agent.drivers.process.observe import ProcessObserver
+from gitops_agent.drivers.process.roster import Identity, Roster, Watched
+from gitops_agent.drivers.process.stop import is_alive, open_pidfd
+from gitops_agent.drivers.process.table import Proc, ProcessTable
+from gitops_agent.errors import ObserveError
+from gitops_agent.model.key import AgentKey
+
+Notify = Callable[[AgentKey, str], None]
+
+EVERY = 2.0
+FLOODED = 0.25  # while a log floods it is looked at this often
+
+
+class ProcessWatcher:
+    """The watching part of the process driver: one thread, one pidfd per replica, taught by the roster.
+
+    Replicas beyond half of our file descriptors, or on a kernel without pidfds, are looked at every few seconds.
+    """
+
+    def __init__(
+        self, observer: ProcessObserver, table: ProcessTable, roster: Roster, logs: Logs, every: float = EVERY
+    ) -> None:
+        self._observer = observer
+        self._table = table
+        self._roster = roster
+        self._logs = logs
+        self._every = every
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._handles: dict[Identity, int | None] = {}
+        self._told: set[Identity] = set()
+
+    def start(self, notify: Notify) -> None:
+        """Begin to watch; a second start without a stop changes nothing."""
+        if self._thread is not None:
+            return
+        self._notify = notify
+        self._ending.clear()
+        self._selector = selectors.DefaultSelector()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._roster.changed = self._ring
+        self._thread = threading.Thread(target=self._run, name="process-watcher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for the thread."""
+        if self._thread is None:
+            return
+        self._ending.set()
+        self._ring()
+        self._thread.join()
+        self._thread = None
+        self._roster.changed = lambda: None
+        for identity in tuple(self._handles):
+            self._close(identity)
+        self._selector.close()
+        os.close(self._bell)
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def _run(self) -> None:
+        pause, due = self._every, time.monotonic() + self._every
+        while not self._ending.is_set():
+            self._learn()
+            for key, _ in self._selector.select(max(0.0, due - time.monotonic())):
+                self._heard(key)
+            if time.monotonic() >= due:
+                pause = FLOODED if self._look() else self._every
+                due = time.monotonic() + min(pause, self._every)
+
+    def _heard(self, key: selectors.SelectorKey) -> None:
+        if key.data is None:
+            os.eventfd_read(self._bell)
+            return
+        agent, known = key.data
+        self._exited(agent, known)
+
+    def _exited(self, agent: AgentKey, known: Known) -> None:
+        self._close((known.pid, known.start))
+        self._told.add((known.pid, known.start))
+        self._roster.reap([known.pid])
+        self._notify(agent, "ProcessExited")
+
+    def _learn(self) -> None:
+        """Open a handle on what is new, close those on what is no longer ours to watch."""
+        wanted = {
+            (known.pid, known.start): (agent, known)
+            for agent, watched in self._roster.watched().items()
+            for known in watched.replicas
+        }
+        self._told &= wanted.keys()
+        for identity in self._handles.keys() - wanted.keys():
+            self._close(identity)
+        for identity, (agent, known) in wanted.items():
+            if identity not in self._handles and identity not in self._told:
+                self._open(agent, known)
+
+    def _open(self, agent: AgentKey, known: Known) -> None:
+        proc = _proc(known)
+        handle = open_pidfd(proc, self._table) if len(self._handles) < _budget() else None
+        if handle is None and not is_alive(proc, self._table):
+            self._exited(agent, known)
+            return
+        self._handles[(known.pid, known.start)] = handle
+        if handle is not None:
+            self._selector.register(handle, selectors.EVENT_READ, (agent, known))
+
+    def _close(self, identity: Identity) -> None:
+        handle = self._handles.pop(identity, None)
+        if handle is not None:
+            self._selector.unregister(handle)
+            os.close(handle)
+
+    def _look(self) -> bool:
+        """Everything that gives no event; whether a log is flooding."""
+        watched = self._roster.watched()
+        for agent, one in watched.items():
+            for known in one.replicas:
+                if self._handles.get((known.pid, known.start), -1) is None and not is_alive(
+                    _proc(known), self._table
+                ):
+                    self._exited(agent, known)
+        self._look_at_memory(
+            {agent: one for agent, one in watched.items() if one.desired.memory_limit is not None}
+        )
+        turned = [
+            self._logs.rotate(agent, known.number) for agent, one in watched.items() for known in one.replicas
+        ]
+        return any(turned)
+
+    def _look_at_memory(self, limited: dict[AgentKey, Watched]) -> None:
+        if not limited:
+            return
+        try:
+            census = self._observer.census({agent: Facts() for agent in limited})
+        except ObserveError:
+            return  # the next observation says so where people see it
+        for agent, watched in limited.items():
+            sight = self._observer.sight(agent, watched.desired, census)
+            over = {
+                (replica.proc.pid, replica.proc.start)
+                for replica in sight.replicas
+                if sight.faults.get(replica.proc.pid) == "MemoryLimit"
+            }
+            if over - self._told:
+                self._told |= over
+                self._notify(agent, "MemoryLimit")
+
+
+def _proc(known: Known) -> Proc:
+    """A stand-in that carries the identity of a process, which is all that handles compare."""
+    return Proc(known.pid, "?", 0, 0, 0, known.start, 0, None)
+
+
+def _budget() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2

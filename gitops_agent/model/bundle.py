@@ -1,0 +1,35 @@
+"""The bundle: what the brain of an agent needs, compiled from its document.
+
+One value for every runtime: a file for local ones, a ConfigMap elsewhere. Its digest is part of what a runtime
+depends on, unless the runtime declares hot reload.
+"""
+
+from __future__ import annotations
+
+from gitops_agent.model.document import AgentDocument
+from gitops_agent.model.fields import JSON, Fields
+from gitops_agent.model.key import AgentKey
+
+
+def bundle(agent: AgentKey, document: AgentDocument) -> Fields:
+    """Model, instructions, tools, MCP servers and limits of an agent; every key is always there.
+
+    ValueError when free-form parameters or limits hold what JSON cannot say.
+    """
+    spec = document.spec
+    content: dict[str, JSON] = {
+        "tenant": agent.tenant,
+        "name": agent.name,
+        "model": spec.model.model_dump(by_alias=True) if spec.model else None,
+        "instructions": spec.instructions,
+        "tools": [{"name": t.name, "allow": t.allow, "approval": t.approval} for t in spec.tools],
+        "mcpServers": [{"name": server.name, "url": server.url} for server in spec.mcp_servers],
+        "limits": spec.limits,
+    }
+    try:
+        return Fields.of(content)
+    except TypeError as problem:
+        raise ValueError(
+            f"model.parameters or limits hold a value that JSON cannot carry ({problem}); "
+            "use text, numbers below 2^63, booleans, lists and maps with text keys"
+        ) from None
