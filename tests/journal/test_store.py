@@ -1,0 +1,258 @@
+"""What the journal remembers, in which order, and what belongs together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from gitops_agent.errors import JournalError
+from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Evidence, Heartbeat
+from gitops_agent.model.outcome import Attempt, Result
+from gitops_agent.model.plan import Decision, Verb
+from gitops_agent.model.status import Phase
+from gitops_agent.ports import Journal
+
+from .values import (
+    BOT,
+    CONFIG,
+    RUNTIME,
+    SHA,
+    WANTED,
+    a_base,
+    a_commit,
+    a_plan,
+    a_status,
+    an_action,
+    an_intent,
+    an_observation,
+    an_outcome,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def statements(journal: SqlJournal) -> list[str]:
+    """The statements the journal sends from now on."""
+    sent: list[str] = []
+
+    def listen(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        sent.append(statement)
+
+    event.listen(journal._database.engine, "before_cursor_execute", listen)
+    return sent
+
+
+def test_it_is_the_journal_that_the_stages_know(journal: SqlJournal) -> None:
+    port: Journal = journal
+    assert port.get("head") is None
+
+
+def test_an_executed_action_keeps_everything_about_it(journal: SqlJournal) -> None:
+    action = an_action(verb=Verb.UPDATE, live=Fields.of({"replicas": 2}))
+    journal.begin([an_intent(action=action)])
+    journal.finish([an_outcome()], bases=[a_base()])
+    (entry,) = journal.entries()
+    assert (entry.at, entry.intent, entry.key, entry.driver, entry.verb) == (
+        20.0,
+        "i1",
+        RUNTIME,
+        "memory",
+        "update",
+    )
+    assert (entry.cls, entry.reason, entry.message) == ("Change", "Created", "new in Git")
+    assert (entry.confidence, entry.actor, entry.commit, entry.plan) == ("high", "once", SHA, "digest")
+    assert (entry.before, entry.after) == (Fields.of({"replicas": 2}), WANTED)
+    assert (entry.result, entry.outcome, entry.duration) == ("Done", "started", 0.5)
+
+
+def test_an_action_in_progress_has_no_result_yet(journal: SqlJournal) -> None:
+    journal.begin([an_intent()])
+    (entry,) = journal.entries()
+    assert (entry.result, entry.outcome, entry.duration) == (None, "", None)
+    assert [intent.id for intent in journal.open_intents()] == ["i1"]
+
+
+def test_entries_are_newest_first_and_can_be_narrowed(journal: SqlJournal) -> None:
+    other = ResourceKey(AgentKey("acme", "other"), "runtime", "main")
+    journal.begin([an_intent("i1"), an_intent("i2", an_action(CONFIG), commit="b" * 40)])
+    journal.begin([an_intent("i3", an_action(other))])
+    assert [entry.intent for entry in journal.entries()] == ["i3", "i2", "i1"]
+    assert [entry.intent for entry in journal.entries(limit=1)] == ["i3"]
+    assert [entry.intent for entry in journal.entries(agent=BOT)] == ["i2", "i1"]
+    assert [entry.intent for entry in journal.entries(agent=BOT, commit=SHA)] == ["i1"]
+
+
+def test_a_newer_intent_ends_an_older_one_of_the_same_resource(journal: SqlJournal) -> None:
+    journal.begin([an_intent("old"), an_intent("beside", an_action(CONFIG))])
+    journal.begin([an_intent("new", at=25.0)])
+    assert {intent.id for intent in journal.open_intents()} == {"beside", "new"}
+    old = journal.entries()[-1]
+    assert (old.intent, old.result, old.outcome) == ("old", "Skipped", "superseded by intent new")
+
+
+def test_an_intent_can_be_tried_again_under_its_id(journal: SqlJournal) -> None:
+    journal.begin([an_intent()])
+    journal.begin([an_intent(at=26.0)])
+    assert [(intent.id, intent.at) for intent in journal.open_intents()] == [("i1", 26.0)]
+    journal.finish([an_outcome(result=Result.FAILED)])
+    assert journal.open_intents() == []
+    journal.begin([an_intent(at=27.0)])
+    assert [(intent.id, intent.at) for intent in journal.open_intents()] == [("i1", 27.0)]
+    assert [entry.result for entry in journal.entries()] == [None]
+
+
+def test_finish_is_all_or_nothing(state: Path, journal: SqlJournal) -> None:
+    journal.begin([an_intent()])
+    before = dict(journal.bases())
+    with pytest.raises(JournalError, match="without an intent: stranger"):
+        journal.finish(
+            [an_outcome(), an_outcome("stranger")], bases=[a_base()], attempts={RUNTIME: Attempt(1, 2.0, "no")}
+        )
+    assert (dict(journal.bases()), dict(journal.attempts())) == (before, {})
+    assert [intent.id for intent in journal.open_intents()] == ["i1"]
+    with open_journal(state, read_only=True) as reader:
+        assert (dict(reader.bases()), dict(reader.attempts())) == (before, {})
+
+
+def test_bases_and_attempts_follow_what_is_finished(state: Path, journal: SqlJournal) -> None:
+    tried = Attempt(2, 50.0, "exit 1", permanent=True)
+    journal.finish([], bases=[a_base(), a_base(CONFIG)], attempts={RUNTIME: tried, CONFIG: tried})
+    newer = a_base(fields=Fields.of({"replicas": 3}), retained=True)
+    journal.finish([], bases=[newer, newer], forgotten=[CONFIG], attempts={CONFIG: None})
+    assert dict(journal.bases()) == {RUNTIME: newer}
+    assert dict(journal.attempts()) == {RUNTIME: tried}
+    with open_journal(state) as again:
+        assert dict(again.bases()) == {RUNTIME: newer}
+        assert dict(again.attempts()) == {RUNTIME: tried}
+
+
+def test_a_base_forgotten_and_applied_in_one_write_stays(journal: SqlJournal) -> None:
+    journal.finish([], bases=[a_base()])
+    journal.finish([], bases=[a_base(applied_at=99.0)], forgotten=[RUNTIME])
+    assert journal.bases()[RUNTIME].applied_at == 99.0
+
+
+def test_commits_are_replaced_by_sha_and_read_newest_first(journal: SqlJournal) -> None:
+    journal.put_commits([a_commit("1", 1), a_commit("3", 3), a_commit("2", 2, Phase.PENDING)])
+    journal.put_commits([a_commit("2", 2, Phase.SUPERSEDED, summary="skipped")])
+    assert [record.sha for record in journal.commits()] == ["3", "2", "1"]
+    assert [record.sha for record in journal.commits(1)] == ["3"]
+    found = journal.commit("2")
+    assert found is not None
+    assert (found.phase, found.summary) == (Phase.SUPERSEDED, "skipped")
+    assert journal.commit("4") is None
+
+
+def test_statuses_change_and_go(journal: SqlJournal) -> None:
+    other = AgentKey("acme", "other")
+    journal.put_statuses([a_status(), a_status(other)])
+    journal.put_statuses([a_status(ready=False)], [other])
+    assert journal.statuses() == {BOT: a_status(ready=False)}
+    assert journal.statuses([other]) == {}
+    assert journal.statuses([]) == {}
+
+
+def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: SqlJournal) -> None:
+    plan = a_plan(an_action(), an_action(CONFIG, decision=Decision.ALERT), held=frozenset({CONFIG}))
+    journal.record_plan(plan, 1.0)
+    journal.record_plan(plan, 2.0)
+    with open_journal(state) as again:
+        again.record_plan(plan, 3.0)
+    journal.record_plan(a_plan(commit="b" * 40), 4.0)
+    assert [(item.at, item.key, item.decision, item.held) for item in journal.decisions()] == [
+        (4.0, RUNTIME, Decision.REPAIR, False),
+        (1.0, RUNTIME, Decision.REPAIR, False),
+        (1.0, CONFIG, Decision.ALERT, True),
+    ]
+    assert [item.at for item in journal.decisions(agent=BOT, commit=SHA, limit=1)] == [1.0]
+
+
+def test_observations_are_kept_when_they_say_something_new(state: Path, journal: SqlJournal) -> None:
+    first = an_observation(evidence=(Evidence("kernel", "alive", 1.0),))
+    same = an_observation(
+        observed_at=31.0, evidence=(Evidence("kernel", "alive", 2.0),), heartbeats=(Heartbeat(2.0, 5),)
+    )
+    gone = an_observation(observed_at=32.0, fields=None, state="Missing", reason="ProcessGone")
+    journal.record_observations([first, an_observation(CONFIG)])
+    journal.record_observations([same])
+    journal.record_observations([gone, gone])
+    with open_journal(state) as again:
+        again.record_observations([gone])
+        again.record_observations([an_observation(observed_at=33.0)])
+    seen = [item for item in journal.observations(BOT) if item.key == RUNTIME]
+    assert [(item.observed_at, item.state) for item in seen] == [
+        (33.0, "Running"),
+        (32.0, "Missing"),
+        (30.0, "Running"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"state": "Suspended"},
+        {"reason": "MemoryLimit"},
+        {"message": "over the limit"},
+        {"live": {"pid": 8}},
+        {"facts": Fields.of({"pid": 8})},
+        {"fields": Fields.of({})},
+        {"fields": None},
+        {"started_at": 4.0},
+        {"evidence": (Evidence("kernel", "zombie", 1.0),)},
+    ],
+    ids=lambda news: next(iter(news)),
+)
+def test_each_part_of_an_observation_is_news(journal: SqlJournal, news: dict[str, Any]) -> None:
+    journal.record_observations([an_observation()])
+    journal.record_observations([an_observation(**news)])
+    assert len(journal.observations(BOT)) == 2
+
+
+def test_a_pass_without_news_asks_the_database_nothing(journal: SqlJournal) -> None:
+    plan = a_plan()
+    journal.finish([], bases=[a_base()])
+    journal.record_plan(plan, 1.0)
+    journal.record_observations([an_observation()])
+    sent = statements(journal)
+    journal.bases(), journal.attempts()
+    journal.record_plan(plan, 2.0)
+    journal.record_plan(a_plan(commit="b" * 40).__class__("b" * 40, (), "empty"), 2.0)
+    journal.record_observations([an_observation(observed_at=99.0)])
+    journal.begin([])
+    journal.finish([])
+    journal.put_commits([])
+    journal.put_statuses([])
+    assert sent == []
+
+
+def test_threads_share_it(journal: SqlJournal) -> None:
+    def work(number: int) -> None:
+        for step in range(5):
+            key = ResourceKey(AgentKey("acme", f"bot-{number}-{step}"), "runtime", "main")
+            identity = f"{number}-{step}"
+            journal.begin([an_intent(identity, an_action(key))])
+            journal.finish([an_outcome(identity)], bases=[a_base(key)])
+
+    threads = [Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(journal.bases()) == len(journal.entries()) == 20
+    assert journal.open_intents() == []
+
+
+def test_the_database_waits_for_the_disk_and_keeps_to_itself(state: Path, journal: SqlJournal) -> None:
+    with journal._database.engine.connect() as connection:
+        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
+    assert found == ["wal", 2]
+    journal.put({"head": SHA})
+    assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
+    assert state.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,155 @@
+"""Values of every kind, by hand and by Hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gitops_agent.model.agent import DeletionPolicy, Lifecycle
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
+from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
+
+BOT = AgentKey("acme", "bot")
+RUNTIME = ResourceKey(BOT, "runtime", "main")
+CONFIG = ResourceKey(BOT, "config", "bundle")
+SHA = "a" * 40
+WANTED = Fields.of({"command": ["serve"], "replicas": 1})
+
+
+def a_base(key: ResourceKey = RUNTIME, fields: Fields = WANTED, **more: Any) -> Base:
+    return Base(key, "memory", fields, more.pop("commit", SHA), more.pop("applied_at", 10.0), **more)
+
+
+def an_action(key: ResourceKey = RUNTIME, verb: Verb = Verb.CREATE, **more: Any) -> Action:
+    more.setdefault("desired", WANTED)
+    return Action(
+        key, "memory", verb, more.pop("cls", Class.CHANGE), "Created", "new in Git", Confidence.HIGH,
+        more.pop("decision", Decision.REPAIR), **more,
+    )  # fmt: skip
+
+
+def an_intent(identity: str = "i1", action: Action | None = None, at: float = 20.0, commit: str = SHA) -> Intent:
+    return Intent(identity, action or an_action(), commit, "digest", "once", at)
+
+
+def an_outcome(identity: str = "i1", result: Result = Result.DONE, at: float = 21.0) -> Outcome:
+    return Outcome(identity, result, "started", at, 0.5, Fields.of({"pid": 7}))
+
+
+def an_observation(key: ResourceKey = RUNTIME, **more: Any) -> Observation:
+    more = {"owner": Owner.OURS, "fields": WANTED, "state": "Running", "observed_at": 30.0, **more}
+    return Observation(key=key, driver="memory", **more)
+
+
+def a_commit(sha: str = SHA, position: int = 1, phase: Phase = Phase.CONVERGED, **more: Any) -> CommitRecord:
+    return CommitRecord(sha, "t" * 40, "subject", "Ada <ada@example.com>", 1.0, position, phase, 2.0, **more)
+
+
+def a_status(agent: AgentKey = BOT, *, ready: bool = True) -> AgentStatus:
+    condition = Condition(ConditionType.READY, ready, "Alive", "it runs", 3.0, SHA)
+    resource = ResourceStatus(ResourceKey(agent, "runtime", "main"), "memory", "Running", "Healthy", {"pid": 7})
+    return AgentStatus(agent, ready, Lifecycle.RUNNING, (condition,), SHA, (resource,), "agents/acme/bot.yaml:1")
+
+
+def a_plan(*actions: Action, digest: str = "digest", commit: str = SHA, **more: Any) -> Plan:
+    return Plan(commit, actions or (an_action(),), digest, **more)
+
+
+names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+times = st.floats(min_value=0, max_value=4e9, allow_nan=False)
+agent_keys = st.builds(AgentKey, names, names)
+identities = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+resource_keys = st.builds(ResourceKey, agent_keys, st.sampled_from([kind.value for kind in Kind]), identities)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+json_objects = st.dictionaries(texts, json_values, max_size=4)
+fields = json_objects.map(Fields.of)
+evidences = st.lists(st.builds(Evidence, texts, texts, times), max_size=2).map(tuple)
+deletions = st.sampled_from(DeletionPolicy)
+
+bases = st.builds(
+    Base, resource_keys, texts, fields, texts, times, deletions, st.booleans(), st.booleans(), fields
+)
+attempts = st.builds(Attempt, st.integers(0, 10**6), times | st.just(float("inf")), texts, st.booleans())
+actions = st.builds(
+    Action,
+    key=resource_keys,
+    driver=texts,
+    verb=st.sampled_from(Verb),
+    cls=st.sampled_from(Class),
+    reason=texts,
+    message=texts,
+    confidence=st.sampled_from(Confidence),
+    decision=st.sampled_from(Decision),
+    base=st.none() | fields,
+    desired=st.none() | fields,
+    live=st.none() | fields,
+    patch=st.lists(json_objects, max_size=2).map(tuple),
+    facts=st.none() | fields,
+    deletion=deletions,
+    idempotent=st.booleans(),
+    evidence=evidences,
+)
+intents = st.builds(Intent, st.uuids().map(lambda uuid: uuid.hex), actions, texts, texts, texts, times)
+heartbeats = st.none() | st.builds(
+    Heartbeat, times, st.none() | st.integers(0, 10**9), st.lists(texts, max_size=2).map(tuple)
+)
+observations = st.builds(
+    Observation,
+    key=resource_keys,
+    driver=texts,
+    owner=st.sampled_from(Owner),
+    fields=st.none() | fields,
+    state=texts,
+    observed_at=times,
+    reason=st.none() | texts,
+    message=texts,
+    live=json_objects,
+    facts=fields,
+    evidence=evidences,
+    started_at=st.none() | times,
+    heartbeats=st.lists(heartbeats, max_size=2).map(tuple),
+)
+conditions = st.builds(Condition, st.sampled_from(ConditionType), st.booleans(), texts, texts, times, texts)
+statuses = st.builds(
+    AgentStatus,
+    agent_keys,
+    st.booleans(),
+    st.sampled_from(Lifecycle),
+    st.lists(conditions, max_size=3).map(tuple),
+    texts,
+    st.lists(st.builds(ResourceStatus, resource_keys, texts, texts, texts, json_objects), max_size=2).map(tuple),
+    texts,
+    st.none() | times,
+)
+findings = st.builds(Finding, st.sampled_from(Severity), texts, texts, texts, texts)
+commits = st.builds(
+    CommitRecord,
+    st.uuids().map(lambda uuid: uuid.hex),
+    texts,
+    texts,
+    texts,
+    times,
+    st.integers(0, 10**9),
+    st.sampled_from(Phase),
+    times,
+    st.none() | times,
+    st.none() | times,
+    texts,
+    texts,
+    st.integers(0, 10**6),
+    st.integers(0, 10**6),
+    st.none() | texts,
+    st.none() | texts,
+    st.lists(findings, max_size=3).map(tuple),
+)
