@@ -12,8 +12,10 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Cond
 from gitops_agent.ports import Entry
 from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import ago, ahead, iso, span
+from gitops_agent.report.shapes import Shape, agent_shape, commit_shape, findings_shape
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.text import findings_text, in_words, ready_condition, short
+from gitops_agent.report.text import ready_condition
+from gitops_agent.report.words import findings_text, in_words, short
 
 _ENTRIES = 8
 _TEXT = 400
@@ -35,7 +37,7 @@ class Explanation:
 
 
 def explain_text(known: Explanation, style: Style = PLAIN) -> str:
-    """Prose under five headings, each line a whole sentence."""
+    """Prose under five headings, each line a whole sentence (made inert here, once, for all of them)."""
     if known.status is None:
         return _unknown(known)
     sections = (
@@ -50,19 +52,65 @@ def explain_text(known: Explanation, style: Style = PLAIN) -> str:
         head += style.paint(f" (as of {span(known.journal_age)} ago)", "dim")
     lines = [head]
     for title, sentences in sections:
-        lines += ["", style.paint(title, "bold"), *(f"  {sentence}" for sentence in sentences)]
-    text = "".join(f"{line}\n" for line in lines)
-    return text + ("\n" + findings_text(known.findings, style) if known.findings else "")
+        lines += ["", style.paint(title, "bold"), *(f"  {inert(sentence)}" for sentence in sentences)]
+    if known.findings:
+        lines += ["", findings_text(known.findings, style)]
+    return "\n".join(lines)
+
+
+def explanation_shape(known: Explanation) -> Shape:
+    """The answer of ``explain -o json``: the facts behind the prose."""
+    return {
+        "agent": str(known.agent),
+        "status": agent_shape(known.status) if known.status else None,
+        "enforced": commit_shape(known.enforced) if known.enforced else None,
+        "newest": commit_shape(known.head) if known.head else None,
+        "actions": [_entry_shape(entry) for entry in known.entries],
+        "attempts": [_attempt_shape(key, attempt) for key, attempt in sorted(known.attempts.items())],
+        "findings": findings_shape(known.findings),
+        "journalAgeSeconds": None if known.journal_age is None else round(max(0.0, known.journal_age), 3),
+    }
+
+
+def _entry_shape(entry: Entry) -> Shape:
+    return {
+        "at": iso(entry.at),
+        "resource": str(entry.key),
+        "driver": entry.driver,
+        "verb": entry.verb,
+        "class": entry.cls,
+        "reason": entry.reason,
+        "message": entry.message,
+        "confidence": entry.confidence,
+        "actor": entry.actor,
+        "commit": entry.commit,
+        "planDigest": entry.plan,
+        "before": entry.before.value if entry.before else None,
+        "after": entry.after.value if entry.after else None,
+        "result": entry.result,
+        "outcome": entry.outcome,
+        "seconds": entry.duration,
+    }
+
+
+def _attempt_shape(key: ResourceKey, attempt: Attempt) -> Shape:
+    return {
+        "resource": str(key),
+        "failures": attempt.failures,
+        "error": attempt.error,
+        "permanent": attempt.permanent,
+        "nextTryAt": None if attempt.permanent else iso(attempt.next_at),
+    }
 
 
 def _unknown(known: Explanation) -> str:
     agent = inert(str(known.agent))
     text = f"{agent} is not known: no commit enforced so far declares it, and nothing of it is recorded.\n"
-    return text + "See `gitops-agent status` for the agents there are.\n"
+    return text + "See `gitops-agent status` for the agents there are."
 
 
 def _desired(known: Explanation, status: AgentStatus) -> Iterator[str]:
-    where = f" at {inert(status.origin)}" if status.origin else ""
+    where = f" at {status.origin}" if status.origin else ""
     yield f"It should be {status.lifecycle}{where}, as of commit {short(status.observed_commit)}."
     if known.enforced is not None:
         record = known.enforced
@@ -88,14 +136,14 @@ def _live(known: Explanation, status: AgentStatus) -> Iterator[str]:
 
 
 def _resource(resource: ResourceStatus) -> str:
-    parts = [inert(resource.state)]
+    parts = [resource.state]
     if resource.health:
-        parts.append(f"health {inert(resource.health)}")
+        parts.append(f"health {resource.health}")
     replicas = resource.live.get("replicas")
     pids = [str(each["pid"]) for each in replicas if each.get("pid")] if isinstance(replicas, list) else []
     if pids:
-        parts.append(f"pid {inert(', '.join(pids))}")
-    return f"{resource.key.kind}/{inert(resource.key.id)} ({inert(resource.driver)}): {', '.join(parts)}."
+        parts.append(f"pid {', '.join(pids)}")
+    return f"{resource.key.kind}/{resource.key.id} ({resource.driver}): {', '.join(parts)}."
 
 
 def _done(known: Explanation) -> Iterator[str]:
@@ -108,12 +156,12 @@ def _done(known: Explanation) -> Iterator[str]:
 
 
 def _entry(entry: Entry) -> str:
-    what = f"{iso(entry.at)} {entry.verb} {entry.key.kind}/{inert(entry.key.id)}"
+    what = f"{iso(entry.at)} {entry.verb} {entry.key.kind}/{entry.key.id}"
     why = _line(entry.message) or in_words(entry.reason)
     result = entry.result or "outcome not known yet"
     took = f" in {span(entry.duration)}" if entry.duration is not None else ""
     said = f": {_line(entry.outcome)}" if entry.outcome else ""
-    return f"{what} because {why} [{inert(entry.reason)}], commit {short(entry.commit)}: {result}{took}{said}."
+    return f"{what} because {why} [{entry.reason}], commit {short(entry.commit)}: {result}{took}{said}."
 
 
 def _blocked(known: Explanation, status: AgentStatus) -> Iterator[str]:
@@ -123,7 +171,7 @@ def _blocked(known: Explanation, status: AgentStatus) -> Iterator[str]:
     for key, attempt in sorted(known.attempts.items()):
         last = "and it cannot succeed without a new commit" if attempt.permanent else "and it is tried again"
         times = "once" if attempt.failures == 1 else f"{attempt.failures} times in a row"
-        yield f"{key.kind}/{inert(key.id)} failed {times}, {last}: {_line(attempt.error)}."
+        yield f"{key.kind}/{key.id} failed {times}, {last}: {_line(attempt.error)}."
     if not holding and not known.attempts:
         yield "Nothing."
 
@@ -148,9 +196,8 @@ def _next(known: Explanation, status: AgentStatus) -> Iterator[str]:
 
 def _because(condition: Condition) -> str:
     message = _line(condition.message).rstrip(".")
-    reason = inert(condition.reason)
-    return f"{message} [{reason}]" if message else f"{in_words(reason)} [{reason}]"
+    return f"{message or in_words(condition.reason)} [{condition.reason}]"
 
 
 def _line(text: str) -> str:
-    return clipped(inert(text.strip()), _TEXT)
+    return clipped(text.strip(), _TEXT)

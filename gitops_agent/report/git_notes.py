@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -24,8 +24,8 @@ from gitops_agent.report.redact import Redactor
 
 _REMEMBERED = 512  # texts kept to see whether a note changed
 
-Read = Callable[[str], str | None]
-"""The note a commit has now, by sha (the second half of rewriting only what changed, across a restart)."""
+Read = Callable[[Sequence[str]], Mapping[str, str]]
+"""The notes that some commits have in the mirror now, by sha: what lets "only what changed" outlive a restart."""
 
 
 class GitNotesSink:
@@ -65,6 +65,7 @@ class GitNotesSink:
     def publish(self, report: Report) -> None:
         """Render the notes of the commits that changed, and write them to the mirror unless a push is going on."""
         try:
+            self._recall([record.sha for record in report.commits])
             texts = {record.sha: self._render(report, record) for record in report.commits}
         except Exception:
             self._log.exception("notes could not be rendered", commits=[record.sha for record in report.commits])
@@ -132,8 +133,6 @@ class GitNotesSink:
     def _render(self, report: Report, record: CommitRecord) -> str:
         with self._lock:
             known = self._pending.get(record.sha) or self._texts.get(record.sha)
-        if known is None and self._read is not None:
-            known = self._recall(record.sha)
         previous = parse_note(known) if known and record.phase.terminal else None
         return render_note(
             report.instance,
@@ -144,16 +143,16 @@ class GitNotesSink:
             redact=self._redact,
         )
 
-    def _recall(self, sha: str) -> str | None:
-        assert self._read is not None
+    def _recall(self, shas: Sequence[str]) -> None:
+        """Learn the notes that an earlier run wrote."""
+        with self._lock:
+            unknown = [sha for sha in shas if sha not in self._texts and sha not in self._pending]
+        if self._read is None or not unknown:
+            return
         try:
-            text = self._read(sha)
+            self._remember(self._read(unknown))
         except GitopsAgentError as problem:
-            self._log.warning("note could not be read", commit=sha, error=self._redact(str(problem)))
-            return None
-        if text is not None:
-            self._remember({sha: text})
-        return text
+            self._complain("notes could not be read back", problem)
 
     def _write(self) -> bool:
         """Write what is pending; whether nothing is pending any more. The caller holds ``_git``."""
@@ -189,7 +188,7 @@ class GitNotesSink:
             self._timer.end(self._clock.monotonic(), done=done, retry_after=retry_after)
         return done
 
-    def _remember(self, notes: dict[str, str]) -> None:
+    def _remember(self, notes: Mapping[str, str]) -> None:
         with self._lock:
             for sha, text in notes.items():
                 self._texts[sha] = text

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, Phase
 from gitops_agent.report.inert import inert
-from gitops_agent.report.text import leading_condition, phase_colours, short, state_of
+from gitops_agent.report.text import leading_condition, state_of
+from gitops_agent.report.words import phase_colours, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,9 +32,9 @@ class _Picture:
 class ProgressView:
     """A table that redraws in place. Use as a context manager; ``update`` may come from any thread."""
 
-    def __init__(self, instance: str, stream: TextIO, *, colour: bool = True) -> None:
+    def __init__(self, instance: str, stream: TextIO | None = None, *, colour: bool = True) -> None:
         self._instance = instance
-        self._stream = stream
+        self._stream = sys.stderr if stream is None else stream
         self._colour = colour
         self._picture = _Picture()
         self._live: Live | None = None
@@ -56,9 +59,15 @@ class ProgressView:
             self._live.stop()
             self._live = None
 
-    def update(self, statuses: Iterable[AgentStatus], phase: Phase, commit: str, note: str = "") -> None:
+    def update(
+        self,
+        statuses: Mapping[AgentKey, AgentStatus],
+        phase: Phase | None,
+        commit: str | None,
+        note: str = "",
+    ) -> None:
         """Show this from now on; ``note`` is one line about what is going on."""
-        self._picture = _Picture(tuple(statuses), phase, commit, note)
+        self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit or "", note)
 
     def _render(self) -> RenderableType:
         from rich.console import Group

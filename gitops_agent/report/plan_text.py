@@ -13,7 +13,7 @@ from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import count_verbs
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.text import findings_text, in_words, short
+from gitops_agent.report.words import findings_text, in_words, short
 
 _STEPS = 12  # lines of difference shown of one action
 _VALUE = 160  # characters shown of one value
@@ -31,12 +31,13 @@ def plan_text(plan: Plan, style: Style = PLAIN, redactor: Redactor | None = None
         lines += ["", style.paint(inert(str(agent)), "bold")]
         for action in actions:
             lines += _action(action, plan, style, mask)
-    text = "".join(f"{line}\n" for line in lines)
+    blocks = ["\n".join(lines)]
     if plan.actions:
-        text += f"\n{_totals(plan)}\n"
+        blocks.append(_totals(plan))
     if plan.findings:
-        text += "\n" + findings_text(plan.findings, style)
-    return text + "".join(_verdict(verdict, style) for verdict in plan.verdicts)
+        blocks.append(findings_text(plan.findings, style))
+    blocks += [_verdict(verdict, style) for verdict in plan.verdicts if verdict.effect is not Effect.PASS]
+    return "\n\n".join(blocks)
 
 
 def _totals(plan: Plan) -> str:
@@ -106,8 +107,6 @@ def _at(fields: Fields, path: str) -> Any:
 
 
 def _verdict(verdict: Verdict, style: Style) -> str:
-    if verdict.effect is Effect.PASS:
-        return ""
     word = "blocks the commit" if verdict.effect is Effect.BLOCK else f"holds {len(verdict.held)} actions"
     head = style.paint(f"guard {inert(verdict.guard)} {word}", "bold", "yellow")
-    return f"\n{head}\n" + findings_text(verdict.findings, style)
+    return "\n".join([head, *([findings_text(verdict.findings, style)] if verdict.findings else [])])

@@ -36,8 +36,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             rf"(\b[\w.-]{{0,60}}?{_WORD}s?\\?[\"']?\s*(?:=|:)\s*)"
-            r"(\\?\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s,;&'\"}\])]+)",
-            re.IGNORECASE,
+            # Escaped, double or single quotes (the closing one may be cut off), or up to the next separator.
+            r"(\\\"[^\"\\\n]*(?:\\\"|$)|\"(?:[^\"\\\n]|\\.)*(?:\"|$)|'[^'\n]*(?:'|$)|[^\s,;&'\"}\])]+)",
+            re.IGNORECASE | re.MULTILINE,
         ),
         rf"\1{MASK}",
     ),
@@ -69,7 +70,7 @@ def names_secret(name: str) -> bool:
 
 
 class Redactor:
-    """Masks known secrets and what looks like one. Call it with text, or use ``tree`` for JSON values."""
+    """Masks known secrets and what looks like one. ``text`` for strings, ``tree`` for JSON values."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
@@ -84,6 +85,10 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def __call__(self, text: str) -> str:
+        """The same as ``text``: a redactor is a function from text to text."""
+        return self.text(text)
+
+    def text(self, text: str) -> str:
         """The text without secrets."""
         text = self._mask_known(text)
         for pattern, replacement in _PATTERNS:

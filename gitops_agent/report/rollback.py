@@ -1,4 +1,4 @@
-"""Recognising a rollback in Git history. Pure, given the commits we know and one question to the source.
+"""Recognising a rollback in Git history. Pure, given the commits we know and two questions to the source.
 
 Two signs, in this order: the commit restores the exact tree of an earlier one; or its message says "This
 reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
@@ -15,7 +15,10 @@ from gitops_agent.model.revision import Revision
 _REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 Undoes = Callable[[str, str], bool]
-"""``undoes(later, earlier)``: whether the difference of one commit is the inverse of an earlier one's."""
+"""``undoes(later, earlier)``: whether a commit takes back an earlier one (with others it names, if any)."""
+
+Merged = Callable[[str], Sequence[str]]
+"""``merged(sha)``: the commits a merge brought in, newest first; none for other commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,11 @@ class Rollback:
     undone: tuple[str, ...]
 
 
-def recognise(revision: Revision, earlier: Sequence[Revision], undoes: Undoes) -> Rollback | None:
+def recognise(
+    revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged = lambda _: ()
+) -> Rollback | None:
     """What a commit rolls back, if it does. ``earlier``: its ancestors as far as we know them, newest first."""
-    return _by_tree(revision, earlier) or _by_message(revision, earlier, undoes)
+    return _by_tree(revision, earlier) or _by_message(revision, earlier, undoes, merged)
 
 
 def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None:
@@ -45,31 +50,22 @@ def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None
     return Rollback(match.sha, _in_order(mainline - _reach([match.sha], known), earlier))
 
 
-def _by_message(revision: Revision, earlier: Sequence[Revision], undoes: Undoes) -> Rollback | None:
-    known = {other.sha: other for other in earlier}
+def _by_message(
+    revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged
+) -> Rollback | None:
     named = [_find(prefix, earlier) for prefix in _REVERTS.findall(revision.message)]
-    reverted = {other.sha for other in named if other is not None and undoes(revision.sha, other.sha)}
-    if not reverted:
+    taken_back = {other for other in named if other is not None and undoes(revision.sha, other.sha)}
+    if not taken_back:
         return None
-    oldest = known[_in_order(reverted, earlier)[-1]]
-    undone = reverted.union(*(_merged(known[sha], known) for sha in reverted))
-    to = oldest.parents[0] if oldest.parents else ""
-    return Rollback(to, _in_order(undone, earlier)) if to else None
-
-
-def reverted_shas(message: str) -> tuple[str, ...]:
-    """The commits a message claims to revert, as it spells them."""
-    return tuple(_REVERTS.findall(message))
+    reverted = [other for other in earlier if other in taken_back]
+    undone = {sha for other in reverted for sha in (other.sha, *merged(other.sha))}
+    to = reverted[-1].parents[:1]
+    return Rollback(to[0], _in_order(undone, earlier)) if to else None
 
 
 def _find(prefix: str, earlier: Sequence[Revision]) -> Revision | None:
     matches = [other for other in earlier if other.sha.startswith(prefix)]
     return matches[0] if len(matches) == 1 else None
-
-
-def _merged(revision: Revision, known: Mapping[str, Revision]) -> set[str]:
-    """The commits a merge brought in."""
-    return _reach(revision.parents[1:], known) - _reach(revision.parents[:1], known)
 
 
 def _reach(heads: Iterable[str], known: Mapping[str, Revision]) -> set[str]:
@@ -86,4 +82,6 @@ def _reach(heads: Iterable[str], known: Mapping[str, Revision]) -> set[str]:
 
 def _in_order(shas: Iterable[str], earlier: Sequence[Revision]) -> tuple[str, ...]:
     chosen = set(shas)
-    return tuple(other.sha for other in earlier if other.sha in chosen)
+    listed = [other.sha for other in earlier if other.sha in chosen]
+    # What a merge brought in may be older than all we know.
+    return (*listed, *sorted(chosen.difference(listed)))

@@ -19,7 +19,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phas
 from gitops_agent.report.moments import iso, iso_or_none
 
 Shape = dict[str, Any]
-SHAPES = ("validate", "plan", "status", "history")
+SHAPES = ("validate", "plan", "status", "history", "explain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class FleetStatus:
     """The state of the fleet at one moment, as ``status`` and ``once`` show it.
 
     ``commit`` is the newest seen, ``enforced`` the last good one, ``phase`` that of ``commit``;
-    ``journal_age`` is how old the journal was when it was read (None: it was written just now).
+    ``journal_age`` is how old the journal was when it was read (None: it was written just now); ``at`` is the
+    moment of this picture, from which text counts ("3 min ago").
     """
 
     instance: str
@@ -37,10 +38,11 @@ class FleetStatus:
     statuses: Sequence[AgentStatus]
     findings: Sequence[Finding] = ()
     journal_age: float | None = None
+    at: float | None = None
 
 
 def schema(name: str) -> Shape:
-    """The JSON Schema of one shape: ``validate``, ``plan``, ``status`` (also of ``once``) or ``history``."""
+    """The JSON Schema of one shape: ``validate``, ``plan``, ``status`` (also of ``once``) …"""
     text = files("gitops_agent.report").joinpath("schemas", f"{name}.json").read_text("utf-8")
     document: Shape = json.loads(text)
     return document
@@ -161,10 +163,11 @@ def _resource(resource: ResourceStatus) -> Shape:
 
 def history_shape(records: Iterable[CommitRecord]) -> Shape:
     """The answer of ``history``, in the order given (the journal gives newest first)."""
-    return {"commits": [_commit(record) for record in records]}
+    return {"commits": [commit_shape(record) for record in records]}
 
 
-def _commit(record: CommitRecord) -> Shape:
+def commit_shape(record: CommitRecord) -> Shape:
+    """One commit of ``history``."""
     return {
         "commit": record.sha,
         "phase": str(record.phase),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from gitops_agent.report.inert import inert
 
@@ -31,6 +33,14 @@ class Style:
 
 
 PLAIN = Style()
+
+
+def style_for(stream: TextIO, environment: Mapping[str, str]) -> Style:
+    """The style that suits a stream: colour and width of a terminal, neither for a pipe or a file."""
+    if not stream.isatty():
+        return PLAIN
+    width = shutil.get_terminal_size().columns
+    return Style(colour=wants_colour(True, environment), width=width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ def table(headers: Sequence[str], rows: Sequence[Row], style: Style = PLAIN) -> 
     widths = [max(display_width(row[column].text) for row in grid) for column in range(len(headers))]
     if style.width is not None:
         widths[-1] = min(widths[-1], max(8, style.width - sum(widths[:-1]) - 2 * (len(widths) - 1)))
-    return "".join(f"{_line(row, widths, style)}\n" for row in grid)
+    return "\n".join(_line(row, widths, style) for row in grid)
 
 
 def _cell(cell: Cell | str) -> Cell:

@@ -1,58 +1,23 @@
-"""Text for people: findings, the state of the fleet, the history of commits. Pure."""
+"""Text for people: findings, plans, the state of the fleet, the history of commits. Pure.
+
+No text ends in a line break: whoever prints it adds the last one.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType
 from gitops_agent.report.inert import inert
 from gitops_agent.report.moments import ago, iso, span
+from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.shapes import FleetStatus
 from gitops_agent.report.table import PLAIN, Cell, Row, Style, table
+from gitops_agent.report.words import findings_text, phase_colours, short
 
-SEVERITY_COLOURS = {
-    Severity.ERROR: ("bold", "red"),
-    Severity.WARNING: ("yellow",),
-    Severity.INFO: ("cyan",),
-}
-_PHASE_COLOURS = {
-    Phase.CONVERGED: ("green",),
-    Phase.RECONCILING: ("cyan",),
-    Phase.PENDING: ("cyan",),
-    Phase.SUPERSEDED: ("dim",),
-    Phase.BLOCKED: ("yellow",),
-}
-
-
-def phase_colours(phase: Phase) -> tuple[str, ...]:
-    """The colours a phase is shown in; what is not named is bad news."""
-    return _PHASE_COLOURS.get(phase, ("bold", "red"))
-
-
-def short(sha: str | None) -> str:
-    """A sha as people write it."""
-    return sha[:10] if sha else "-"
-
-
-def in_words(code: str) -> str:
-    """A reason code as words: ``ProcessGone`` reads ``process gone``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", inert(code)).lower()
-
-
-def findings_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
-    """``file:line:col: error[Code]: summary``, the detail indented below."""
-    return "".join(_finding(finding, style) for finding in findings)
-
-
-def _finding(finding: Finding, style: Style) -> str:
-    label = style.paint(f"{finding.severity}[{inert(finding.code)}]", *SEVERITY_COLOURS[finding.severity])
-    address = style.paint(inert(finding.address), "bold")
-    lines = [f"{address}: {label}: {inert(finding.summary)}"]
-    lines += [f"    {line}" for line in inert(finding.detail, lines=True).split("\n") if line.strip()]
-    return "".join(f"{line}\n" for line in lines)
+__all__ = ["findings_text", "history_text", "plan_text", "status_text", "validate_text"]
 
 
 def validate_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
@@ -61,7 +26,7 @@ def validate_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
     parts = [_plural(counts[severity], severity) for severity in Severity if counts[severity]]
     verdict, colour = ("invalid", "red") if counts[Severity.ERROR] else ("valid", "green")
     total = style.paint(verdict, "bold", colour) + (f": {', '.join(parts)}" if parts else "")
-    return findings_text(findings, style) + total + "\n"
+    return "\n".join([*([findings_text(findings, style)] if findings else []), total])
 
 
 def _plural(count: int, noun: str) -> str:
@@ -89,20 +54,20 @@ def state_of(status: AgentStatus) -> str:
     return by_kind.get("runtime", first)
 
 
-def status_text(fleet: FleetStatus, now: float, style: Style = PLAIN) -> str:
+def status_text(fleet: FleetStatus, style: Style = PLAIN) -> str:
     """The head of the fleet, a table of agents, and what is in the way."""
     ordered = sorted(fleet.statuses, key=lambda status: status.agent)
     blocks = [_fleet_head(fleet, style)]
     if ordered:
-        blocks.append(table(*_agents_table(ordered, now), style))
+        blocks.append(table(*_agents_table(ordered, fleet.at), style))
     if fleet.findings:
         blocks.append(findings_text(fleet.findings, style))
-    return "\n".join(blocks)
+    return "\n\n".join(blocks)
 
 
 def _fleet_head(fleet: FleetStatus, style: Style) -> str:
     if fleet.commit is None or fleet.phase is None:
-        return f"{inert(fleet.instance)}: no commit has been seen yet\n"
+        return f"{inert(fleet.instance)}: no commit has been seen yet"
     ready = sum(status.ready for status in fleet.statuses)
     phase = style.paint(str(fleet.phase), *phase_colours(fleet.phase))
     head = f"{inert(fleet.instance)}: {short(fleet.commit)} {phase}, {ready} of {len(fleet.statuses)} agents ready"
@@ -110,10 +75,10 @@ def _fleet_head(fleet: FleetStatus, style: Style) -> str:
         head += f", enforcing {short(fleet.enforced)}" if fleet.enforced else ", enforcing nothing yet"
     if fleet.journal_age is not None:
         head += style.paint(f" (as of {span(fleet.journal_age)} ago)", "dim")
-    return head + "\n"
+    return head
 
 
-def _agents_table(statuses: Sequence[AgentStatus], now: float) -> tuple[list[str], list[Row]]:
+def _agents_table(statuses: Sequence[AgentStatus], now: float | None) -> tuple[list[str], list[Row]]:
     headers = ["AGENT", "READY", "STATE", "REASON", "SINCE", "COMMIT"]
     rows: list[Row] = [_agent_row(status, now) for status in statuses]
     messages = [_trouble(status) for status in statuses]
@@ -122,12 +87,16 @@ def _agents_table(statuses: Sequence[AgentStatus], now: float) -> tuple[list[str
     return headers, rows
 
 
-def _agent_row(status: AgentStatus, now: float) -> Row:
+def _agent_row(status: AgentStatus, now: float | None) -> Row:
     condition = leading_condition(status)
     ready = Cell("yes", ("green",)) if status.ready else Cell("no", ("bold", "red"))
-    since = ago(condition.last_transition_at, now) if condition else "-"
+    since = _since(condition.last_transition_at, now) if condition else "-"
     reason = condition.reason if condition else "-"
     return [str(status.agent), ready, state_of(status), reason, since, short(status.observed_commit)]
+
+
+def _since(at: float, now: float | None) -> str:
+    return iso(at) if now is None else ago(at, now)
 
 
 def _trouble(status: AgentStatus) -> str:
@@ -139,7 +108,7 @@ def _trouble(status: AgentStatus) -> str:
 def history_text(records: Sequence[CommitRecord], style: Style = PLAIN) -> str:
     """One line per commit, newest first as given."""
     if not records:
-        return "no commit has been seen yet\n"
+        return "no commit has been seen yet"
     return table(["COMMIT", "PHASE", "SEEN", "TOOK", "SUBJECT", "SUMMARY"], list(map(_commit_row, records)), style)
 
 

@@ -1,0 +1,127 @@
+"""THREATS family i: text from repositories is inert wherever it is printed."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Effect, Verdict
+from gitops_agent.model.status import Phase, ResourceStatus
+from gitops_agent.report.explain import Explanation, explain_text
+from gitops_agent.report.inert import inert
+from gitops_agent.report.note import render_note
+from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.table import PLAIN, Style, display_width, table, wants_colour
+from gitops_agent.report.text import findings_text, history_text, plan_text, status_text
+
+from .values import (
+    BOT,
+    NOW,
+    SHA,
+    a_condition,
+    a_finding,
+    a_plan,
+    a_record,
+    a_status,
+    an_action,
+    an_entry,
+    runtime_key,
+)
+
+pytestmark = pytest.mark.unit
+
+ANY = st.text(st.characters(), max_size=40)
+EVIL = "\x1b[2J\x1b]8;;http://evil.example\x07click\r\u202egpj.exe\x00\x9b1m\nprod-eu: Converged"
+
+
+def harmless(text: str) -> bool:
+    return all(char == "\n" or char.isprintable() or unicodedata.category(char) == "Zs" for char in text)
+
+
+def renderings(evil: str) -> dict[str, str]:
+    """Every text for people, with the same string wherever the world may write one."""
+    odd = AgentKey(evil or "x", evil or "x")
+    key = runtime_key(odd)._replace(id=evil, kind=evil)
+    condition = a_condition(status=False, reason=evil, message=evil)
+    resource = ResourceStatus(key, evil, evil, evil, {"replicas": [{"pid": evil}]})
+    status = a_status(odd, ready=False, conditions=(condition,), resources=(resource,), origin=evil)
+    record = a_record(phase=Phase.DEGRADED, subject=evil, author=evil, summary=evil, findings=(a_finding(),))
+    finding = a_finding(code=evil, address=evil, summary=evil, detail=evil)
+    patch = ({"op": "replace", "path": "/" + evil, "value": {evil: evil}},)
+    action = an_action(key=key, reason=evil, message=evil, patch=patch)
+    verdict = Verdict(evil, Effect.BLOCK, frozenset({key}), (finding,))
+    entry = an_entry(odd, key=key, message=evil, reason=evil, outcome=evil)
+    fleet = FleetStatus("prod-eu", SHA, None, Phase.DEGRADED, [status], [finding], at=NOW)
+    return {
+        "findings": findings_text([finding]),
+        "plan": plan_text(a_plan(action, verdicts=(verdict,), findings=(finding,))),
+        "status": status_text(fleet),
+        "history": history_text([record]),
+        "explain": explain_text(Explanation(odd, NOW, status, record, record, [entry], {}, [finding])),
+        "note": render_note("prod-eu", record, {odd: status}, [entry]),
+    }
+
+
+@given(ANY)
+def test_no_rendering_passes_a_control_character_on(evil: str) -> None:
+    for name, text in renderings(evil).items():
+        assert harmless(text), name
+
+
+@pytest.mark.parametrize("name", sorted(renderings(EVIL)))
+def test_known_tricks_are_visible_and_dead(name: str) -> None:
+    text = renderings(EVIL)[name]
+    assert harmless(text)
+    assert "\\x1b[2J" in text or "\\\\x1b[2J" in text
+
+
+def test_a_line_break_cannot_forge_a_row() -> None:
+    lines = history_text([a_record(subject="innocent\nbbbbbbbbbb  Converged")]).split("\n")
+    assert len(lines) == 2
+
+
+@given(ANY)
+def test_inert_is_idempotent_and_one_line(text: str) -> None:
+    once = inert(text)
+    assert inert(once) == once
+    assert "\n" not in once
+
+
+def test_printable_text_is_left_alone() -> None:
+    text = "Grüße, 世界 🚀 a\u00a0b"
+    assert inert(text) == text
+
+
+def test_columns_line_up_also_for_wide_characters() -> None:
+    lines = table(["A", "B"], [["世界", "x"], ["ab", "y"]]).split("\n")
+    assert [display_width(line[: line.index(mark)]) for line, mark in zip(lines, "Bxy", strict=True)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colour_only_where_it_is_wanted(terminal: bool, environment: dict[str, str], expected: bool) -> None:
+    assert wants_colour(terminal, environment) is expected
+
+
+def test_a_terminal_width_cuts_only_the_last_column() -> None:
+    rows = [["acme/support-bot", "a very long message " * 10]]
+    lines = table(["AGENT", "MESSAGE"], rows, Style(width=60)).split("\n")
+    assert len(lines[1]) == 60
+    assert lines[1].endswith("…")
+    assert table(["AGENT", "MESSAGE"], rows, PLAIN).split("\n")[1].endswith("message")
+
+
+def test_unknown_agent_is_explained() -> None:
+    assert "not known" in explain_text(Explanation(BOT, NOW, None))
