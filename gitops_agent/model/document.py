@@ -7,44 +7,110 @@ validator, which keeps ten thousand documents fast); ``model/quantity.py`` turns
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from gitops_agent.model.quantity import CPU_PATTERN, DURATION_PATTERN, MEMORY_PATTERN, PERCENT_PATTERN
+from gitops_agent.model.quantity import (
+    CPU_PATTERN,
+    DURATION_PATTERN,
+    MEMORY_PATTERN,
+    MOMENT_PATTERN,
+    PERCENT_PATTERN,
+    epoch,
+)
 
 API_VERSION = "gitops-agent.dev/v1"
 API_GROUP = "gitops-agent.dev/"
+RESERVED_ENV = "MANAGED_AGENT_"
+"""Environment variables that mark what we own: never authored."""
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-AgentRef = Annotated[
-    str,
-    StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"),
-]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-LabelText = Annotated[str, StringConstraints(max_length=63)]
-Text = Annotated[str, StringConstraints(max_length=4096)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-Argument = Annotated[str, StringConstraints(max_length=32768, pattern=r"^[^\x00]*$")]
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+REF_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"
+ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+LABEL_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+# Text reaches terminals, notes and pages: control characters other than tab and line feed stop here.
+TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
+WORD_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+ARGUMENT_PATTERN = r"^[^\x00]*$"
+URL_PATTERN = r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$"
+HOST_PATTERN = r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$"
+URL_PATH_PATTERN = r"^/[^\s\x00-\x1f]*$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+AgentRef = Annotated[str, StringConstraints(pattern=REF_PATTERN)]
+EnvName = Annotated[str, StringConstraints(pattern=ENV_PATTERN)]
+LabelText = Annotated[str, StringConstraints(max_length=63, pattern=LABEL_PATTERN)]
+Text = Annotated[str, StringConstraints(max_length=4096, pattern=TEXT_PATTERN)]
+Word = Annotated[str, StringConstraints(max_length=256, pattern=WORD_PATTERN)]
+Argument = Annotated[str, StringConstraints(max_length=32768, pattern=ARGUMENT_PATTERN)]
 Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
 Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
 Cpu = Annotated[str, StringConstraints(pattern=CPU_PATTERN)]
 Percent = Annotated[str, StringConstraints(pattern=PERCENT_PATTERN)]
-HttpUrl = Annotated[
-    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$", max_length=2048)
-]
-Moment = Annotated[
-    str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$")
-]
-RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f]+$")]
+HttpUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN, max_length=2048)]
+RelativePath = Annotated[str, StringConstraints(max_length=1024, pattern=WORD_PATTERN)]
+
+
+def _real(moment: str) -> str:
+    epoch(moment)
+    return moment
+
+
+Moment = Annotated[str, StringConstraints(pattern=MOMENT_PATTERN), AfterValidator(_real)]
+
+_OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
+
+
+def _is_pointer(value: object) -> bool:
+    return isinstance(value, str) and (value == "" or value.startswith("/"))
+
+
+def _patch(patch: dict[str, Any]) -> dict[str, Any]:
+    """One operation of RFC 6902."""
+    operation = patch.get("op")
+    if not isinstance(operation, str) or operation not in _OPERANDS:
+        raise ValueError(f"op must be one of {', '.join(_OPERANDS)}")
+    operand = _OPERANDS[operation]
+    if not _is_pointer(patch.get("path")) or (operand == "from" and not _is_pointer(patch.get("from"))):
+        raise ValueError("path and from are JSON pointers such as /spec/runtime/replicas")
+    if operand is not None and operand not in patch:
+        raise ValueError(f"{operation} needs {operand}")
+    return patch
+
+
+Patch = Annotated[dict[str, Any], AfterValidator(_patch)]
+
+_Named = TypeVar("_Named")
+
+
+def _distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
+    """Refuse two items of one name: which of them holds would be a guess."""
+    names = [getattr(item, "name", item) for item in items]
+    if len(set(names)) != len(names):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        raise ValueError(f"each name may stand once; given more than once: {_listed(twice)}")
+    return items
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name[:64] for name in names)
 
 
 class Strict(BaseModel):
     """Camel case outside, frozen inside, nothing unknown, nothing coerced."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", strict=True, frozen=True, populate_by_name=False
+        alias_generator=to_camel,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        populate_by_name=False,
+        allow_inf_nan=False,
+        # A rejected document may hold what no traceback must show.
+        hide_input_in_errors=True,
     )
 
 
@@ -53,6 +119,12 @@ class SecretRef(Strict):
 
     provider: Literal["env", "file"]
     name: Word
+
+    @model_validator(mode="after")
+    def _names_a_variable(self) -> SecretRef:
+        if self.provider == "env" and not (self.name.isascii() and self.name.isidentifier()):
+            raise ValueError("with provider env, name is that of an environment variable")
+        return self
 
 
 class ValueFrom(Strict):
@@ -72,6 +144,8 @@ class EnvVar(Strict):
     def _one_source(self) -> EnvVar:
         if (self.value is None) == (self.value_from is None):
             raise ValueError("give exactly one of value and valueFrom")
+        if self.name.startswith(RESERVED_ENV):
+            raise ValueError(f"names that begin with {RESERVED_ENV} are set by gitops-agent")
         return self
 
 
@@ -100,7 +174,7 @@ class KubernetesOptions(Strict):
     """Options of the Kubernetes driver: RFC 6902 patches apply to the generated objects."""
 
     namespace: Name | None = None
-    patches: tuple[dict[str, Any], ...] = ()
+    patches: tuple[Patch, ...] = ()
 
 
 class Runtime(Strict):
@@ -111,12 +185,21 @@ class Runtime(Strict):
     image: Word | None = None
     workdir: Argument | None = None
     replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    env: tuple[EnvVar, ...] = ()
+    env: Annotated[tuple[EnvVar, ...], AfterValidator(_distinct)] = ()
     resources: Resources = Resources()
     stop: Stop = Stop()
     reload: Literal["Restart", "Hot"] = "Restart"
     min_uptime: Duration = "1s"
     kubernetes: KubernetesOptions = KubernetesOptions()
+
+    @model_validator(mode="after")
+    def _has_something_to_run(self) -> Runtime:
+        if self.driver in ("process", "pm2", "tmux"):
+            if not self.command or not self.command[0]:
+                raise ValueError(f"driver {self.driver} needs command: the program and its arguments")
+        elif self.image is None:
+            raise ValueError(f"driver {self.driver} needs image")
+        return self
 
 
 class Model(Strict):
@@ -166,7 +249,7 @@ class Channel(Strict):
 class DnsRecord(Strict):
     """A DNS record that points at the agent."""
 
-    hostname: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$")]
+    hostname: Annotated[str, StringConstraints(pattern=HOST_PATTERN)]
     type: Literal["A", "AAAA", "CNAME", "TXT"]
     target: Word
     ttl: Annotated[int, Field(ge=1, le=604800)] = 300
@@ -184,7 +267,7 @@ class HttpProbe(Strict):
     """GET on the agent's own address; any 2xx or 3xx is healthy."""
 
     port: Annotated[int, Field(ge=1, le=65535)]
-    path: Annotated[str, StringConstraints(pattern=r"^/[^\s\x00-\x1f]*$", max_length=1024)] = "/"
+    path: Annotated[str, StringConstraints(pattern=URL_PATH_PATTERN, max_length=1024)] = "/"
 
 
 class ExecProbe(Strict):
@@ -236,7 +319,7 @@ class AgentRollout(Strict):
     """How long the agent may take to become Ready, and which agents must be Ready before it."""
 
     health_timeout: Duration = "2m"
-    depends_on: tuple[AgentRef, ...] = ()
+    depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(_distinct)] = ()
 
 
 class AgentSpec(Strict):
@@ -251,11 +334,11 @@ class AgentSpec(Strict):
     model: Model | None = None
     instructions: str | None = None
     instructions_from: FileRef | None = None
-    tools: tuple[Tool, ...] = ()
-    mcp_servers: tuple[McpServer, ...] = ()
+    tools: Annotated[tuple[Tool, ...], AfterValidator(_distinct)] = ()
+    mcp_servers: Annotated[tuple[McpServer, ...], AfterValidator(_distinct)] = ()
     limits: dict[str, Any] = {}
     credential_pool_ref: PoolRef | None = None
-    channels: tuple[Channel, ...] = ()
+    channels: Annotated[tuple[Channel, ...], AfterValidator(_distinct)] = ()
     dns: tuple[DnsRecord, ...] = ()
     entitlement: Entitlement | None = None
     probes: Probes = Probes()
@@ -267,7 +350,7 @@ class AgentSpec(Strict):
 
     @model_validator(mode="after")
     def _one_prompt(self) -> AgentSpec:
-        if self.instructions is not None and self.instructions_from is not None:
+        if self.instructions_from is not None and self.instructions is not None:
             raise ValueError("give at most one of instructions and instructionsFrom")
         return self
 
@@ -293,7 +376,7 @@ class Threshold(Strict):
     """A limit that trips at both a count and a ratio."""
 
     min: Annotated[int, Field(ge=1)] = 5
-    ratio: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.3
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
 
 
 class Freeze(Strict):
@@ -367,7 +450,7 @@ class OverlaySpec(Strict):
 
     instance: Word
     selector: Selector = Selector()
-    patches: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)]
+    patches: Annotated[tuple[Patch, ...], Field(min_length=1)]
 
 
 class OverlayDocument(Strict):
@@ -390,7 +473,7 @@ class CredentialPoolSpec(Strict):
     """Credentials for one model provider."""
 
     provider: Word
-    keys: Annotated[tuple[PoolKey, ...], Field(min_length=1)]
+    keys: Annotated[tuple[PoolKey, ...], Field(min_length=1), AfterValidator(_distinct)]
     strategy: Literal["RoundRobin", "LeastUsed", "Failover"] = "RoundRobin"
 
 

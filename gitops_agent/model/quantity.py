@@ -1,13 +1,15 @@
-"""Durations and quantities: the texts people write, and the numbers we compute with."""
+"""Durations, moments and quantities: the texts people write, and the numbers we compute with."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 DURATION_PATTERN = r"^(0|([0-9]{1,6}(ms|s|m|h|d)){1,4})$"
 MEMORY_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 CPU_PATTERN = r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$"
 PERCENT_PATTERN = r"^(100|[1-9]?[0-9])%$"
+MOMENT_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -19,14 +21,25 @@ _BYTES = {
 
 def seconds(text: str) -> float:
     """The length of a duration such as ``1m30s``; it must match DURATION_PATTERN."""
-    if not re.match(DURATION_PATTERN, text):
+    if not re.fullmatch(DURATION_PATTERN, text):
         raise ValueError(f"not a duration: {text!r} (expected something like 500ms, 10s, 2m or 1h30m)")
     return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
 def memory_bytes(text: str) -> int:
     """The bytes in a memory quantity such as ``256Mi``; it must match MEMORY_PATTERN."""
-    if not re.match(MEMORY_PATTERN, text):
+    if not re.fullmatch(MEMORY_PATTERN, text):
         raise ValueError(f"not a memory quantity: {text!r} (expected something like 256Mi or 1Gi)")
     number = text.rstrip("KMGTki")
     return int(float(number) * _BYTES[text[len(number) :]])
+
+
+def epoch(text: str) -> float:
+    """The moment such as ``2030-01-31T18:00:00Z`` in seconds since the epoch; it must match MOMENT_PATTERN."""
+    expected = "expected a moment such as 2030-01-31T18:00:00Z"
+    if not re.fullmatch(MOMENT_PATTERN, text):
+        raise ValueError(f"not a moment: {text!r} ({expected})")
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"no such moment in the calendar: {text!r} ({expected})") from None

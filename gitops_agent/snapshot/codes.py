@@ -1,0 +1,139 @@
+"""The stable codes of our findings, and the one way a finding is made here.
+
+Text from the repository is untrusted: whatever goes into a finding is escaped, shortened, and hidden when it
+looks like a secret.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.snapshot.literal import looks_secret
+
+
+class Code(StrEnum):
+    """What is wrong, in a word that scripts may rely on."""
+
+    # the tree
+    MISSING_PATH = "MissingPath"
+    NO_AGENTS = "NoAgents"
+    BAD_PATH = "BadPath"
+    SYMLINK = "Symlink"
+    GITLINK = "Gitlink"
+    CASE_COLLISION = "CaseCollision"
+    TOO_MANY_FILES = "TooManyFiles"
+    TOO_LARGE = "TooLarge"
+    # the text
+    NOT_UTF8 = "NotUtf8"
+    CONTROL_CHARACTER = "ControlCharacter"
+    INVALID_YAML = "InvalidYaml"
+    TOO_DEEP = "TooDeep"
+    TOO_MANY_ALIASES = "TooManyAliases"
+    TOO_MANY_DOCUMENTS = "TooManyDocuments"
+    DUPLICATE_KEY = "DuplicateKey"
+    NOT_TEXT_KEY = "NotTextKey"
+    TAG = "TagNotSupported"
+    MERGE_KEY = "MergeKeyNotSupported"
+    DIRECTIVE = "DirectiveNotSupported"
+    RECURSIVE_ALIAS = "RecursiveAlias"
+    BAD_NUMBER = "BadNumber"
+    # the document
+    FOREIGN_DOCUMENT = "ForeignDocument"
+    UNKNOWN_API_VERSION = "UnknownApiVersion"
+    UNKNOWN_KIND = "UnknownKind"
+    STATUS_AUTHORED = "StatusAuthored"
+    UNKNOWN_FIELD = "UnknownField"
+    MISSING_FIELD = "MissingField"
+    WRONG_TYPE = "WrongType"
+    UNKNOWN_WORD = "UnknownWord"
+    BAD_FORMAT = "BadFormat"
+    OUT_OF_RANGE = "OutOfRange"
+    INVALID_VALUE = "InvalidValue"
+    LITERAL_SECRET = "LiteralSecret"  # noqa: S105 - the name of a finding
+    # what it asks for
+    TENANT_MISMATCH = "TenantMismatch"
+    MISSING_FILE = "MissingFile"
+    FILE_OUTSIDE = "FileOutsideRepository"
+    DRIVER_NOT_INSTALLED = "DriverNotInstalled"
+    DRIVER_REFUSED = "DriverRefused"
+    NOT_BUILT_YET = "NotBuiltYet"
+    OVERLAY_FAILED = "OverlayFailed"
+    OVERLAY_IDENTITY = "OverlayChangesIdentity"
+    OVERLAY_UNUSED = "OverlayUnused"
+    # across documents
+    DUPLICATE_AGENT = "DuplicateAgent"
+    DUPLICATE_POOL = "DuplicatePool"
+    SEVERAL_POLICIES = "SeveralPolicies"
+    LOOSER_POLICY = "LooserPolicy"
+    UNKNOWN_DEPENDENCY = "UnknownDependency"
+    CROSS_TENANT = "CrossTenant"
+    DEPENDENCY_CYCLE = "DependencyCycle"
+    UNKNOWN_POOL = "UnknownPool"
+
+
+class Place(NamedTuple):
+    """A position in a file of the repository; lines and columns count from 1."""
+
+    path: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{inert(self.path)}:{self.line}:{self.column}"
+
+
+def inert(text: str) -> str:
+    """Text that no terminal, log or page can take for anything but text: one line, all of it visible."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "backslashreplace").decode("ascii", "replace")
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as a finding may show it: escaped, shortened, hidden when it looks like a secret."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    text = str(value)
+    if looks_secret(text):
+        return "(hidden)"
+    text = inert(text[: limit + 1])
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def error(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+    """An error: the commit is invalid."""
+    return Finding(Severity.ERROR, str(code), str(place), inert(summary), inert(detail))
+
+
+def warning(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+    """A warning: the commit is valid, and probably not what was meant."""
+    return Finding(Severity.WARNING, str(code), str(place), inert(summary), inert(detail))
+
+
+def info(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+    """Something worth saying that needs no action."""
+    return Finding(Severity.INFO, str(code), str(place), inert(summary), inert(detail))
+
+
+def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Findings by file, line and column, each once: the order of reading never shows."""
+    return tuple(sorted(set(findings), key=_position))
+
+
+def _position(finding: Finding) -> tuple[str, int, int, str, str]:
+    path, _, rest = finding.address.rpartition(":")
+    path, _, line = path.rpartition(":")
+    numbers = (int(line), int(rest)) if line.isdigit() and rest.isdigit() else (0, 0)
+    return (path, *numbers, finding.code, finding.summary)

@@ -1,0 +1,91 @@
+"""The policy in force: a tenant's limits inherit what they do not say, and may only be stricter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gitops_agent.model.agent import Origin
+from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
+from gitops_agent.model.quantity import seconds
+from gitops_agent.snapshot.codes import Code
+from gitops_agent.snapshot.unit import Issue
+
+_ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
+_FORCE_PUSH = ("refuse", "follow")
+
+
+def _percent(text: str) -> int:
+    return int(text.removesuffix("%"))
+
+
+# Field by field: how to measure it, and whether less is stricter.
+_MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
+    "min": (float, True),
+    "ratio": (float, True),
+    "actions_per_pass": (float, True),
+    "canary": (float, True),
+    "second": (_percent, True),
+    "pause": (seconds, False),
+    "repairs": (float, True),
+    "window": (seconds, False),
+    "on_failure": (_ON_FAILURE.index, True),
+    "force_push": (_FORCE_PUSH.index, True),
+}
+
+
+def effective(spec: PolicySpec) -> PolicySpec:
+    """The policy with every tenant's gaps filled from the policy of all."""
+    tenants = {tenant: _inherit(limits, spec) for tenant, limits in spec.tenants.items()}
+    return spec.model_copy(update={"tenants": tenants})
+
+
+def loosened(origin: Origin, spec: PolicySpec) -> list[Issue]:
+    """Where a tenant's limits are looser than those of all."""
+    found: list[Issue] = []
+    for tenant, limits in spec.tenants.items():
+        for loc in _looser(limits, spec):
+            path = ("spec", "tenants", tenant, *loc)
+            summary = f"tenant {tenant}: {'.'.join(loc)} is looser than the policy of all tenants"
+            found.append(
+                Issue(Code.LOOSER_POLICY, origin, path, summary, "A tenant's limits may only be stricter.")
+            )
+    return found
+
+
+def _inherit(limits: TenantPolicy, spec: PolicySpec) -> TenantPolicy:
+    update: dict[str, Any] = {}
+    for name in TenantPolicy.model_fields:
+        if name == "freeze":
+            continue  # a freeze of all already covers the tenant
+        own, general = getattr(limits, name), getattr(spec, name)
+        if name not in limits.model_fields_set or own is None:
+            update[name] = general
+        elif isinstance(own, Strict) and isinstance(general, Strict):
+            missing = {part: getattr(general, part) for part in _unset(own)}
+            update[name] = own.model_copy(update=missing)
+    return limits.model_copy(update=update)
+
+
+def _unset(section: Strict) -> set[str]:
+    return set(type(section).model_fields) - section.model_fields_set
+
+
+def _looser(limits: Strict, general: Strict) -> list[tuple[str, ...]]:
+    """The fields that were given and give more room than the general ones."""
+    found: list[tuple[str, ...]] = []
+    for name in sorted(limits.model_fields_set - {"freeze", "tenants"}):
+        own, other = getattr(limits, name), getattr(general, name)
+        alias = str(type(limits).model_fields[name].alias)
+        if isinstance(own, Strict):
+            found += [(alias, *rest) for rest in _looser(own, other)] if other is not None else []
+        elif own is None:
+            found += [(alias,)] if other is not None else []
+        elif _is_looser(name, own, other):
+            found.append((alias,))
+    return found
+
+
+def _is_looser(name: str, own: Any, other: Any) -> bool:
+    measure, less_is_stricter = _MEASURES[name]
+    return measure(own) > measure(other) if less_is_stricter else measure(own) < measure(other)

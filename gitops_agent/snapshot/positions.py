@@ -1,0 +1,194 @@
+"""Line and column of things in a document, found by a second parser that knows positions.
+
+It never decides what a document says (``documents.py`` does, with the fast parser); it is asked only when there
+is a finding to address, and only for text that has passed the same pre-checks. When it cannot read what the
+fast one could, or the budget is spent, the answer is where the document begins: late, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.tokens import AliasToken, DirectiveToken, TagToken, Token
+
+Loc = Sequence[str | int]
+
+
+class Spot(NamedTuple):
+    """Line and column in the file, from 1."""
+
+    line: int
+    column: int
+
+
+class Twice(NamedTuple):
+    """A key that stands twice in one mapping."""
+
+    key: str
+    first: Spot
+    again: Spot
+
+
+class Positions:
+    """The positions inside one document that begins at a line of its file."""
+
+    def __init__(self, text: str, first_line: int) -> None:
+        self._text = text
+        self._first_line = first_line
+        self._root: Node | None = _compose(text)
+
+    @property
+    def start(self) -> Spot:
+        """Where the content of the document begins."""
+        return Spot(self._first_line, 1) if self._root is None else self._spot(self._root)
+
+    def value(self, loc: Loc) -> Spot:
+        """Where the value at a path stands, or the nearest enclosing one that exists."""
+        return self._find(loc, want_key=False)
+
+    def key(self, loc: Loc) -> Spot:
+        """Where the key at the end of a path stands, or the nearest enclosing thing that exists."""
+        return self._find(loc, want_key=True)
+
+    def duplicates(self) -> list[Twice]:
+        """Every key that stands more than once in its mapping, with both positions."""
+        found: list[Twice] = []
+        for mapping in self._mappings():
+            first: dict[tuple[str, str], Spot] = {}
+            for key, _ in mapping.value:
+                if isinstance(key, ScalarNode):
+                    spot = self._spot(key)
+                    earlier = first.setdefault((str(key.tag), key.value), spot)
+                    if earlier != spot:
+                        found.append(Twice(key.value, earlier, spot))
+        return found
+
+    def keys_named(self, name: str) -> list[Spot]:
+        """Where keys of this name stand, at any depth."""
+        keys = (key for mapping in self._mappings() for key, _ in mapping.value)
+        return [self._spot(key) for key in keys if isinstance(key, ScalarNode) and key.value == name]
+
+    def not_text_keys(self) -> list[Spot]:
+        """Where keys stand that are not text."""
+        keys = (key for mapping in self._mappings() for key, _ in mapping.value)
+        return [self._spot(key) for key in keys if not _is_text(key)]
+
+    def recursive(self) -> list[Spot]:
+        """Nodes that contain themselves by an alias."""
+        return [] if self._root is None else [self._spot(node) for node in _recursive(self._root)]
+
+    def tags(self) -> list[Spot]:
+        """Where explicit tags stand."""
+        return [self._mark(token) for token in _tokens(self._text) if isinstance(token, TagToken)]
+
+    def directives(self) -> list[Spot]:
+        """Where directives stand."""
+        return [self._mark(token) for token in _tokens(self._text) if isinstance(token, DirectiveToken)]
+
+    def aliases(self) -> int:
+        """How many aliases the document holds."""
+        return sum(isinstance(token, AliasToken) for token in _tokens(self._text))
+
+    def _find(self, loc: Loc, *, want_key: bool) -> Spot:
+        node, spot = self._root, self.start
+        for step in loc:
+            found = _child(node, step)
+            if found is None:
+                break
+            key, node = found
+            spot = self._spot(key if want_key and key is not None else node)
+        return spot
+
+    def _mappings(self) -> Iterator[MappingNode]:
+        return (node for node in _walk(self._root) if isinstance(node, MappingNode))
+
+    def _spot(self, node: Node) -> Spot:
+        return Spot(self._first_line + node.start_mark.line, node.start_mark.column + 1)
+
+    def _mark(self, token: Token) -> Spot:
+        return Spot(self._first_line + token.start_mark.line, token.start_mark.column + 1)
+
+
+class Locator:
+    """Hands out positions, exact ones for the first documents only: ten thousand broken ones stay affordable."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+
+    def positions(self, text: str, first_line: int) -> Positions:
+        """The positions of one document."""
+        self._budget -= 1
+        return Positions(text if self._budget >= 0 else "", first_line)
+
+
+def _compose(text: str) -> Node | None:
+    try:
+        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+    except (YAMLError, RecursionError, ValueError, AttributeError, IndexError, TypeError):
+        return None
+
+
+def _tokens(text: str) -> list[Token]:
+    found: list[Token] = []
+    try:
+        found.extend(YAML(typ="safe", pure=True).scan(text))
+    except (YAMLError, RecursionError, ValueError, AttributeError, IndexError, TypeError):
+        pass  # what was read before the disagreement still has its positions
+    return found
+
+
+def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | None:
+    if isinstance(node, MappingNode):
+        # The last one: of two equal keys the later one is the value that is being complained about.
+        pairs = [pair for pair in node.value if isinstance(pair[0], ScalarNode) and pair[0].value == str(step)]
+        return pairs[-1] if pairs else None
+    if isinstance(node, SequenceNode) and isinstance(step, int) and 0 <= step < len(node.value):
+        return None, node.value[step]
+    return None
+
+
+def _is_text(key: Node) -> bool:
+    # The fast parser reads moments as text, and so does everything after it.
+    words = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
+    return isinstance(key, ScalarNode) and str(key.tag) in (*words, "tag:yaml.org,2002:value")
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, SequenceNode) else []
+
+
+def _walk(root: Node | None) -> Iterator[Node]:
+    """Every node once, however often aliases repeat it."""
+    waiting, seen = [root] if root is not None else [], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            waiting.extend(reversed(_children(node)))
+
+
+def _recursive(root: Node) -> list[Node]:
+    """Nodes met again on the way down from themselves (each node is expanded once, so bombs cost nothing)."""
+    found: list[Node] = []
+    open_ids: set[int] = set()
+    done: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, leaving = stack.pop()
+        if leaving:
+            open_ids.discard(id(node))
+            done.add(id(node))
+        elif id(node) in open_ids:
+            found.append(node)
+        elif id(node) not in done:
+            open_ids.add(id(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in _children(node))
+    return found

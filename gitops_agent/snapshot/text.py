@@ -1,0 +1,102 @@
+"""Text before any parser sees it: is it safe to parse, and where do its documents begin?
+
+The fast parser dies of block nesting (a stack overflow ends the process) and the position-aware one of any
+nesting. So depth is bounded here, from above, by counting characters: never exact, never too low. All of it
+runs in C; nothing looks at single lines of a good document.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+SAFE_DEPTH = 1_000
+"""Deeper than this no parser is tried. Measured: the fast one overflows an 8 MiB stack beyond 10,000 levels."""
+
+BYTE_ORDER_MARK = "\ufeff"
+
+_MARKER = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
+_DIRECTIVES_ONLY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n)*+\Z")
+_LINE_PREFIX = re.compile(r"^(?:[ \t]++|[-?:](?=[ \t\n]|\Z)|[!&]\S*+)++", re.MULTILINE)
+_CONTROL_BYTES = bytes([*range(9), 11, 12, *range(14, 32), 127])
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+# A tag, anchor or alias can only begin here; much prose matches too, so a match is a question, not an answer.
+_PROPERTY = re.compile(r"""[!&*](?:(?<=[\s\[\]{},:"'].)|(?<=\A.))""")
+
+
+class Chunk(NamedTuple):
+    """The text of one document (its marker included) and the line of the file where it begins."""
+
+    line: int
+    text: str
+
+
+def split(text: str) -> list[Chunk]:
+    """The documents of a stream. A marker at column 0 always separates documents, whatever surrounds it."""
+    if "\n---" not in text and "\n..." not in text and not text.startswith("..."):
+        return [Chunk(1, text)]
+    starts = [0, *(match.start() for match in _MARKER.finditer(text) if match.start() > 0), len(text)]
+    chunks: list[Chunk] = []
+    line, kept = 1, 0
+    for begin, end in pairwise(starts):
+        if _only_directives(text[kept:begin]):
+            begin = kept
+        part = text[begin:end]
+        line += text.count("\n", kept, begin)
+        kept = begin
+        if not _only_directives(part) or end == len(text):
+            chunks.append(Chunk(line, part))
+    return [_without_end_marker(chunk) for chunk in chunks]
+
+
+def _only_directives(part: str) -> bool:
+    """Directives belong to the document that follows them."""
+    return "%" in part and _DIRECTIVES_ONLY.match(part) is not None
+
+
+def _without_end_marker(chunk: Chunk) -> Chunk:
+    # The rest of that line may hold a comment only; the parser judges it as the beginning of the next document.
+    return (
+        Chunk(chunk.line, "   " + chunk.text[3:]) if _MARKER.match(chunk.text) and chunk.text[0] == "." else chunk
+    )
+
+
+def is_safe(text: str) -> bool:
+    """Whether no reading of this text can be nested deeper than SAFE_DEPTH.
+
+    Every level needs an indicator of its own, and a block level two characters; so short text and text with few
+    indicators is safe at once. For the rest, levels of block nesting are bounded by how far a line is indented
+    (two levels may share a column), and aliases can stack what anchors hold.
+    """
+    if len(text) <= SAFE_DEPTH or sum(map(text.count, "-?:[{")) <= SAFE_DEPTH:
+        return True
+    indented = max((_width(match.group()) for match in _LINE_PREFIX.finditer(text)), default=0)
+    depth = 2 * (indented + 1)
+    return depth * (min(count_properties(text, "*"), 64) + 1) <= 4 * SAFE_DEPTH and depth <= SAFE_DEPTH
+
+
+def _width(prefix: str) -> int:
+    return sum(map(prefix.count, " \t-?:"))
+
+
+def has_control_bytes(data: bytes) -> bool:
+    """Whether the bytes hold ASCII control characters."""
+    return len(data.translate(None, _CONTROL_BYTES)) != len(data)
+
+
+def control_character(text: str) -> re.Match[str] | None:
+    """The first character that may not stand in a document of ours."""
+    return _CONTROL.search(text)
+
+
+def count_properties(text: str, kinds: str = "!&*") -> int:
+    """At most how many tags, anchors and aliases the text can hold."""
+    if not any(kind in text for kind in kinds):
+        return 0
+    return sum(match.group() in kinds for match in _PROPERTY.finditer(text))
+
+
+def masked(text: str, kind: str, mask: str) -> str:
+    """The text with every possible tag (or anchor, or alias) turned into an ordinary letter."""
+    return _PROPERTY.sub(lambda match: mask if match.group() == kind else match.group(), text)
