@@ -20,6 +20,7 @@ from gitops_agent.drivers.place import Place
 from gitops_agent.drivers.process.apply import ProcessApplier
 from gitops_agent.drivers.process.cgroup import Groups, Parent, delegated_parent
 from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.logs import Logs, Rotation
 from gitops_agent.drivers.process.memory import Memory
 from gitops_agent.drivers.process.observe import ProcessObserver
@@ -53,18 +54,23 @@ def driver(workplace: Workplace, clock: Clock) -> Driver:
 def build(workplace: Workplace, clock: Clock, options: Options) -> Driver:
     """The process driver with options."""
     place = Place(workplace.state_dir)
-    table = ProcessTable(options.proc)
     roster = Roster(clock.now)
-    logs = Logs(place, options.rotation)
-    memory = Memory(Groups(workplace.instance, options.groups), roster)
+    kit = Kit(
+        instance=workplace.instance,
+        clock=clock,
+        place=place,
+        table=ProcessTable(options.proc),
+        roster=roster,
+        memory=Memory(Groups(workplace.instance, options.groups), roster),
+        logs=Logs(place, options.rotation),
+    )
     environment = Environment(workplace.instance, place, options.environment)
-    observer = ProcessObserver(workplace.instance, clock, place, table, roster, memory)
-    starter = Starter(place, environment, logs, table, roster)
+    observer = ProcessObserver(kit)
     return Driver(
         name=DRIVER,
         compile=resources,
         observer=observer,
-        applier=ProcessApplier(place, observer, table, starter, roster, memory),
-        watcher=ProcessWatcher(observer, table, roster, logs, options.watch_every),
+        applier=ProcessApplier(kit, observer, Starter(kit, environment)),
+        watcher=ProcessWatcher(kit, observer, options.watch_every),
         runner=ProcessRunner(environment, roster),
     )

@@ -6,17 +6,16 @@ import signal
 from collections.abc import Iterable
 from functools import partial
 
-from gitops_agent.drivers.place import Place, remove
+from gitops_agent.drivers.place import remove
 from gitops_agent.drivers.process.census import Census, Replica, tree
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.judge import Sight
-from gitops_agent.drivers.process.memory import Memory
+from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.roster import Roster
 from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.drivers.process.start import Starter
 from gitops_agent.drivers.process.stop import end_tree, send_group
-from gitops_agent.drivers.process.table import Proc, ProcessTable, this_host
+from gitops_agent.drivers.process.table import Proc, this_host
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
@@ -29,21 +28,13 @@ FALLBACK = (signal.SIGTERM, 10.0)
 class ProcessApplier:
     """The writing part of the process driver."""
 
-    def __init__(
-        self,
-        place: Place,
-        observer: ProcessObserver,
-        table: ProcessTable,
-        starter: Starter,
-        roster: Roster,
-        memory: Memory,
-    ) -> None:
-        self._place = place
+    def __init__(self, kit: Kit, observer: ProcessObserver, starter: Starter) -> None:
+        self._place = kit.place
+        self._table = kit.table
+        self._roster = kit.roster
+        self._memory = kit.memory
         self._observer = observer
-        self._table = table
         self._starter = starter
-        self._roster = roster
-        self._memory = memory
 
     def unchanged(self, action: Action) -> bool:
         """Whether the replicas are still as planned."""

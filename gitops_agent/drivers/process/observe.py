@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops_agent.drivers.place import Place
 from gitops_agent.drivers.process.beats import read_heartbeat
 from gitops_agent.drivers.process.census import Census, Replica, count, split_extras
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.judge import Faults, Sight, judge
+from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.marks import OWNER, variables
 from gitops_agent.drivers.process.match import has_environment, runs_command
-from gitops_agent.drivers.process.memory import Memory
-from gitops_agent.drivers.process.roster import Roster
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
-from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, command_line, this_host, working_directory
+from gitops_agent.drivers.process.table import Host, Proc, command_line, this_host, working_directory
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
-from gitops_agent.ports import Clock, Scope
+from gitops_agent.ports import Scope
 
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
@@ -28,15 +26,14 @@ IN_THE_WAY = Fields.of({"state": "Foreign"})
 class ProcessObserver:
     """The reading part of the process driver."""
 
-    def __init__(
-        self, instance: str, clock: Clock, place: Place, table: ProcessTable, roster: Roster, memory: Memory
-    ) -> None:
-        self._instance = instance
-        self._clock = clock
-        self._place = place
-        self._table = table
-        self._roster = roster
-        self._memory = memory
+    def __init__(self, kit: Kit) -> None:
+        self._instance = kit.instance
+        self._clock = kit.clock
+        self._place = kit.place
+        self._table = kit.table
+        self._roster = kit.roster
+        self._memory = kit.memory
+        self._logs = kit.logs
         self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
     def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
@@ -123,6 +120,8 @@ class ProcessObserver:
         sound = [replica.record for replica in sight.replicas if replica.proc.pid not in sight.faults]
         if base is not None:
             self._roster.watch(agent, base, sound)
+        for replica in sight.replicas:
+            self._logs.rotate(agent, replica.number)
         started = {r.proc.pid: self._table.started_at(r.proc, look.now) for r in sight.all}
         return Observation(
             key=process_key(agent),

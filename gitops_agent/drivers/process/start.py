@@ -7,13 +7,11 @@ import os
 import subprocess
 from collections.abc import Mapping
 
-from gitops_agent.drivers.place import Place, remove
+from gitops_agent.drivers.place import remove
 from gitops_agent.drivers.process.environment import Environment
 from gitops_agent.drivers.process.facts import Known
-from gitops_agent.drivers.process.logs import Logs
-from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.spec import Desired, process_key
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 
@@ -23,14 +21,12 @@ TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSP
 class Starter:
     """Starts replicas of one instance."""
 
-    def __init__(
-        self, place: Place, environment: Environment, logs: Logs, table: ProcessTable, roster: Roster
-    ) -> None:
-        self._place = place
+    def __init__(self, kit: Kit, environment: Environment) -> None:
+        self._place = kit.place
+        self._logs = kit.logs
+        self._table = kit.table
+        self._roster = kit.roster
         self._environment = environment
-        self._logs = logs
-        self._table = table
-        self._roster = roster
 
     def start(self, agent: AgentKey, desired: Desired, replica: int) -> Known:
         """Start it and see it run the program; ApplyError says what is missing."""

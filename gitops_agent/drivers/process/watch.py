@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 from gitops_agent.drivers.process.facts import Facts, Known
-from gitops_agent.drivers.process.logs import Logs
+from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.roster import Identity, Roster, Watched
+from gitops_agent.drivers.process.roster import Identity, Watched
 from gitops_agent.drivers.process.stop import is_alive, open_pidfd
-from gitops_agent.drivers.process.table import Proc, ProcessTable
+from gitops_agent.drivers.process.table import Proc
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 
@@ -30,13 +30,11 @@ class ProcessWatcher:
     Replicas beyond half of our file descriptors, or on a kernel without pidfds, are looked at every few seconds.
     """
 
-    def __init__(
-        self, observer: ProcessObserver, table: ProcessTable, roster: Roster, logs: Logs, every: float = EVERY
-    ) -> None:
+    def __init__(self, kit: Kit, observer: ProcessObserver, every: float = EVERY) -> None:
+        self._table = kit.table
+        self._roster = kit.roster
+        self._logs = kit.logs
         self._observer = observer
-        self._table = table
-        self._roster = roster
-        self._logs = logs
         self._every = every
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
