@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -67,18 +68,17 @@ def serve(routes: Mapping[str, Route]) -> None:
     Thread(target=server.serve_forever, daemon=True).start()
 
 
-def live(turn: Turn, *, every: float = 1.0) -> None:
-    """Take turns, with a heartbeat for each, until SIGTERM; then leave with exit code 0."""
-    signal.signal(signal.SIGTERM, _leave)
-    heartbeat = Heartbeat.from_environment()
-    number = 0
-    while True:
-        number += 1
-        heartbeat.beat(turn=number)
+def live(turn: Turn, *, every: float = 1.0, heartbeat: Heartbeat | None = None) -> None:
+    """Take turns, with a heartbeat for each, until SIGTERM; return then, so that the turn in hand is finished."""
+    asked: SimpleQueue[int] = SimpleQueue()  # its put is safe in a signal handler, which Event.set is not
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.put(number))
+    pulse = heartbeat or Heartbeat()
+    for number in count(1):
+        pulse.beat(turn=number)
         turn(number)
-        time.sleep(every)
-
-
-def _leave(_signal: int, _frame: object) -> None:
-    log("asked to stop: leaving")
-    raise SystemExit(0)
+        try:
+            asked.get(timeout=every)
+        except Empty:
+            continue
+        log("asked to stop: leaving")
+        return

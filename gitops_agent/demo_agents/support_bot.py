@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from gitops_agent.demo_agents.body import Question, instructions, live, log, serve
+from gitops_agent.heartbeat import Heartbeat
 
 INBOX = ("I want a refund", "How long does delivery take?", "Is there a discount?")
 
@@ -26,20 +27,15 @@ def answer(question: str, rules: str) -> str:
     return max(lines, key=lambda line: len(words(line) & words(question)))
 
 
-def plan_of(name: str) -> str:
+def plan_of(name: str, heartbeat: Heartbeat) -> str:
     """Ask crm-bot what a customer has bought; an unreachable crm-bot is an unknown plan, not a crash."""
+    address = f"{os.environ['CRM_URL']}/lookup?{urlencode({'name': name})}"
     try:
-        address = f"{os.environ['CRM_URL']}/lookup?{urlencode({'name': name})}"
-        with urlopen(address, timeout=1) as reply:  # noqa: S310 - the address is the operator's, from Git
+        # While the call lasts, a stale heartbeat is no reason to restart us.
+        with heartbeat.tool_call("crm.lookup"), urlopen(address, timeout=1) as reply:  # noqa: S310 - from Git
             return str(json.load(reply)["plan"])
     except (OSError, ValueError, KeyError):
         return "unknown"
-
-
-def ask(question: Question) -> object:
-    """What a customer is told."""
-    said = answer(question.get("q", ""), instructions())
-    return {"answer": said, "plan": plan_of(question["name"])} if "name" in question else {"answer": said}
 
 
 def work(number: int) -> None:
@@ -50,8 +46,15 @@ def work(number: int) -> None:
 
 def main() -> None:
     """Open the door, then work through the inbox until told to stop."""
+    heartbeat = Heartbeat()
+
+    def ask(question: Question) -> object:
+        said = answer(question.get("q", ""), instructions())
+        name = question.get("name")
+        return {"answer": said, "plan": plan_of(name, heartbeat)} if name else {"answer": said}
+
     serve({"/ask": ask})
-    live(work, every=float(os.environ.get("PACE", "2")))
+    live(work, every=float(os.environ.get("PACE", "2")), heartbeat=heartbeat)
 
 
 if __name__ == "__main__":

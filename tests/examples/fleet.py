@@ -79,7 +79,11 @@ class Started:
         self.tell(self.spec.get("instructions") or self._prompt(path))
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                self.spec["runtime"]["command"], env=self._environment(env), stdout=output, stderr=output
+                self.spec["runtime"]["command"],
+                cwd=folder,
+                env=self._environment(env),
+                stdout=output,
+                stderr=output,
             )
 
     def tell(self, instructions: str) -> None:
@@ -103,7 +107,8 @@ class Started:
         return self.process.wait(DEADLINE)
 
     def _prompt(self, path: Path) -> str:
-        return (path.parent / self.spec["instructionsFrom"]["file"]).read_text(encoding="utf-8")
+        prompt = path.parent / str(self.spec["instructionsFrom"]["file"])
+        return prompt.read_text(encoding="utf-8")
 
     def _environment(self, env: Mapping[str, str]) -> dict[str, str]:
         declared = {entry["name"]: entry["value"] for entry in self.spec["runtime"].get("env", ())}

@@ -108,7 +108,7 @@ def test_demo_agents_import_nothing_but_python_and_the_heartbeat() -> None:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
