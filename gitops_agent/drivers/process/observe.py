@@ -231,9 +231,14 @@ def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: _Loo
         reason=reason,
         message=message,
         live={"replicas": [], "foreign": [proc.pid for proc in procs]},
-        facts=encode(look.host, (), (Known(0, proc.pid, proc.start, "") for proc in procs)),
+        # What another instance manages is never handed to the applier, not even to adopt it.
+        facts=encode(look.host, (), _handles(procs) if owner is Owner.NONE else ()),
         evidence=(Evidence("kernel", message, look.now),),
     )
+
+
+def _handles(procs: Iterable[Proc]) -> list[Known]:
+    return [Known(0, proc.pid, proc.start, "") for proc in procs]
 
 
 def _status(proc: Proc) -> str:

@@ -1,0 +1,194 @@
+"""A small fleet on the real process table, gone when the test is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops_agent.drivers.process import Options, build
+from gitops_agent.drivers.process.cgroup import Parent
+from gitops_agent.drivers.process.logs import Rotation
+from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.table import ProcessTable
+from gitops_agent.model.document import AgentDocument
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Applied
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.ports import Driver, Workplace
+
+BOT = AgentKey("acme", "bot")
+PYTHON = sys.executable
+SLEEP = ("sleep", "300")
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+def agent_document(agent: AgentKey = BOT, *, spec: dict[str, Any] | None = None, **runtime: Any) -> AgentDocument:
+    return AgentDocument.model_validate_json(
+        Fields.of(
+            {
+                "apiVersion": "gitops-agent.dev/v1",
+                "kind": "Agent",
+                "metadata": {"name": agent.name, "tenant": agent.tenant},
+                "spec": {**(spec or {}), "runtime": {"driver": "process", **runtime}},
+            }
+        ).raw
+    )
+
+
+def action(
+    key: ResourceKey,
+    verb: Verb,
+    *,
+    desired: Fields | None = None,
+    seen: Observation | None = None,
+    base: Base | None = None,
+) -> Action:
+    return Action(
+        key=key,
+        driver="process",
+        verb=verb,
+        cls=Class.CHANGE,
+        reason="Test",
+        message="",
+        confidence=Confidence.HIGH,
+        decision=Decision.REPAIR,
+        base=base.fields if base else None,
+        desired=desired,
+        live=seen.fields if seen else None,
+        facts=seen.facts if seen else (base.facts if base else None),
+    )
+
+
+def until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """Poll for a condition; fail loudly when it never holds."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.01)
+    return found
+
+
+def alive(pid: int) -> bool:
+    found = ProcessTable().one(pid)
+    return found is not None and found.alive
+
+
+class Fleet:
+    """One instance with its driver and the bases that a journal would keep."""
+
+    def __init__(self, state: Path, environment: dict[str, str] | None = None, **options: Any) -> None:
+        self.instance = f"test-{uuid.uuid4().hex[:12]}"
+        self.state = state
+        self.environment = environment if environment is not None else {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
+        self.options = options
+        self.bases: dict[ResourceKey, Base] = {}
+        self.driver = self.fresh()
+
+    def fresh(self, *, state: Path | None = None, groups: Parent | None = None) -> Driver:
+        """A driver as a restarted gitops-agent has it: it remembers nothing."""
+        options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
+        return build(
+            Workplace(self.instance, str(state or self.state)),
+            RealClock(),
+            Options(environment=self.environment, groups=groups, **options),
+        )
+
+    def restart(self, *, state: Path | None = None, keep_bases: bool = True) -> None:
+        self.driver = self.fresh(state=state)
+        if not keep_bases:
+            self.bases.clear()
+
+    def see(self, agent: AgentKey = BOT) -> Observation | None:
+        seen = self.driver.observer.observe(frozenset({agent}), self.bases)
+        return next((one for one in seen if one.key.agent == agent), None)
+
+    def look(self, agent: AgentKey = BOT) -> Observation:
+        found = self.see(agent)
+        assert found is not None
+        return found
+
+    def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE, agent: AgentKey = BOT) -> Applied:
+        key = process_key(agent)
+        step = action(key, verb, desired=fields, seen=self.see(agent), base=self.bases.get(key))
+        done = self.driver.applier.apply(step, "intent")
+        if fields is not None:
+            self.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, facts=done.facts)
+        else:
+            self.bases.pop(key, None)
+        return done
+
+    def fields(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
+        spec = runtime.pop("spec", None)
+        document = agent_document(agent, spec=spec, command=list(command), **runtime)
+        return self.driver.compile(agent, document)[0].fields
+
+    def run(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
+        """Declare and create an agent."""
+        fields = self.fields(*command, agent=agent, **runtime)
+        self.apply(fields, Verb.CREATE, agent)
+        return fields
+
+    def pids(self, agent: AgentKey = BOT) -> list[int]:
+        found = self.see(agent)
+        return [replica["pid"] for replica in found.live["replicas"]] if found else []
+
+    def folder(self, agent: AgentKey = BOT) -> Path:
+        return self.state / "agents" / agent.tenant / agent.name
+
+    def marked(self) -> list[int]:
+        found = ProcessTable().sweep().values()
+        return [proc.pid for proc in found if proc.alive and proc.marks and proc.marks.instance == self.instance]
+
+    def close(self) -> None:
+        if self.driver.watcher:
+            self.driver.watcher.stop()
+        deadline = time.monotonic() + 10
+        while (left := self.marked()) and time.monotonic() < deadline:
+            for pid in left:
+                kill(pid)
+            self.driver.observer.observe(None, {})
+        assert not left, f"still running: {left}"
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path / "state")
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def make_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    made: list[Fleet] = []
+
+    def make(**options: Any) -> Fleet:
+        made.append(Fleet(tmp_path / f"state-{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.close()
