@@ -15,7 +15,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence, Heartbeat
 from gitops_agent.model.outcome import Attempt, Result
-from gitops_agent.model.plan import Decision, Verb
+from gitops_agent.model.plan import Decision, Plan, Verb
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Journal
 
@@ -223,7 +223,7 @@ def test_a_pass_without_news_asks_the_database_nothing(journal: SqlJournal) -> N
     sent = statements(journal)
     journal.bases(), journal.attempts()
     journal.record_plan(plan, 2.0)
-    journal.record_plan(a_plan(commit="b" * 40).__class__("b" * 40, (), "empty"), 2.0)
+    journal.record_plan(Plan("b" * 40, (), "empty"), 2.0)
     journal.record_observations([an_observation(observed_at=99.0)])
     journal.begin([])
     journal.finish([])

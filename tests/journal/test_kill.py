@@ -1,0 +1,73 @@
+"""``kill -9`` at any point leaves a journal that is readable and correct."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops_agent.journal.store import open_journal
+
+from .campaign import STEPS
+
+
+def campaign(kind: str, folder: Path) -> list[dict[str, Any]]:
+    package = __name__.rpartition(".")[0]
+    root = Path(__file__).parents[package.count(".") + 1]
+    done = subprocess.run(
+        [sys.executable, "-m", f"{package}.campaign", kind, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=root,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_at_every_write_exactly_the_finished_writes_are_there(tmp_path: Path) -> None:
+    found = campaign("writes", tmp_path)
+    assert len(found) == 2 * len(STEPS)
+    assert [item for item in found if not (item["killed"] and item["sound"] and item["exact"])] == []
+
+
+@pytest.mark.parametrize(("kind", "least"), [("statements", 40), ("migration", 5)])
+def test_at_every_statement_all_of_a_write_is_there_or_none(tmp_path: Path, kind: str, least: int) -> None:
+    found = campaign(kind, tmp_path)
+    assert len(found) > least
+    assert [item["killed"] for item in found] == [True] * (len(found) - 1) + [False]
+    assert [item for item in found if not (item["sound"] and item["exact"])] == []
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from gitops_agent.journal.store import open_journal
+with open_journal(Path(sys.argv[1])) as journal:
+    number = 0
+    while True:
+        number += 1
+        journal.put({"number": str(number), "twin": str(number)})
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 7, 20])
+def test_what_was_acknowledged_is_there(tmp_path: Path, after: int) -> None:
+    """A kill from outside, at whatever instruction it finds."""
+    writer = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    with writer:
+        assert writer.stdout is not None
+        for _ in range(after):
+            writer.stdout.readline()
+        writer.kill()
+        acknowledged = [after, *(int(line) for line in writer.stdout if line.endswith("\n"))][-1]
+    with open_journal(tmp_path) as journal:
+        found = int(journal.get("number") or 0)
+        assert acknowledged <= found <= acknowledged + 1
+        assert journal.get("twin") == str(found)

@@ -1,0 +1,96 @@
+"""One once or run per state directory, and never longer than it lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gitops_agent.errors import LockHeld, UsageError
+from gitops_agent.journal.lock import StateLock
+
+HOLDER = """
+import subprocess, sys
+from pathlib import Path
+from gitops_agent.journal.lock import StateLock
+with StateLock(Path(sys.argv[1])):
+    agent = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], close_fds=False)
+    print(agent.pid, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def hold(state: Path) -> tuple[subprocess.Popen[str], int]:
+    """Another process that holds the lock and has started an agent."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, int(holder.stdout.readline())
+
+
+def test_a_second_process_is_told_who_holds_it(state: Path) -> None:
+    holder, _ = hold(state)
+    with holder:
+        with pytest.raises(LockHeld) as caught, StateLock(state):
+            pass
+        assert f"pid {holder.pid} on {socket.gethostname()}, since 2" in caught.value.message
+        assert str(state) in caught.value.message
+        assert "--state-dir" in caught.value.hint
+        assert caught.value.exit_code == 2
+        holder.communicate("\n")
+    with StateLock(state):
+        pass
+
+
+def test_a_killed_holder_holds_nothing_even_while_its_agents_live(state: Path) -> None:
+    holder, agent = hold(state)
+    with holder:
+        holder.kill()
+        holder.wait()
+        # The agent lives on: it reads from the pipe that we hold open, which it has inherited.
+        assert psutil.Process(agent).status() != psutil.STATUS_ZOMBIE
+        with StateLock(state):
+            pass
+
+
+@pytest.mark.unit
+def test_within_one_process_too(state: Path) -> None:
+    with StateLock(state):
+        with pytest.raises(LockHeld, match=f"pid {os.getpid()} on"), StateLock(state):
+            pass
+        with pytest.raises(LockHeld), StateLock(state):
+            pass
+    with StateLock(state):
+        pass
+
+
+@pytest.mark.unit
+def test_an_error_inside_releases_it(state: Path) -> None:
+    with pytest.raises(RuntimeError), StateLock(state):
+        raise RuntimeError
+    with StateLock(state):
+        pass
+
+
+@pytest.mark.unit
+def test_a_directory_that_cannot_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot be locked") as caught, StateLock(tmp_path / "state"):
+        pass
+    assert "--state-dir" in caught.value.hint
+
+
+@pytest.mark.unit
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "lock").symlink_to(victim)
+    with pytest.raises(UsageError, match="cannot be locked"), StateLock(tmp_path):
+        pass
+    assert victim.read_text() == "precious"

@@ -1,0 +1,127 @@
+"""Old journals become present ones, whole or not at all; newer ones and strangers are refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, inspect
+
+from gitops_agent.errors import JournalError
+from gitops_agent.journal import schema
+from gitops_agent.journal.migrations import STEPS
+from gitops_agent.journal.sqlite import FILE_NAME
+from gitops_agent.journal.store import open_journal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.outcome import Attempt
+
+from .values import RUNTIME, SHA, a_plan
+
+pytestmark = pytest.mark.unit
+VERSION_1 = (Path(__file__).parent / "version_1.sql").read_text()
+
+
+def write(state: Path, script: str) -> Path:
+    state.mkdir(exist_ok=True)
+    path = state / FILE_NAME
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
+    return path
+
+
+def shape(path: Path) -> dict[str, Any]:
+    """Columns (in any order), keys and indexes of every table."""
+    engine = create_engine(f"sqlite:///{path}")
+    found = inspect(engine)
+    tables = {
+        name: {
+            "columns": {c["name"]: (str(c["type"]), c["nullable"]) for c in found.get_columns(name)},
+            "key": found.get_pk_constraint(name)["constrained_columns"],
+            "indexes": {i["name"]: i["column_names"] for i in found.get_indexes(name)},
+        }
+        for name in found.get_table_names()
+    }
+    engine.dispose()
+    return tables
+
+
+def version(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    (found,) = connection.execute("SELECT version FROM schema_version").fetchone()
+    connection.close()
+    return int(found)
+
+
+def test_there_is_a_step_to_every_version() -> None:
+    assert sorted(STEPS) == list(range(2, schema.VERSION + 1))
+
+
+def test_version_1_becomes_what_a_new_journal_is(state: Path, tmp_path: Path) -> None:
+    path = write(state, VERSION_1)
+    open_journal(state).close()
+    open_journal(tmp_path / "new").close()
+    assert shape(path) == shape(tmp_path / "new" / FILE_NAME)
+    assert version(path) == schema.VERSION
+
+
+def test_nothing_of_version_1_is_lost(state: Path) -> None:
+    write(state, VERSION_1)
+    with open_journal(state) as journal:
+        assert journal.get("enforced") == "abc"
+        assert journal.bases()[RUNTIME].fields == Fields.of({"replicas": 1})
+        assert journal.attempts()[RUNTIME] == Attempt(2, 30.0, "exit 1")
+        assert [intent.id for intent in journal.open_intents()] == ["i1"]
+        assert [(item.reason, item.held) for item in journal.decisions()] == [("Created", False)]
+        journal.record_plan(a_plan(held=frozenset({RUNTIME})), 50.0)
+        assert [item.held for item in journal.decisions(commit=SHA)] == [True]
+
+
+def test_a_reader_does_not_migrate(state: Path) -> None:
+    path = write(state, VERSION_1)
+    with pytest.raises(JournalError, match="has schema 1, this version reads") as caught:
+        open_journal(state, read_only=True)
+    assert "once or run" in caught.value.hint
+    assert version(path) == 1
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_journal_from_the_future_is_refused(state: Path, read_only: bool) -> None:
+    path = write(state, "CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES (999);")
+    with pytest.raises(JournalError, match=r"has schema 999, .* knows up to") as caught:
+        open_journal(state, read_only=read_only)
+    assert "newer gitops-agent" in caught.value.hint
+    assert version(path) == 999
+
+
+@pytest.mark.parametrize(
+    "script", ["CREATE TABLE notes (body TEXT);", "CREATE TABLE schema_version (version INTEGER);"]
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_database_of_somebody_else_is_left_alone(state: Path, read_only: bool, script: str) -> None:
+    path = write(state, script)
+    before = shape(path)
+    with pytest.raises(JournalError, match="not a journal of gitops-agent"):
+        open_journal(state, read_only=read_only)
+    assert shape(path) == before
+
+
+def test_a_step_that_fails_leaves_the_old_version(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(state, VERSION_1)
+    before = shape(path)
+    monkeypatch.setattr("gitops_agent.journal.migrations.STEPS", {2: (*STEPS[2], "ALTER TABLE nowhere DROP x")})
+    with pytest.raises(JournalError):
+        open_journal(state)
+    assert (shape(path), version(path)) == (before, 1)
+
+
+def test_an_empty_file_becomes_a_journal(state: Path) -> None:
+    """What a kill between creating the file and creating the tables leaves."""
+    state.mkdir()
+    (state / FILE_NAME).touch()
+    with pytest.raises(JournalError, match="no journal yet"):
+        open_journal(state, read_only=True)
+    with open_journal(state) as journal:
+        assert journal.get("head") is None
