@@ -19,7 +19,7 @@ _TRACE = re.compile(r"^\d\d:\d\d:\d\d\.\d+ \S+:\d+\s+(.*)$")
 _HEADER = re.compile(r"^<= Recv header(?:, \d+ bytes.*)?: *(.*)$")
 _STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})")
 _SECRET_HEADER = re.compile(r"(?i)(authorization:\s*)\S.*")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _SHOWN = 600
 
 

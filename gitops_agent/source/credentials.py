@@ -64,9 +64,7 @@ def _token(settings: Settings, environment: Mapping[str, str]) -> str:
     if settings.token_file:
         where = f"token file {settings.token_file}"
         try:
-            token = Path(settings.token_file).read_text(encoding="ascii").strip()
-        except UnicodeDecodeError:
-            token = "not ASCII"
+            token = Path(settings.token_file).read_text(encoding="ascii", errors="replace").strip()
         except OSError as problem:
             raise UsageError(
                 f"{where} cannot be read: {problem.strerror}", hint="create it or change tokenFile"

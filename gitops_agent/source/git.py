@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from gitops_agent.errors import SourceUnavailable, UsageError
+from gitops_agent.errors import SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address
 from gitops_agent.source.complaint import explain, redact
 from gitops_agent.source.credentials import Credentials, credentials_for
 from gitops_agent.source.hermetic import base_environment, config_text, foreign_names
-from gitops_agent.source.process import Bounded, Overrun
+from gitops_agent.source.process import Bounded, Overflow, Overrun
 
 OLDEST = (2, 38)
 ANSWER_CAP = 64 * 1024 * 1024
@@ -109,6 +109,11 @@ class Git:
             with process.deadline(self._settings.git_timeout):
                 output = process.read_all(ANSWER_CAP)
                 code = process.finish()
+        except Overflow as overflow:
+            raise SourceRefused(
+                f"repository {self.address.safe}: git {args[0]} was ended: {overflow}",
+                hint="the repository holds far more than desired state; choose a smaller one or a --path",
+            ) from None
         except Overrun as overrun:
             raise SourceUnavailable(
                 f"repository {self.address.safe}: git {args[0]} was ended: {overrun}",

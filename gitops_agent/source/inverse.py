@@ -28,8 +28,10 @@ def patch_lines(patch: str) -> Lines:
             name, inside = line, False
         elif line.startswith("@@ "):
             inside = True
-        elif inside and line[:1] in "+-\\":
+        elif inside and line.startswith(("+", "-")):
             lines.append((name, line))
+        elif inside and line.startswith("\\"):
+            lines[-1] = (name, lines[-1][1] + "\0")  # "No newline at end of file" belongs to the line before
         elif line.startswith("index "):
             index = line.split(" ")[1]
         elif line.startswith("Binary files "):

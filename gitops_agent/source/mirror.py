@@ -253,6 +253,12 @@ class Mirror:
         shas = self.reading(lambda: self.git.local(*args).text.split())
         return tuple(self.reading(lambda: self._revisions(shas)))
 
+    def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
+        """A commit and its ancestors, newest first."""
+        args = ("rev-list", "--topo-order", f"--max-count={limit}", "--end-of-options", sha)
+        shas = self.reading(lambda: self.git.local(*args).text.split())
+        return tuple(self.reading(lambda: self._revisions(shas)))
+
     def _revisions(self, shas: Sequence[str]) -> list[Revision]:
         if not shas:
             return []
@@ -302,7 +308,17 @@ class Mirror:
 
     def _difference(self, sha: str, *options: str) -> Lines:
         parent = self.resolve(f"{sha}^1") or self.empty_tree()
-        shape = ("-p", "-U0", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
+        shape = (
+            "-r",
+            "-p",
+            "-U0",
+            "--no-prefix",
+            "--full-index",
+            "--no-renames",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-color",
+        )
         where = ("--", self.path) if self.path else ()
         patch = self.git.local("diff-tree", *shape, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
@@ -316,7 +332,7 @@ class Mirror:
     def entries(self, sha: str) -> list[TreeEntry]:
         """Everything below the path at a commit, with sizes, paths relative to it; blobs are not read.
 
-        Empty when the path is missing. A listing of more than 64 MiB is refused (SourceUnavailable).
+        Empty when the path is missing. A listing of more than 64 MiB is refused (SourceRefused).
         """
         tree = self.reading(lambda: self._subtrees([sha]))[0]
         return parse_entries(self._list("ls-tree", "-r", "-l", "-z", "--full-tree", tree)) if tree else []

@@ -15,7 +15,11 @@ _CHUNK = 65_536
 
 
 class Overrun(Exception):
-    """The process was ended by us: out of time, or it said more than it may."""
+    """The process was ended by us because it took too long."""
+
+
+class Overflow(Overrun):
+    """The process was ended by us because it said more than it may."""
 
 
 class Bounded:
@@ -23,7 +27,7 @@ class Bounded:
 
     def __init__(self, process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None] | None) -> None:
         self._process = process
-        self._overrun = ""
+        self._overrun: Overrun | None = None
         self._errors = bytearray()
         self._threads = [threading.Thread(target=self._drain, name="git-stderr", daemon=True)]
         if feed is not None:
@@ -45,7 +49,7 @@ class Bounded:
     @contextmanager
     def deadline(self, timeout: float) -> Iterator[None]:
         """Within this block the process has so many seconds; then its group is killed and Overrun raised."""
-        timer = threading.Timer(timeout, self._kill, args=(f"no end after {timeout:g} s",))
+        timer = threading.Timer(timeout, self._kill, args=(Overrun(f"no end after {timeout:g} s"),))
         timer.daemon = True
         timer.start()
         try:
@@ -53,7 +57,7 @@ class Bounded:
         finally:
             timer.cancel()
         if self._overrun:
-            raise Overrun(self._overrun)
+            raise self._overrun
 
     def read_all(self, cap: int) -> bytes:
         """Everything it says, or Overrun when that is more than ``cap`` bytes."""
@@ -61,7 +65,7 @@ class Bounded:
         while chunk := self.stdout.read(_CHUNK):
             said += chunk
             if len(said) > cap:
-                self._kill(f"more than {cap} bytes of answer")
+                self._kill(Overflow(f"more than {cap} bytes of answer"))
                 break
         return bytes(said)
 
@@ -75,13 +79,13 @@ class Bounded:
     def close(self) -> None:
         """End it if it still runs, and leave nothing behind."""
         if self._process.poll() is None:
-            self._kill("")
+            self._kill(None)
         self.finish()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None and not stream.closed:
                 _close(stream)
 
-    def _kill(self, why: str) -> None:
+    def _kill(self, why: Overrun | None) -> None:
         self._overrun = self._overrun or why
         try:
             os.killpg(self._process.pid, signal.SIGKILL)

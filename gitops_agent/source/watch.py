@@ -1,9 +1,9 @@
 """Noticing that a branch of a local repository moved, by events of the file system.
 
 Folders are watched one by one and not recursively, since below the repository are its objects: the repository
-itself (HEAD, packed-refs), ``refs``, ``refs/heads`` and the folders of a name such as ``team/prod``. When one of them
-comes or goes the watch starts again. Only a different value of the branch is reported, so that a missed or doubled
-event does no harm.
+itself (HEAD, packed-refs), ``refs``, ``refs/heads`` and the folders of a name such as ``team/prod``. When one of
+them comes or goes the watch starts again. Only a different value of the branch is reported, so that a missed or
+doubled event does no harm.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.errors import SourceRefused, SourceUnavailable
+from gitops_agent.source.git import Git
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
 from tests.source.conftest import Desk, git, make_desk
@@ -39,9 +40,9 @@ def test_only_a_bare_mirror_without_remotes_is_kept(mirror: Mirror, desk: Desk) 
 def test_nothing_is_fetched_when_nothing_moved(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror.refresh()
     calls: list[str] = []
-    original = mirror.git.remote
+    original = Git.remote
     monkeypatch.setattr(
-        mirror.git, "remote", lambda *args, **more: calls.append(args[0]) or original(*args, **more)
+        Git, "remote", lambda git, *args, **more: calls.append(args[0]) or original(git, *args, **more)
     )
     mirror.refresh()
     assert calls == ["ls-remote"]
@@ -268,7 +269,9 @@ def test_notes_that_were_not_pushed_survive_a_rebuild(mirror: Mirror, notes: Not
 
 def test_a_repository_with_sha256(tmp_path: Path, mirror_of: MirrorOf) -> None:
     desk = make_desk(tmp_path / "other", "--object-format=sha256")
-    git(desk.work, "init", "-q")
+    shutil.rmtree(desk.work)
+    git(desk.bare.parent, "init", "-q", "--object-format=sha256", str(desk.work))
+    desk.git("remote", "add", "origin", str(desk.bare))
     sha = desk.commit({"a.yaml": "a: 1\n"})
     assert len(sha) == 64
     mirror = mirror_of(repo=str(desk.bare))

@@ -208,8 +208,8 @@ class GitSshServer:
 
 @contextlib.contextmanager
 def ssh_server(root: Path, keys: Path) -> Iterator[GitSshServer]:
-    """An ssh server that runs git-upload-pack and git-receive-pack below ``root``; its keys are made in ``keys``."""
-    import asyncssh  # noqa: PLC0415 - only those who want ssh pay for it
+    """An ssh server that runs git-upload-pack and git-receive-pack below ``root``; keys are made in ``keys``."""
+    import asyncssh  # only those who want ssh pay for it
 
     keys.mkdir(parents=True, exist_ok=True)
     host_key = asyncssh.generate_private_key("ssh-ed25519")

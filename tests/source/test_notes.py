@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops_agent.errors import SourceUnavailable
+from gitops_agent.settings import Settings
+from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.notes import Notes
+from tests.source.conftest import Desk, git
+
+MirrorOf = Callable[..., Mirror]
+SettingsOf = Callable[..., Settings]
+REF = "refs/notes/gitops-agent/test"
+
+
+@pytest.fixture
+def open_notes(mirror_of: MirrorOf, settings: SettingsOf) -> Callable[[Path], Notes]:
+    def build(state: Path) -> Notes:
+        mirror = mirror_of(state_dir=str(state))
+        mirror.refresh()
+        return Notes(mirror, settings(state_dir=str(state)), sleep=lambda _: None)
+
+    return build
+
+
+def test_notes_are_read_by_plain_git_in_a_clone(desk: Desk, mirror: Mirror, notes: Notes) -> None:
+    first = desk.head()
+    second = desk.commit({"agents/acme/a.yaml": "a: 2\n"})
+    mirror.refresh()
+    notes.write({first: "test: Superseded\n", second: "test: Converged, 2 agents\n\nkind: ConvergenceStatus\n"})
+    notes.push()
+    desk.git("fetch", "-q", "origin", f"{REF}:{REF}")
+    log = desk.git("log", "--notes=gitops-agent/test")
+    assert "Notes (gitops-agent/test):\n    test: Converged, 2 agents" in log
+    assert "test: Superseded" in log
+    assert desk.git("log", "-1", "--format=%an <%ae>", REF) == "gitops-agent <gitops-agent@localhost>"
+    assert desk.git("rev-list", "--count", REF) == "1"
+
+
+def test_notes_are_replaced_and_kept(desk: Desk, mirror: Mirror, notes: Notes) -> None:
+    first = desk.head()
+    second = desk.commit({"x.yaml": "x: 1\n"})
+    mirror.refresh()
+    assert notes.read(first) is None
+    notes.write({first: "one\n", second: "two\n"})
+    notes.write({first: "three\n"})
+    notes.write({})
+    assert (notes.read(first), notes.read(second)) == ("three\n", "two\n")
+
+
+def test_any_text_survives(mirror: Mirror, notes: Notes) -> None:
+    head = mirror.refresh().sha
+    text = "prod: Converged ✓\n\nfrom refs/heads/main\ncommit x\ndone\ndata 3\n\\ \"'\t\n"
+    notes.write({head: text})
+    assert notes.read(head) == text
+
+
+def test_a_fresh_state_directory_continues_the_notes(
+    mirror: Mirror, notes: Notes, open_notes: Callable[[Path], Notes], tmp_path: Path
+) -> None:
+    head = mirror.refresh().sha
+    notes.write({head: "old\n"})
+    notes.push()
+    assert open_notes(tmp_path / "second").read(head) == "old\n"
+
+
+def test_writers_that_collide_lose_nothing_and_ours_wins(
+    desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path
+) -> None:
+    first = desk.head()
+    second = desk.commit({"x.yaml": "x: 1\n"})
+    third = desk.commit({"x.yaml": "x: 2\n"})
+    one, two = open_notes(tmp_path / "one"), open_notes(tmp_path / "two")
+    one.write({first: "one\n", second: "one\n"})
+    two.write({second: "two\n", third: "two\n"})
+    one.push()
+    two.push()
+    assert [two.read(sha) for sha in (first, second, third)] == ["one\n", "two\n", "two\n"]
+    shown = [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in (first, second, third)]
+    assert shown == ["one", "two", "two"]
+    two.push()
+    one.write({third: "one again\n"})
+    one.push()
+    assert git(desk.bare, "notes", f"--ref={REF}", "show", third) == "one again"
+
+
+def test_concurrent_writers_all_arrive(desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path) -> None:
+    shas = [desk.head(), *(desk.commit({"x.yaml": f"x: {n}\n"}) for n in range(2))]
+    writers = [open_notes(tmp_path / f"state{n}") for n in range(3)]
+    failures: list[Exception] = []
+
+    def work(writer: Notes, sha: str) -> None:
+        try:
+            writer.write({sha: f"{sha}\n"})
+            writer.push()
+        except Exception as problem:
+            failures.append(problem)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(writers, shas, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in shas] == shas
+
+
+def test_a_rejected_ref_is_tried_again_and_then_reported(
+    desk: Desk, mirror: Mirror, notes: Notes, settings: SettingsOf
+) -> None:
+    head = mirror.refresh().sha
+    notes.write({head: "x\n"})
+    lock = desk.bare / f"{REF}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    pauses: list[float] = []
+    stubborn = Notes(mirror, settings(), jitter=lambda: 0.5, sleep=pauses.append)
+    with pytest.raises(SourceUnavailable, match="rejected"):
+        stubborn.push()
+    assert len(pauses) >= 3
+    assert pauses == sorted(pauses)
+    impatient = Notes(mirror, settings(), sleep=lambda _: lock.unlink(missing_ok=True))
+    impatient.push()
+    assert git(desk.bare, "notes", f"--ref={REF}", "show", head) == "x"
+
+
+def test_an_unreachable_remote_keeps_the_notes_for_later(desk: Desk, mirror: Mirror, notes: Notes) -> None:
+    head = mirror.refresh().sha
+    notes.write({head: "x\n"})
+    away = desk.bare.rename(desk.bare.with_name("away.git"))
+    with pytest.raises(SourceUnavailable):
+        notes.push()
+    away.rename(desk.bare)
+    notes.push()
+    assert git(desk.bare, "notes", f"--ref={REF}", "show", head) == "x"
+
+
+def test_nothing_to_push_is_no_error(mirror: Mirror, notes: Notes) -> None:
+    mirror.refresh()
+    notes.push()
