@@ -1,0 +1,63 @@
+"""The fakes together: crash at every point of a pass, look, settle, go on; nothing is lost or made twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gitops_agent.journal.replay import settle
+from gitops_agent.journal.store import open_journal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base
+from gitops_agent.model.outcome import Intent, Outcome, Result
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.ports import Driver, Journal
+from gitops_agent.testing.faults import Crash, FaultInjector, crash, faulty
+from gitops_agent.testing.faulty_journal import FaultyJournal
+from gitops_agent.testing.memory import MemoryDriver, runtime_key
+
+pytestmark = pytest.mark.unit
+WANTED = {runtime_key(AgentKey("acme", name)): Fields.of({"name": name}) for name in ("one", "two", "three")}
+WORDS = (Class.CHANGE, "Created", "new in Git", Confidence.HIGH, Decision.REPAIR)
+
+
+def one_pass(journal: Journal, driver: Driver) -> None:
+    """The smallest reconciler: settle, then create what is missing."""
+    seen = {item.key: item for item in driver.observer.observe(None, journal.bases())}
+    outcomes, bases, forgotten = settle(journal.open_intents(), seen, 5.0, journal.bases())
+    journal.finish(outcomes, bases=bases, forgotten=forgotten)
+    for key, fields in WANTED.items():
+        if key not in seen or seen[key].fields is None:
+            create(journal, driver, key, fields)
+
+
+def create(journal: Journal, driver: Driver, key: ResourceKey, fields: Fields) -> None:
+    action = Action(key, driver.name, Verb.CREATE, *WORDS, desired=fields)
+    intent = Intent(f"{key}-{len(journal.entries())}", action, "abc", "digest", "once", 1.0)
+    journal.begin([intent])
+    applied = driver.applier.apply(action, intent.id)
+    base = Base(key, driver.name, fields, "abc", 2.0, facts=applied.facts)
+    journal.finish([Outcome(intent.id, Result.DONE, applied.message, 2.0, 1.0, applied.facts)], bases=[base])
+
+
+def run(folder: Path, memory: MemoryDriver, injector: FaultInjector) -> None:
+    with open_journal(folder) as journal:
+        one_pass(FaultyJournal(journal, injector), faulty(memory.driver, injector))
+
+
+def test_a_crash_at_any_point_is_healed_by_one_pass(tmp_path: Path) -> None:
+    counted = FaultInjector()
+    run(tmp_path / "counted", MemoryDriver(), counted)
+    assert len(counted.points()) == 2 + 6 * len(WANTED)
+    for number, point in enumerate(counted.points()):
+        folder, memory = tmp_path / str(number), MemoryDriver()
+        with pytest.raises(Crash):
+            run(folder, memory, FaultInjector.at(point, crash))
+        run(folder, memory, FaultInjector())
+        assert {key: thing.fields for key, thing in memory.live.items()} == WANTED, point
+        assert set(memory.starts.values()) == {1}, point
+        with open_journal(folder) as journal:
+            assert {key: base.fields for key, base in journal.bases().items()} == WANTED, point
+            assert journal.open_intents() == [], point
