@@ -6,10 +6,17 @@ import json
 import unicodedata
 from typing import Any
 
+import orjson
+
 
 def dump_json(value: Any) -> str:
     """A JSON document for stdout. Characters a terminal could obey are escaped, which parsers undo."""
-    return _escaped(json.dumps(value, ensure_ascii=False, indent=2))
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except TypeError:
+        # Lone surrogates (bytes of a file name that are not UTF-8) and very large numbers: slower, but possible.
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    return _escaped(text)
 
 
 def dump_line(value: Any) -> str:

@@ -81,7 +81,8 @@ class ProgressView:
         if ordered:
             grid = Table(box=None, pad_edge=False, header_style="bold")
             for header in ("AGENT", "READY", "STATE", "REASON", "MESSAGE"):
-                grid.add_column(header, no_wrap=True, overflow="ellipsis")
+                # Only the message gives way on a narrow terminal (its text does not wrap, it is cut).
+                grid.add_column(header, no_wrap=header != "MESSAGE", overflow="ellipsis")
             for status in ordered[:_ROWS]:
                 grid.add_row(*_cells(status))
             parts.append(grid)

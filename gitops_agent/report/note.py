@@ -21,6 +21,7 @@ from gitops_agent.report.yaml_text import to_yaml
 API_VERSION = "gitops-agent.dev/v1"
 KIND = "ConvergenceStatus"
 _TEXT = 400  # characters of one message
+_AGENTS = 1_000  # more never fit the bytes
 _AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
 _LARGEST = 262_144  # a note beyond this is not ours
 _UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
@@ -47,15 +48,15 @@ def render_note(
     applied to every string (pass a ``Redactor``).
     """
     changed = {entry.key.agent for entry in entries}
-    if previous is not None and _ended(previous):
-        agents, unlisted = previous.get("agents", []), previous.get("andMore", {}).get("agents", 0)
-    else:
-        ours = _most_telling(record, statuses, changed)
-        agents, unlisted = _fit(ours, lambda status: _safe(_agent(status), redact), _AGENT_BYTES)
+    seen, unseen = _agents_of(previous) if previous is not None and _ended(previous) else (None, 0)
+    if seen is None:
+        seen = [_agent(status) for status in _most_telling(record, statuses, changed)[:_AGENTS]]
+        unseen = sum(status.observed_commit == record.sha for status in statuses.values()) - len(seen)
+    agents, unlisted = _fit(seen, lambda agent: _safe(agent, redact), _AGENT_BYTES)
     actions, more_actions = _fit(entries, lambda entry: _safe(_action(entry), redact), _ACTION_BYTES)
     worst = sorted(record.findings, key=lambda finding: (_RANK[finding.severity], finding.address))
     findings, more_findings = _fit(worst, lambda finding: _safe(_finding(finding), redact), _FINDING_BYTES)
-    more = {"agents": unlisted, "actions": more_actions, "findings": more_findings}
+    more = {"agents": unlisted + unseen, "actions": more_actions, "findings": more_findings}
     body: Note = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -113,6 +114,13 @@ def _ended(previous: Note) -> bool:
         return Phase(previous.get("phase", "")).terminal
     except ValueError:
         return False
+
+
+def _agents_of(previous: Note) -> tuple[list[Note], int]:
+    # Others can write to the ref: nothing about the form is taken for granted.
+    agents, more = previous.get("agents"), previous.get("andMore")
+    count = more.get("agents", 0) if isinstance(more, dict) else 0
+    return agents if isinstance(agents, list) else [], count if isinstance(count, int) else 0
 
 
 def _most_telling(

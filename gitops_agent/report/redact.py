@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -17,6 +18,7 @@ from gitops_agent.report.inert import inert
 
 MASK = "***"
 SHORTEST = 4  # masking shorter texts would blank out half of every sentence and hide nothing
+_SHORT, _REMEMBERED = 120, 4096  # what is kept to save time
 _LINE = 16  # a line of a multi-line secret that identifies it on its own
 
 _WORD = (
@@ -45,6 +47,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # Tokens that name themselves.
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abposr]-|sk-)[A-Za-z0-9_-]{8,}"), MASK),
 )
+# Most text holds nothing of the kind: one look decides, so that ten thousand agents stay cheap to print.
+_HINT = re.compile(
+    r"-----begin|://|bearer|basic|passw|passphrase|pwd|secret|token|key|credential|authorization|cookie"
+    r"|webhook|dsn|gh[pousr]_|github_pat_|glpat-|xox|sk-",
+    re.IGNORECASE,
+)
 
 
 def _forms(secret: str) -> Iterator[str]:
@@ -64,6 +72,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield from (line for line in secret.splitlines() if len(line) >= _LINE)
 
 
+@lru_cache(4096)
 def names_secret(name: str) -> bool:
     """Whether a field or variable of this name is likely to hold a secret (not a reference to one)."""
     return _SECRET_NAME.search(name) is not None
@@ -73,6 +82,7 @@ class Redactor:
     """Masks known secrets and what looks like one. ``text`` for strings, ``tree`` for JSON values."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._seen: dict[str, str] = {}
         self._forms: frozenset[str] = frozenset()
         self._known: re.Pattern[str] | None = None
         self.add(*secrets)
@@ -83,6 +93,7 @@ class Redactor:
         self._forms = self._forms | forms
         longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._seen = {}
 
     def __call__(self, text: str) -> str:
         """The same as ``text``: a redactor is a function from text to text."""
@@ -90,7 +101,19 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets."""
+        # Keys, reasons and shas come back thousands of times in one answer.
+        seen = self._seen
+        if (known := seen.get(text)) is not None:
+            return known
+        masked = self._masked(text)
+        if len(text) <= _SHORT and len(seen) < _REMEMBERED:
+            seen[text] = masked
+        return masked
+
+    def _masked(self, text: str) -> str:
         text = self._mask_known(text)
+        if _HINT.search(text) is None:
+            return text
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         return self._mask_known(text)

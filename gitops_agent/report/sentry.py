@@ -1,8 +1,8 @@
 """Unexpected errors, sent to Sentry when somebody asked for it. Off, and not even imported, without a DSN.
 
-A client and a scope of our own instead of ``sentry_sdk.init``: nothing global, no hooks into libraries, nothing
-collected that we did not hand over. What we raise on purpose (``errors.py``) is a condition we report elsewhere,
-not an error.
+A client of our own, bound for the time of one call, instead of ``sentry_sdk.init``: nothing global, no hooks into
+libraries, nothing collected that we did not hand over. What we raise on purpose (``errors.py``) is a condition
+that is reported elsewhere, not an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from gitops_agent.report.redact import Redactor
 from gitops_agent.settings import Settings
 
 if TYPE_CHECKING:
-    from sentry_sdk import Scope
     from sentry_sdk.client import _Client
 
 # What the SDK adds by itself and nobody needs to see: the host, the command line, installed packages.
@@ -26,11 +25,10 @@ _DROPPED = ("server_name", "modules", "extra", "request", "user", "breadcrumbs",
 class SentrySink:
     """Implements ``ports.Sink`` only to know the commit of the hour; errors come through ``capture``."""
 
-    def __init__(self, client: _Client, scope: Scope, instance: str) -> None:
+    def __init__(self, client: _Client, instance: str) -> None:
         self._client = client
-        self._scope = scope
+        self._instance = instance
         self._commit: str | None = None
-        scope.set_tag("instance", instance)
 
     def publish(self, report: Report) -> None:
         """Remember the newest commit, which errors that name none are filed under."""
@@ -46,12 +44,20 @@ class SentrySink:
         driver: str | None = None,
     ) -> None:
         """Send one unexpected error, with what it was about; known conditions are dropped."""
-        tags = {"commit": commit or self._commit, "agent": agent, "driver": driver}
-        scope = self._scope.fork()
-        for name, value in tags.items():
-            if value is not None:
-                scope.set_tag(name, value)
-        scope.capture_exception(error)
+        from sentry_sdk import new_scope
+
+        tags = {
+            "instance": self._instance,
+            "commit": commit or self._commit,
+            "agent": agent,
+            "driver": driver,
+        }
+        with new_scope() as scope:
+            scope.set_client(self._client)
+            for name, value in tags.items():
+                if value is not None:
+                    scope.set_tag(name, value)
+            scope.capture_exception(error)
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was captured is sent (the transport drops what it cannot send)."""
@@ -68,7 +74,7 @@ def setup_sentry(settings: Settings, redactor: Redactor) -> SentrySink | None:
     if not settings.sentry_dsn:
         return None
     try:
-        from sentry_sdk import Client, Scope
+        from sentry_sdk import Client
         from sentry_sdk.utils import BadDsn
     except ImportError:
         raise UsageError(
@@ -83,7 +89,7 @@ def setup_sentry(settings: Settings, redactor: Redactor) -> SentrySink | None:
             "sentryDsn is not a DSN of Sentry",
             hint="expected https://KEY@HOST/PROJECT, as Sentry's settings show it",
         ) from None
-    return SentrySink(client, Scope(client=client), settings.instance)
+    return SentrySink(client, settings.instance)
 
 
 def _options() -> dict[str, Any]:
@@ -93,7 +99,6 @@ def _options() -> dict[str, Any]:
         "auto_enabling_integrations": False,
         "auto_session_tracking": False,
         "send_client_reports": False,
-        "send_default_pii": False,
         "include_local_variables": False,
         "max_request_body_size": "never",
         "max_breadcrumbs": 0,

@@ -200,7 +200,7 @@ def test_logs_are_redacted_inert_and_without_local_variables(form: str) -> None:
     local = CANARY  # noqa: F841 - a traceback that shows locals would show this
     log.info("hello " + CANARY, url=f"https://u:{CANARY}@h/", evil="\x1b[2J", nested={"password": "swordfish"})
     try:
-        raise ValueError(f"it was {CANARY}")
+        int(f"it was {CANARY}")
     except ValueError:
         log.exception("failed")
     logging.getLogger("somebody.else").warning("their %s", CANARY)

@@ -1,4 +1,4 @@
-"""The JSON of the command line keeps its promise: every shape fits its published schema, and nothing is undocumented."""
+"""The JSON of the command line keeps its promise: it fits the published schemas, and every key is documented."""
 
 from __future__ import annotations
 

@@ -1,0 +1,241 @@
+"""What people read: it answers the question, lines up, and colours only where asked."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.report.explain import Explanation, explain_text
+from gitops_agent.report.live import ProgressView
+from gitops_agent.report.moments import ago, span
+from gitops_agent.report.redact import Redactor
+from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.table import PLAIN, Style, style_for
+from gitops_agent.report.text import findings_text, history_text, plan_text, status_text, validate_text
+
+from .values import (
+    BOT,
+    NOW,
+    OTHER,
+    SHA,
+    a_condition,
+    a_finding,
+    a_plan,
+    a_record,
+    a_status,
+    an_action,
+    an_entry,
+    runtime_key,
+)
+
+pytestmark = pytest.mark.unit
+
+COLOUR = Style(colour=True)
+SICK = a_status(AgentKey("acme", "crm-bot"), ready=False)
+
+
+def uncoloured(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_findings_read_like_a_compiler() -> None:
+    assert findings_text([a_finding()]).split("\n") == [
+        "agents/acme/support-bot.yaml:7:3: error[UnknownField]: unknown field replcas",
+        "    found: replcas",
+        "    expected: replicas",
+    ]
+
+
+def test_validate_ends_with_a_verdict() -> None:
+    assert validate_text([]) == "valid"
+    text = validate_text([a_finding(), a_finding(severity="warning"), a_finding()])
+    assert text.split("\n")[-1] == "invalid: 2 errors, 1 warning"
+
+
+def test_status_says_who_why_since_when_and_at_which_commit() -> None:
+    fleet = FleetStatus("prod-eu", SHA, OTHER, Phase.DEGRADED, [a_status(), SICK], [a_finding()], 5.0, NOW)
+    head, _, headers, first, second, *rest = status_text(fleet).split("\n")
+    assert head == ("prod-eu: a1a1a1a1a1 Degraded, 1 of 2 agents ready, enforcing b2b2b2b2b2 (as of 5.0 s ago)")
+    assert headers.split() == ["AGENT", "READY", "STATE", "REASON", "SINCE", "COMMIT", "MESSAGE"]
+    assert first.split("  ")[0] == "acme/crm-bot"
+    assert "no" in first.split()
+    assert "CrashLoop" in first
+    assert "1 min ago" in first
+    assert first.endswith("exited with code 1")
+    assert second.rstrip().endswith("a1a1a1a1a1")
+    assert headers.index("REASON") == first.index("CrashLoop") == second.index("Healthy")
+    assert any("UnknownField" in line for line in rest)
+
+
+def test_status_without_a_moment_shows_times_of_the_clock() -> None:
+    assert "2023-11-14T22:11:50Z" in status_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [a_status()]))
+
+
+def test_what_holds_an_agent_up_is_shown_before_what_it_lacks() -> None:
+    conditions = (a_condition(status=False), a_condition(ConditionType.STALLED, True, reason="BackOff"))
+    fleet = FleetStatus("x", SHA, SHA, Phase.DEGRADED, [a_status(ready=False, conditions=conditions)])
+    assert "BackOff" in status_text(fleet)
+
+
+def test_status_before_the_first_commit() -> None:
+    assert "no commit" in status_text(FleetStatus("prod-eu", None, None, None, []))
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    fleet = FleetStatus("prod-eu", SHA, OTHER, Phase.DEGRADED, [a_status(), SICK], [a_finding()], 5.0, NOW)
+    assert "\x1b[" in status_text(fleet, COLOUR)
+    assert uncoloured(status_text(fleet, COLOUR)) == status_text(fleet)
+    plan = a_plan(an_action(), findings=(a_finding(),))
+    assert uncoloured(plan_text(plan, COLOUR)) == plan_text(plan)
+
+
+def test_a_pipe_gets_no_colour_and_no_width() -> None:
+    assert style_for(io.StringIO(), {}) == PLAIN
+
+
+def test_an_empty_plan_says_so() -> None:
+    assert "nothing to do" in plan_text(a_plan())
+
+
+def test_a_plan_shows_before_after_why_and_the_total() -> None:
+    create = an_action(key=runtime_key(AgentKey("acme", "new-bot")), verb=Verb.CREATE, patch=(), live=None)
+    text = plan_text(a_plan(an_action(), create))
+    assert "acme/support-bot\n  ~ update runtime/main: replicas 1 to 2 [SpecChanged, Change]" in text
+    assert "      - /replicas: 1\n      + /replicas: 2" in text
+    assert "  + create runtime/main" in text
+    assert text.endswith("1 to create, 1 to update")
+
+
+def test_a_plan_masks_values_by_their_names() -> None:
+    patch = ({"op": "replace", "path": "/env/API_TOKEN", "value": "hunter23"},)
+    text = plan_text(a_plan(an_action(patch=patch)), PLAIN, Redactor())
+    assert "hunter" not in text
+    assert "/env/API_TOKEN" in text
+
+
+def test_a_long_difference_is_cut() -> None:
+    patch = tuple({"op": "add", "path": f"/field{index}", "value": "x" * 1000} for index in range(100))
+    text = plan_text(a_plan(an_action(patch=patch)))
+    assert "… and 88 more lines" in text
+    assert max(map(len, text.split("\n"))) < 220
+
+
+def test_a_guard_says_how_to_release_it() -> None:
+    finding = a_finding(code="MassDelete", detail="6 of 10 agents would go; approve the digest to go on")
+    verdict = Verdict("massDelete", Effect.BLOCK, frozenset({runtime_key()}), (finding,))
+    text = plan_text(a_plan(an_action(), verdicts=(verdict,), held=frozenset({runtime_key()})))
+    assert "guard massDelete blocks the commit" in text
+    assert "approve the digest to go on" in text
+    assert "held" in text
+
+
+def test_doubt_is_shown() -> None:
+    action = an_action(cls=Class.UNSAFE_AMBIGUITY, decision=Decision.ASK, confidence=Confidence.MEDIUM, message="")
+    assert "spec changed [SpecChanged, UnsafeAmbiguity, medium confidence: ask]" in plan_text(a_plan(action))
+
+
+def test_history_tells_rollbacks_on_both_sides() -> None:
+    lines = history_text([a_record(rolls_back_to=OTHER), a_record(OTHER, rolled_back_by=SHA)]).split("\n")
+    assert lines[0].split() == ["COMMIT", "PHASE", "SEEN", "TOOK", "SUBJECT", "SUMMARY"]
+    assert lines[1].endswith("3 changed; rolls back to b2b2b2b2b2")
+    assert lines[2].endswith("rolled back by a1a1a1a1a1")
+    assert history_text([]) == "no commit has been seen yet"
+
+
+def test_explain_answers_the_six_questions() -> None:
+    conditions = (a_condition(status=False), a_condition(ConditionType.STALLED, True, reason="BackOff"))
+    known = Explanation(
+        BOT,
+        NOW,
+        a_status(ready=False, conditions=conditions),
+        a_record(),
+        a_record(OTHER, Phase.INVALID, summary="agents/x.yaml:1:1: unknown field"),
+        [an_entry(at=NOW - index) for index in range(20)],
+        {runtime_key(): Attempt(3, NOW + 30, "No such file: ./bot")},
+        journal_age=2.0,
+    )
+    text = explain_text(known)
+    for words in (
+        "It should be Running at agents/acme/support-bot.yaml:1, as of commit a1a1a1a1a1.",
+        'That commit is "Give support-bot a second replica" by Ada <ada@example.com>',
+        "The newest commit b2b2b2b2b2 is Invalid and is not enforced here: agents/x.yaml:1:1: unknown field.",
+        "It is not Ready since 2023-11-14T22:11:50Z (1 min ago): exited with code 1 [CrashLoop].",
+        "runtime/main (process): Running, health Healthy, pid 4242.",
+        "restart runtime/main because the process is gone [ProcessGone]",
+        "… and 12 earlier actions",
+        "Stalled since",
+        "runtime/main failed 3 times in a row, and it is tried again: No such file: ./bot.",
+        "It is tried again in 30 s (2023-11-14T22:13:50Z).",
+    ):
+        assert words in text
+
+
+def test_explain_says_when_only_a_commit_can_help() -> None:
+    attempts = {runtime_key(): Attempt(1, NOW, "command not found", permanent=True)}
+    known = Explanation(BOT, NOW, a_status(ready=False, next_try_at=None), attempts=attempts)
+    assert "failed once, and it cannot succeed without a new commit" in explain_text(known)
+    assert "It is not tried again before a new commit changes it." in explain_text(known)
+
+
+def test_explain_of_a_healthy_agent_is_calm() -> None:
+    text = explain_text(Explanation(BOT, NOW, a_status(), a_record(), a_record()))
+    assert "In the way\n  Nothing." in text
+    assert "Nothing has been done to it yet." in text
+    assert "not enforced" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0.0 s"), (4.25, "4.2 s"), (42.9, "42 s"), (90, "1 min"), (7200, "2 h"), (200_000, "2 d"), (-5, "0.0 s")],
+)
+def test_spans(seconds: float, expected: str) -> None:
+    assert span(seconds) == expected
+    assert ago(NOW + 100, NOW) == "just now"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
+    stream = Terminal()
+    evil = a_condition(status=False, message="[bold red]owned[/] \x1b[2J [link=http://evil.example]x[/link]")
+    with ProgressView("prod-eu", stream, colour=False) as view:
+        view.update({BOT: a_status()}, None, None)
+        sick = a_status(SICK.agent, ready=False, conditions=(evil,))
+        view.update({BOT: a_status(), SICK.agent: sick}, Phase.RECONCILING, SHA, "waiting for 1 of 2 agents")
+    text = stream.getvalue()
+    assert "prod-eu: a1a1a1a1a1 Reconciling, 1 of 2 agents ready" in text
+    assert "acme/crm-bot" in text
+    assert "waiting for 1 of 2 agents" in text
+    assert "[bold red]owned" in text
+    assert "\x1b[2J" not in text
+    assert "evil.example\x1b" not in text
+
+
+def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
+    stream = Terminal()
+    statuses = {key: a_status(key) for index in range(500) if (key := AgentKey("acme", f"bot-{index}"))}
+    sick = AgentKey("zeta", "last")
+    with ProgressView("prod-eu", stream, colour=False) as view:
+        view.update({**statuses, sick: a_status(sick, ready=False)}, Phase.RECONCILING, SHA)
+    assert "zeta/last" in stream.getvalue()
+    assert "more" in stream.getvalue()
+
+
+def test_rich_is_imported_only_for_a_live_view() -> None:
+    code = (
+        "import sys\n"
+        "import gitops_agent.report.live, gitops_agent.report.text, gitops_agent.report.explain\n"
+        "assert not any(name.split('.')[0] in ('rich', 'sentry_sdk', 'ruamel') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
