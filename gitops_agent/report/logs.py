@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -21,7 +21,7 @@ def setup_logs(
     form: LogFormat,
     stream: TextIO,
     redactor: Redactor,
-    environment: MutableMapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     *,
     level: int = logging.INFO,
 ) -> None:
