@@ -87,6 +87,8 @@ def _differing(situation: Situation, observed: Observed, healths: Healths) -> It
         for resource in agent.resources:
             key = resource.key
             wanted.add(key)
+            if resource.driver in situation.blind:
+                continue
             base, live = bases.get(key), observed.get(key)
             ailing = health if health is not None and health.restart and key.kind == Kind.RUNTIME else None
             if ailing is None and _is_quiet(agent, resource, base, live):
@@ -94,6 +96,8 @@ def _differing(situation: Situation, observed: Observed, healths: Healths) -> It
             yield from _judge(Legs(key, agent, resource, base, live), ailing)
     agents = situation.snapshot.agents
     for key in _unwanted(situation, observed, wanted):
+        if (known := bases.get(key)) is not None and known.driver in situation.blind:
+            continue
         yield from _judge(Legs(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
 
 

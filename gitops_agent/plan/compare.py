@@ -11,6 +11,7 @@ from enum import StrEnum
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.plan.legs import Legs, Value, differing, drop, live_paths, same
+from gitops_agent.plan.reasons import is_stuck
 
 
 class Difference(StrEnum):
@@ -72,25 +73,28 @@ def _absent(legs: Legs) -> Difference:
 def _present(legs: Legs) -> Difference:
     """Wanted, there, and ours."""
     assert legs.desired is not None
-    assert legs.live is not None
     moved = _moved(legs)
-    if _shows(legs, legs.desired.fields) and legs.live.reason is None:
+    if _shows(legs, legs.desired.fields):
         return _matching(legs, moved)
     if legs.known is None or not moved:
         return Difference.DRIFT
-    unmoved = legs.live.reason is None and _shows(legs, legs.known.fields)
-    return Difference.CHANGE if unmoved else Difference.CONFLICT
+    return Difference.CHANGE if _shows(legs, legs.known.fields) else Difference.CONFLICT
 
 
 def _matching(legs: Legs, moved: frozenset[str]) -> Difference:
-    """Live is as desired as far as the driver can see."""
+    """Live is as desired as far as the driver can show it in fields."""
+    assert legs.live is not None
     assert legs.lived is not None
-    if legs.known is None:
+    if moved:
+        # What moved out of the driver's sight takes effect only when it is applied. A driver's reason about fields
+        # does not count here: it compares live with the base, and the base is what is behind.
+        visible = moved <= legs.lived.value.keys() and not is_stuck(legs.live.reason)
+        return Difference.ADOPT if visible else Difference.CHANGE
+    if legs.live.reason is not None:
+        return Difference.DRIFT  # suspended, over its memory limit: not a matter of fields
+    if legs.known is None or _relabelled(legs):
         return Difference.ADOPT
-    if not moved:
-        return Difference.ADOPT if _relabelled(legs) else Difference.IN_SYNC
-    # What moved out of the driver's sight takes effect only when it is applied.
-    return Difference.ADOPT if moved <= legs.lived.value.keys() else Difference.CHANGE
+    return Difference.IN_SYNC
 
 
 def _moved(legs: Legs) -> frozenset[str]:
@@ -105,8 +109,9 @@ def _moved(legs: Legs) -> frozenset[str]:
 
 def _relabelled(legs: Legs) -> bool:
     """Whether the record needs new terms although nothing else changed."""
-    assert legs.base is not None
-    return legs.agent is not None and (legs.base.deletion is not legs.agent.deletion or legs.base.retained)
+    assert legs.agent is not None
+    assert legs.known is not None
+    return legs.known.deletion is not legs.agent.deletion
 
 
 def _shows(legs: Legs, wanted: Fields) -> bool:

@@ -122,6 +122,12 @@ def restarts(reason: str | None) -> bool:
     return meaning is not None and meaning.restart
 
 
+def is_stuck(reason: str | None) -> bool:
+    """Whether this reason of a driver is about progress, which no field shows."""
+    meaning = _meaning(reason)
+    return meaning is not None and meaning.cls is Class.STUCK_PROGRESS
+
+
 def drift_class(reason: str, *, present: bool) -> Class:
     """The class of drift a reason stands for; unknown reasons are judged by whether the object is there."""
     meaning = _meaning(reason)

@@ -23,7 +23,8 @@ class Situation:
     ``fleet`` counts the agents with a runtime by tenant before this plan (see ``fleet_sizes``; when empty it is
     counted on demand). ``unconverged`` holds the shas of commits that never converged; ``established`` the
     agents of the last converged snapshot, which keep counting even when such a commit touched them.
-    ``repairs`` counts the recent drift repairs of a resource.
+    ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that could not be asked:
+    nothing is concluded about their resources.
     """
 
     now: float
@@ -36,6 +37,7 @@ class Situation:
     unconverged: AbstractSet[str] = frozenset()
     established: Collection[AgentKey] = frozenset()
     repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
+    blind: AbstractSet[str] = frozenset()
     by_agent: Mapping[AgentKey, Collection[ResourceKey]] | None = None
 
 

@@ -1,0 +1,1 @@
+"""The plan stage: behaviour tables, guards at their edges, and the laws as properties."""
