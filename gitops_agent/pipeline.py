@@ -1,1 +1,121 @@
-"""pipeline"""
+"""One pass: the stages in order. Everything else is somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gitops_agent.bookkeeping import Bookkeeper, PassResult
+from gitops_agent.intake import Intake, Receiver
+from gitops_agent.journal.replay import settle
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Plan
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import Health
+from gitops_agent.observe import Observed, observe
+from gitops_agent.plan.build import build
+from gitops_agent.plan.situation import Situation
+from gitops_agent.ports import Driver, Scope
+from gitops_agent.reconcile.execute import Executed, Workbench, execute
+from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.reconcile.subjects import subjects
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the live systems gave."""
+
+    observed: Observed
+    health: dict[AgentKey, Health]
+
+
+class Pipeline:
+    """Runs passes for one instance, one at a time."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        drivers: tuple[Driver, ...],
+        monitor: HealthMonitor,
+        bench: Workbench,
+        books: Bookkeeper,
+    ) -> None:
+        self._receiver = receiver
+        self._drivers = drivers
+        self._monitor = monitor
+        self._bench = bench
+        self._books = books
+        self._settled = False
+
+    def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
+        """Source, snapshot, observe, plan, reconcile, report."""
+        intake = self._receiver.take(fetch=fetch)
+        if intake.snapshot is None:
+            return self._books.idle(intake)
+        scope = self._widen(scope, intake)
+        self._books.welcome(intake)
+        look = self._look(intake.snapshot, scope)
+        self._settle(look)
+        plan = self._plan(intake.snapshot, look, scope)
+        snapshot, blocked = intake.snapshot, None
+        if plan.blocked and intake.is_candidate:
+            blocked = plan
+            if intake.fallback is not None:
+                snapshot = intake.fallback
+                plan = self._plan(snapshot, look, scope)
+        else:
+            self._receiver.enforce(snapshot)
+        executed = self._reconcile(plan, actor)
+        after = self._look_again(snapshot, look, executed)
+        return self._books.close(
+            intake, snapshot, (plan, blocked), executed, (after.observed, after.health, scope)
+        )
+
+    def preview(self, snapshot: Snapshot) -> Plan:
+        """The plan for a snapshot, without doing any of it."""
+        return self._plan(snapshot, self._look(snapshot, None), None)
+
+    def _widen(self, scope: Scope, intake: Intake) -> Scope:
+        """The first pass looks at everything; a commit adds the agents it moves."""
+        if scope is None or not self._settled:
+            return None
+        return scope | intake.moved | self._books.unfinished()
+
+    def _look(self, snapshot: Snapshot, scope: Scope) -> Look:
+        bases = self._bench.journal.bases()
+        observed = observe(self._drivers, scope, bases, self._bench.pool)
+        judged = subjects(snapshot, observed.seen, bases, scope, self._drivers)
+        return Look(observed, self._monitor.judge(judged))
+
+    def _settle(self, look: Look) -> None:
+        """Intents that a crash left open are settled by what is there, not by guessing."""
+        if self._settled:
+            return
+        journal = self._bench.journal
+        known = [i for i in journal.open_intents() if i.action.driver not in look.observed.blind]
+        outcomes, bases, forgotten = settle(known, look.observed.seen, self._bench.clock.now())
+        if outcomes:
+            journal.finish(outcomes, bases=bases, forgotten=forgotten)
+        self._settled = True
+
+    def _plan(self, snapshot: Snapshot, look: Look, scope: Scope) -> Plan:
+        situation: Situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))
+        return build(snapshot, look.observed.seen.values(), situation, look.health)
+
+    def _reconcile(self, plan: Plan, actor: str) -> list[Executed]:
+        if plan.actions:
+            self._bench.journal.record_plan(plan, self._bench.clock.now())
+        return execute(plan, self._bench, actor)
+
+    def _look_again(self, snapshot: Snapshot, look: Look, executed: list[Executed]) -> Look:
+        """What was touched is looked at once more, so that the report says how things are now."""
+        touched = frozenset(action.key.agent for action, _ in executed if action.verb.touches_live)
+        if not touched:
+            return look
+        fresh = self._look(snapshot, touched)
+        kept = {key: seen for key, seen in look.observed.seen.items() if key.agent not in touched}
+        merged = Observed(kept | dict(fresh.observed.seen), {**look.observed.blind, **fresh.observed.blind})
+        return Look(merged, look.health | fresh.health)
+
+
+Progress = Callable[[PassResult], None]

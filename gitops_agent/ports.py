@@ -46,6 +46,9 @@ class Source(Protocol):
     def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
         """The commits reachable from new and not from old, oldest first (old None: only new)."""
 
+    def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
+        """A commit and its ancestors, newest first."""
+
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether new contains old: if not, the branch was rewritten."""
 

@@ -116,13 +116,21 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
+def _snake(layer: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
+    """A layer of the file under our own names, sections included, so that layers merge key by key."""
+    by_alias = {to_camel(name): name for name in section.model_fields}
+    named = {by_alias.get(key, key): value for key, value in layer.items()}
+    if isinstance(named.get("limits"), Mapping):
+        named["limits"] = _snake(named["limits"], Limits)
+    return named
+
+
 def build_settings(
     file: Mapping[str, Any], environment: Mapping[str, str], options: Mapping[str, Any]
 ) -> Settings:
     """Merge the layers; UsageError names every wrong value and where it came from."""
-    by_name = {to_camel(name): name for name in Settings.model_fields}
     layers = (
-        {by_name.get(key, key): value for key, value in file.items()},
+        _snake(file, Settings),
         from_environment(environment),
         {key: value for key, value in options.items() if value is not None},
     )

@@ -1,1 +1,292 @@
-"""wiring"""
+"""The composition root: the only file that knows every concrete class."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import structlog
+
+from gitops_agent.answers import Answers
+from gitops_agent.bookkeeping import Bookkeeper, PassResult
+from gitops_agent.clock import SystemClock
+from gitops_agent.daemon import Daemon, Machine, Rhythm
+from gitops_agent.errors import GitopsAgentError, UsageError
+from gitops_agent.inbox import Inbox
+from gitops_agent.intake import Receiver, Where
+from gitops_agent.journal.lock import StateLock
+from gitops_agent.journal.store import has_journal, open_journal
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Action
+from gitops_agent.pipeline import Pipeline
+from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
+from gitops_agent.preview import Planner, Rollback
+from gitops_agent.reconcile.execute import Workbench
+from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.report.git_notes import GitNotesSink
+from gitops_agent.report.logs import setup_logs
+from gitops_agent.report.redact import Redactor
+from gitops_agent.report.sentry import SentrySink, setup_sentry
+from gitops_agent.settings import Settings
+from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
+from gitops_agent.snapshot.cache import Cache, version_of
+from gitops_agent.snapshot.folder import validate_folder
+from gitops_agent.snapshot.loader import Loader
+from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.notes import Notes
+from gitops_agent.source.watch import RefWatcher
+from gitops_agent.source.write import BranchWriter
+
+DRIVERS = "gitops_agent.drivers"
+"""The entry-point group through which other packages add drivers."""
+
+log = structlog.get_logger(__name__)
+
+
+def load_drivers(workplace: Workplace, clock: Clock) -> tuple[Driver, ...]:
+    """Every installed driver; UsageError names one that cannot be loaded."""
+    drivers = []
+    for entry in sorted(entry_points(group=DRIVERS), key=lambda entry: entry.name):
+        try:
+            drivers.append(entry.load()(workplace, clock))
+        except GitopsAgentError:
+            raise
+        except Exception as problem:
+            hint = "reinstall or remove the package that provides it"
+            raise UsageError(
+                f"driver {entry.name} ({entry.value}) cannot be loaded: {problem}", hint=hint
+            ) from problem
+    return tuple(drivers)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One gitops-agent, put together and holding its lock."""
+
+    machine: Machine
+    redactor: Redactor
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What pipelines are made of."""
+
+    settings: Settings
+    journal: Journal
+    mirror: Mirror
+    drivers: tuple[Driver, ...]
+    clock: Clock
+    loader: Loader
+    pool: ThreadPoolExecutor
+
+
+@contextmanager
+def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterator[Instance]:
+    """Everything ``once`` and ``run`` need; on the way out notes get their final push."""
+    with ExitStack() as stack:
+        redactor = make_redactor(settings, environment)
+        setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
+        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        stack.enter_context(StateLock(settings.state))
+        journal = _with_faults(stack.enter_context(open_journal(settings.state)), environment)
+        parts = _parts(settings, environment, journal, stack)
+        notes = GitNotesSink(Notes(parts.mirror, settings), parts.clock, push=settings.push, redactor=redactor)
+        notes.start()
+        stack.callback(notes.close)
+        sentry = setup_sentry(settings, redactor)
+        if sentry is not None:
+            stack.callback(sentry.close)
+        inbox = Inbox()
+        pipeline = _pipeline(parts, (notes, sentry) if sentry else (notes,), inbox.is_urgent, _reporter(sentry))
+        machine = Machine(
+            pipeline=pipeline,
+            inbox=inbox,
+            watchers=_watchers(parts, inbox),
+            clock=parts.clock,
+            rhythm=Rhythm(settings.poll_interval, settings.resync_interval),
+            housekeeping=lambda: _housekeeping(parts),
+            on_unexpected=lambda problem: _reporter(sentry)(problem, None),
+        )
+        yield Instance(machine, redactor)
+
+
+@contextmanager
+def open_daemon(
+    settings: Settings, environment: Mapping[str, str], progress: Callable[[PassResult], None]
+) -> Iterator[Daemon]:
+    """``run``, with the signals that end it."""
+    with open_instance(settings, environment) as instance:
+        inbox = instance.machine.inbox
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            inbox.close()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, end)
+        signal.signal(signal.SIGHUP, lambda *_: inbox.fetch("SIGHUP"))
+        yield Daemon(instance.machine, Random(), progress)  # noqa: S311 - jitter, not a secret
+
+
+@contextmanager
+def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[Answers]:
+    """The journal, read-only: no lock, no repository, no driver."""
+    with open_journal(settings.state, read_only=True) as journal:
+        yield Answers(journal, settings, SystemClock(), make_redactor(settings, environment))
+
+
+@contextmanager
+def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator[Planner]:
+    """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
+    with ExitStack() as stack:
+        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        journal: Journal
+        if has_journal(settings.state):
+            journal = stack.enter_context(open_journal(settings.state, read_only=True))
+        else:
+            journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
+        parts = _parts(settings, environment, journal, stack)
+        pipeline = _pipeline(parts, (), lambda: False, _reporter(None))
+        yield Planner(parts.mirror, parts.loader, pipeline, make_redactor(settings, environment))
+
+
+@contextmanager
+def open_rollback(settings: Settings, environment: Mapping[str, str]) -> Iterator[Rollback]:
+    """A planner that can also write commits."""
+    with open_planner(settings, environment) as planner:
+        assert isinstance(planner.source, Mirror)
+        yield Rollback(planner, BranchWriter(planner.source, settings), settings.branch)
+
+
+def validate_path(folder: Path, settings: Settings) -> tuple[Finding, ...]:
+    """Every finding about a folder of documents."""
+    drivers = load_drivers(_workplace(settings), SystemClock())
+    return validate_folder(folder, _compilers(drivers), settings)
+
+
+def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redactor:
+    """A redactor that knows our own secrets; what looks like one is masked anyway."""
+    secrets = [settings.sentry_dsn or "", environment.get(settings.token_env or "", "")]
+    if settings.token_file and Path(settings.token_file).is_file():
+        secrets.append(Path(settings.token_file).read_text(encoding="utf-8", errors="replace").strip())
+    return Redactor(secret for secret in secrets if secret)
+
+
+def _parts(settings: Settings, environment: Mapping[str, str], journal: Journal, stack: ExitStack) -> _Parts:
+    clock = SystemClock()
+    mirror = Mirror(settings, environment, clock)
+    drivers = load_drivers(_workplace(settings), clock)
+    compilers = _compilers(drivers)
+    cache = Cache(settings.state / CACHE_NAME, version_of(settings, compilers))
+    stack.callback(cache.close)
+    loader = Loader(mirror, compilers, settings, cache)
+    pool = stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix="driver"))
+    return _Parts(settings, journal, mirror, drivers, clock, loader, pool)
+
+
+def _pipeline(
+    parts: _Parts,
+    sinks: Sequence[Sink],
+    interrupted: Callable[[], bool],
+    on_unexpected: Callable[[Exception, Action | None], None],
+) -> Pipeline:
+    settings = parts.settings
+    bench = Workbench(
+        appliers={driver.name: driver.applier for driver in parts.drivers},
+        journal=parts.journal,
+        clock=parts.clock,
+        random=Random(),  # noqa: S311 - jitter, not a secret
+        pool=parts.pool,
+        interrupted=interrupted,
+        on_unexpected=on_unexpected,
+    )
+    return Pipeline(
+        Receiver(parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)),
+        parts.drivers,
+        HealthMonitor(parts.clock, parts.pool),
+        bench,
+        Bookkeeper(settings.instance, parts.journal, sinks, parts.clock),
+    )
+
+
+def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:
+    return [(driver.name, driver.compile) for driver in drivers]
+
+
+def _workplace(settings: Settings) -> Workplace:
+    return Workplace(settings.instance, str(settings.state.absolute()))
+
+
+def _watchers(parts: _Parts, inbox: Inbox) -> list[Watcher]:
+    """What notices events: the drivers' own watchers, and the refs of a local repository."""
+    watchers = [driver.watcher for driver in parts.drivers if driver.watcher is not None]
+    if parts.mirror.address.local is not None:
+        notify = lambda: inbox.fetch("watch", urgent=True)  # noqa: E731
+        watchers.append(_SourceWatcher(RefWatcher(parts.mirror.address, parts.mirror.branch, notify)))
+    return watchers
+
+
+class _SourceWatcher:
+    """A ref watcher in the shape of the drivers' watchers; it has no agent to speak of."""
+
+    def __init__(self, watcher: RefWatcher) -> None:
+        self._watcher = watcher
+
+    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
+        """Begin to watch."""
+        del notify
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._watcher.stop()
+
+
+def _reporter(sentry: SentrySink | None) -> Callable[[Exception, Action | None], None]:
+    """Where unexpected errors go: the log always, Sentry when there is a DSN."""
+
+    def report(problem: Exception, action: Action | None) -> None:
+        about = {"agent": str(action.key.agent), "driver": action.driver} if action else {}
+        log.error("unexpected error", exc_info=problem, **about)
+        if sentry is not None:
+            sentry.capture(problem, **about)
+
+    return report
+
+
+def _housekeeping(parts: _Parts) -> None:
+    parts.journal.prune(parts.clock.now() - parts.settings.retention)
+
+
+def _with_faults(journal: Journal, environment: Mapping[str, str]) -> Journal:
+    """For crash campaigns: a journal that dies at the write named by the environment."""
+    point = environment.get("GITOPS_FAULT_AT")
+    if not point:
+        return journal
+    from gitops_agent.testing.faults import FaultInjector
+    from gitops_agent.testing.faulty_journal import FaultyJournal
+
+    return FaultyJournal(journal, FaultInjector.at(point))
+
+
+def installed_drivers(settings: Settings) -> list[str]:
+    """The names of the drivers that load."""
+    return [driver.name for driver in load_drivers(_workplace(settings), SystemClock())]
+
+
+def ask_source(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Whether the remote answers and has the branch, in one sentence; the state directory stays as it is."""
+    with TemporaryDirectory() as scratch:
+        elsewhere = settings.model_copy(update={"state_dir": scratch})
+        mirror = Mirror(elsewhere, environment, SystemClock())
+        head = mirror.refresh()
+        return f"{mirror.address.safe} answers, {settings.branch} is at {head.short}"

@@ -1,1 +1,15 @@
-"""(charter to be written)"""
+"""The command line: arguments in, exit codes and text out. One file per family of verbs.
+
+Belongs here: parsing arguments, choosing text or JSON, asking on a terminal. Does not: rendering itself
+(``report/``), deciding anything (``plan/``), knowing concrete classes (``wiring.py``). Nothing heavy is
+imported before a verb runs, so ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """The console script."""
+    from gitops_agent.cli.app import app
+
+    app()

@@ -50,6 +50,11 @@ def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
     return SqlJournal(database)
 
 
+def has_journal(state_dir: Path) -> bool:
+    """Whether anything was ever recorded in this state directory."""
+    return (state_dir / FILE_NAME).is_file()
+
+
 class SqlJournal:
     """The journal (``ports.Journal``). Close it, or use it in a ``with``. Safe to share between threads."""
 

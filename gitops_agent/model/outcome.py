@@ -10,6 +10,10 @@ from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.plan import Action
 
 
+STALLED_AFTER = 3
+"""Failures in a row after which trying again has evidently not helped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """Written, durably, before a driver is called. ``id`` doubles as the idempotency key."""
@@ -60,3 +64,8 @@ class Attempt:
     next_at: float
     error: str
     permanent: bool = False
+
+    @property
+    def stalled(self) -> bool:
+        """Whether people should be told that trying again has not helped so far."""
+        return self.permanent or self.failures >= STALLED_AFTER

@@ -8,21 +8,21 @@ force-push left behind: one of them may be the commit in force). It knows neithe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from gitops_agent.errors import SourceError, SourceRefused
 from gitops_agent.model.revision import Revision
-from gitops_agent.ports import Clock
+from gitops_agent.ports import Clock, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.source import batch, storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
 from gitops_agent.source.complaint import explain
 from gitops_agent.source.git import Git, LocalFailure, check_version
 from gitops_agent.source.inverse import Lines, patch_lines, reverted, takes_back
-from gitops_agent.source.tree import LOG_FORMAT, TreeChange, TreeEntry, parse_changes, parse_commits, parse_entries
+from gitops_agent.source.tree import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"
@@ -126,7 +126,8 @@ class Mirror:
             self.git.local("update-ref", KEPT + before, before)
         if self.notes_ref in seen and not self.resolve(self.notes_ref):
             self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
-        self.git.local("gc", "--auto", "--quiet", ok=range(256))
+        with suppress(SourceError):  # tidying up may fail; it is tried again after the next fetch
+            self.git.local("gc", "--auto", "--quiet")
 
     def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
         notes = [f"+{self.notes_ref}:{REMOTE_NOTES}"] if self.notes_ref in seen else []
@@ -155,7 +156,7 @@ class Mirror:
             self._usable = True
         storage.recover(self.git.directory)
         try:
-            self.git.local("symbolic-ref", "HEAD", self.head_ref)
+            self.git.local("rev-parse", "--git-dir")
         except LocalFailure:
             return False
         return storage.exists(self.git.directory)
@@ -165,7 +166,6 @@ class Mirror:
         fresh = self.git.at(storage.beside(self.git.directory))
         style = "sha256" if len(head) == 64 else "sha1"
         fresh.local("init", "--quiet", "--bare", "--template=", f"--object-format={style}", str(fresh.directory))
-        fresh.local("symbolic-ref", "HEAD", self.head_ref)
         self._fetch_refs(fresh, self._refspecs(self.remote_refs()))
         if fresh.local("rev-parse", "--verify", "--quiet", REMOTE_NOTES, ok=(0, 1)).text:
             fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
@@ -181,7 +181,8 @@ class Mirror:
             allowed = {"GIT_ALLOW_PROTOCOL": "file", "GIT_CONFIG_COUNT": "1"}
             rule = {"GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
             env = allowed | rule
-            fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, ok=range(256), env=env)
+            with suppress(SourceError):
+                fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, env=env)
 
     def reading(self, read: Callable[[], T]) -> T:
         """Read from the mirror; when it turns out to be damaged, rebuild it once and read again."""
@@ -230,7 +231,7 @@ class Mirror:
     def revision(self, ref: str) -> Revision:
         """One commit by sha, branch or ``HEAD~1``; SourceRefused when the mirror has none of that name."""
         name, walk = check_revision(ref)
-        for candidate in (f"refs/remotes/origin/{name}", name):
+        for candidate in (self.head_ref,) if name == "HEAD" else (f"refs/remotes/origin/{name}", name):
             if found := self.resolve(f"{candidate}{walk}^{{commit}}"):
                 return self.reading(partial(self._revisions, [found]))[0]
         if len(name) >= 40 and self._damaged():

@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gitops_agent.model.revision import Revision
+from gitops_agent.ports import TreeEntry
 
 LOG_FORMAT = "%H%n%P%n%an <%ae>%n%at%n%ct%n%B%x00"
-
-
-class TreeEntry(NamedTuple):
-    """One entry below the path, whatever it is: symlinks are mode 120000, gitlinks type ``commit``."""
-
-    mode: str
-    type: str
-    blob: str
-    size: int | None
-    path: str
 
 
 class TreeChange(NamedTuple):

@@ -1,0 +1,155 @@
+"""What all verbs share: the common options, the call they make up, errors turned into exit codes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gitops_agent.errors import GitopsAgentError
+    from gitops_agent.report.table import Style
+    from gitops_agent.settings import Settings
+
+
+class Output(StrEnum):
+    """How the result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+_PANEL = "Common options (each also as GITOPS_AGENT_…)"
+
+
+def _option(help_text: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=_PANEL, show_default=False)
+
+
+_REPO = "The desired repository: a path, or a file, http(s) or ssh URL."
+_COMMON: dict[str, Any] = {
+    "config": Annotated[Path | None, _option("Settings file (YAML).", "--config")],
+    "repo": Annotated[str | None, _option(_REPO, "--repo")],
+    "branch": Annotated[str | None, _option("The branch to follow (default: main).", "--branch")],
+    "path": Annotated[str | None, _option("The folder of the repository to read (default: all).", "--path")],
+    "instance": Annotated[str | None, _option("The name of this gitops-agent (default: default).", "--instance")],
+    "state_dir": Annotated[str | None, _option("Where mirror, journal and logs live.", "--state-dir")],
+    "output": Annotated[
+        Output, _option("text for people or json for programs (default: text).", "-o", "--output")
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a verb: its common options, and the environment it was made in."""
+
+    options: Mapping[str, Any]
+    environment: Mapping[str, str]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether stdout must carry exactly one JSON document."""
+        return self.options["output"] is Output.JSON
+
+    def settings(self, **more: Any) -> Settings:
+        """The settings in force: file, environment, then these options."""
+        from gitops_agent.cli.settings_file import read_settings_file
+        from gitops_agent.settings import build_settings
+
+        given = {name: value for name, value in self.options.items() if name not in ("config", "output")}
+        path = self.options["config"] or self.environment.get("GITOPS_AGENT_CONFIG")
+        file = read_settings_file(Path(path)) if path else {}
+        return build_settings(file, self.environment, {**given, **more})
+
+    def source_settings(self, **more: Any) -> Settings:
+        """The same, for verbs that cannot work without a repository."""
+        from gitops_agent.errors import UsageError
+
+        settings = self.settings(**more)
+        if not settings.repo:
+            hint = "give --repo PATH-or-URL, or set GITOPS_AGENT_REPO, or `repo:` in a file named by --config"
+            raise UsageError("no repository to follow", hint=hint)
+        return settings
+
+
+Verb = Callable[..., int | None]
+
+
+def verb(function: Verb) -> Callable[..., None]:
+    """Make a typer command of ``function(call, …) -> exit code``: adds the common options, maps errors."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=Output.TEXT if name == "output" else None,
+            annotation=annotation,
+        )
+        for name, annotation in _COMMON.items()
+        if name not in {parameter.name for parameter in own}
+    ]
+
+    @wraps(function)
+    def command(**arguments: Any) -> None:
+        options = {name: arguments.pop(name) for name in _COMMON if name not in {p.name for p in own}}
+        raise typer.Exit(_guarded(function, Call(options, dict(os.environ)), arguments))
+
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    command.__signature__ = inspect.Signature(keyword_only + common)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in keyword_only + common}
+    return command
+
+
+def _guarded(function: Verb, call: Call, arguments: Mapping[str, Any]) -> int:
+    from gitops_agent.errors import GitopsAgentError
+
+    try:
+        return function(call, **arguments) or 0
+    except GitopsAgentError as problem:
+        print_error(problem)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def print_error(problem: GitopsAgentError) -> None:
+    """One error for people, on stderr: what is wrong, the findings if there are any, the way out."""
+    from gitops_agent.report.text import findings_text
+
+    sys.stderr.write(f"error: {problem.message}\n")
+    if findings := getattr(problem, "findings", ()):
+        sys.stderr.write(findings_text(findings) + "\n")
+    if problem.hint:
+        sys.stderr.write(f"hint: {problem.hint}\n")
+
+
+def style(call: Call) -> Style:
+    """Colour on a terminal, plain text anywhere else."""
+    from gitops_agent.report.table import Style, wants_colour
+
+    return Style(wants_colour(sys.stdout.isatty(), call.environment))
+
+
+def print_text(text: str) -> None:
+    """A text on stdout, ending in one newline."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+
+
+def print_json(shape: object) -> None:
+    """Exactly one JSON document on stdout."""
+    import orjson
+
+    sys.stdout.write(orjson.dumps(shape, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -1,0 +1,88 @@
+"""Verbs that compare and converge: plan (reads only), once, run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gitops_agent.cli.common import Call, print_json, print_text, style
+
+if TYPE_CHECKING:
+    from gitops_agent.bookkeeping import PassResult
+    from gitops_agent.settings import Settings
+
+_NO_PUSH = typer.Option("--no-push", help="Keep notes in the local mirror; push nothing.", show_default=False)
+
+
+def plan(
+    call: Call,
+    commit: Annotated[
+        str | None, typer.Option("--commit", metavar="REF", help="Plan this commit instead of the newest.")
+    ] = None,
+) -> int:
+    """Say what would happen, why, and which guard would stop it. Changes nothing."""
+    from gitops_agent.report.shapes import plan_shape
+    from gitops_agent.report.text import plan_text
+    from gitops_agent.wiring import open_planner
+
+    with open_planner(call.source_settings(), call.environment) as planner:
+        found = planner.plan(commit)
+    if call.is_json:
+        print_json(planner.redactor.tree(plan_shape(found)))
+    else:
+        print_text(planner.redactor(plan_text(found, style(call))))
+    return 4 if found.blocked else 0
+
+
+def once(
+    call: Call,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="Give up after this long, such as 90s or 2m (default: 10m).")
+    ] = None,
+    no_push: Annotated[bool, _NO_PUSH] = False,
+) -> int:
+    """Converge: passes until the newest commit is terminal or held, or the time is up."""
+    from gitops_agent.answers import fleet_status
+    from gitops_agent.cli.progress import watching
+    from gitops_agent.daemon import exit_code, run_once
+    from gitops_agent.report.shapes import status_shape
+    from gitops_agent.report.text import status_text
+    from gitops_agent.wiring import open_instance
+
+    settings = call.source_settings(**_options(timeout, no_push))
+    with open_instance(settings, call.environment) as instance, watching(settings, call) as progress:
+        result, timed_out = run_once(instance.machine, settings.timeout, progress)
+        fleet = fleet_status(settings, result)
+    if call.is_json:
+        print_json(instance.redactor.tree(status_shape(fleet)))
+    else:
+        print_text(instance.redactor(status_text(fleet, style(call))))
+        _say_timeout(settings, result, timed_out)
+    return exit_code(result, timed_out=timed_out)
+
+
+def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
+    """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
+    from gitops_agent.cli.progress import watching
+    from gitops_agent.wiring import open_daemon
+
+    settings = call.source_settings(**_options(None, no_push))
+    with watching(settings, call) as progress, open_daemon(settings, call.environment, progress) as daemon:
+        daemon.run()
+    return 0
+
+
+def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:
+    return {"timeout": timeout, "push": False if no_push else None}
+
+
+def _say_timeout(settings: Settings, result: PassResult, timed_out: bool) -> None:
+    if timed_out:
+        waiting = sorted(str(key) for key, status in result.statuses.items() if not status.ready)
+        names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
+        sys.stderr.write(
+            f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"
+        )
+        sys.stderr.write("hint: gitops-agent explain AGENT says why; gitops-agent once goes on from here\n")

@@ -1,0 +1,118 @@
+"""``gitops-agent demo``: five acts on real processes, with real git and a real daemon, in under a minute."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from gitops_agent.cli.demo_stage import Stage, StageError, shorten
+
+SUPPORT = "acme/support-bot"
+PROMPT = "agents/acme/prompts/support.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One act: what the audience is told first, and what then happens."""
+
+    title: str
+    told: str
+    play: Callable[[Stage], str]
+
+
+def converge(stage: Stage) -> str:
+    """Act 1: the fleet comes up from Git."""
+    stage.start_daemon()
+    stage.await_phase(stage.head(), "Converged")
+    ready, total = stage.ready_count()
+    return f"{ready} of {total} agents are Ready; one of them is Stopped, because Git says so."
+
+
+def heal(stage: Stage) -> str:
+    """Act 2: a process is killed, and comes back without a commit."""
+    old = stage.pid_of(SUPPORT)
+    stage.say(f"$ kill -9 {old}        # {SUPPORT}")
+    os.kill(old, 9)
+    new = stage.await_new_pid(SUPPORT, old)
+    return f"Noticed by event, repaired: {SUPPORT} runs again as process {new}."
+
+
+def change(stage: Stage) -> str:
+    """Act 3: a commit changes one agent, and only that one."""
+    others = stage.pids(without=SUPPORT)
+    old = stage.pid_of(SUPPORT)
+    stage.edit(PROMPT, lambda text: text + "Always end with: Have a nice day.\n")
+    sha = stage.push("Support: be nicer")
+    stage.await_phase(sha, "Converged")
+    new = stage.await_new_pid(SUPPORT, old)
+    same = "untouched" if stage.pids(without=SUPPORT) == others else "CHANGED"
+    return f"{SUPPORT} restarted with its new instructions as {new}; all other processes are {same}."
+
+
+def refuse(stage: Stage) -> str:
+    """Act 4: a commit with a typo is refused whole; everything goes on running."""
+    before = stage.pids()
+    stage.edit("agents/acme/crm-bot.yaml", lambda text: text.replace("command:", "comand:"))
+    sha = stage.push("CRM: a small tweak, what could go wrong")
+    stage.await_phase(sha, "Invalid")
+    for line in stage.findings():
+        stage.say(f"  {line}")
+    same = "is still running" if stage.pids() == before else "WAS TOUCHED"
+    return f"Refused, with the place and the way out. The fleet {same} on the last good commit."
+
+
+def revert(stage: Stage) -> str:
+    """Act 5: two git reverts take the fleet back to where it started."""
+    stage.say("$ git revert --no-edit HEAD HEAD~1 && git push")
+    sha = stage.revert_two()
+    stage.await_phase(sha, "Converged")
+    stage.say("")
+    stage.say("$ git log --notes=gitops-agent/demo --format='%h %s%n    %N'")
+    for line in stage.story():
+        stage.say(f"  {line}")
+    return "Every commit carries its own report, and the way back was Git's."
+
+
+ACTS = (
+    Act(
+        "A fleet comes up from Git",
+        "A bare repository with 3 tenants and 6 agents; gitops-agent follows it.",
+        converge,
+    ),
+    Act("Somebody kills an agent", "No commit changes, so this is drift: live moved, Git did not.", heal),
+    Act("A commit changes one agent", "Its instructions get one more sentence; git push is all it takes.", change),
+    Act("A bad commit arrives", "A typo in one document of one tenant.", refuse),
+    Act("git revert", "The bad commit and the change before it are reverted, with plain git.", revert),
+)
+
+
+def play(*, keep: bool) -> int:
+    """Play all acts, then leave nothing running. The exit code."""
+    folder = Path(tempfile.mkdtemp(prefix="gitops-agent-demo-"))
+    with as_file(files("gitops_agent.cli").joinpath("example")) as example:
+        stage = Stage(folder, example, sys.stdout)
+    try:
+        for number, act in enumerate(ACTS, start=1):
+            stage.title(number, act.title, act.told)
+            stage.applaud(act.play(stage))
+    except StageError as problem:
+        sys.stderr.write(f"\nthe demo stopped: {problem}\nlast lines of the daemon:\n{stage.daemon_log()}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted\n")
+        return 130
+    else:
+        return 0
+    finally:
+        left = stage.end()
+        stage.say(f"\nCurtain: the daemon and {shorten(left)} were ended; nothing is left running.")
+        if keep:
+            stage.say(f"The repository and the state directory are in {folder}.")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)

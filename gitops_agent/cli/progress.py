@@ -1,0 +1,67 @@
+"""What a person sees while passes run: a live table on a terminal, structured log lines otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gitops_agent.bookkeeping import PassResult
+    from gitops_agent.cli.common import Call
+    from gitops_agent.settings import Settings
+
+
+@contextmanager
+def watching(settings: Settings, call: Call) -> Iterator[Callable[[PassResult], None]]:
+    """A callable to be told of every pass."""
+    if sys.stderr.isatty() and settings.log_format == "auto" and not call.is_json:
+        with _live(settings) as tell:
+            yield tell
+    else:
+        yield _logging()
+
+
+@contextmanager
+def _live(settings: Settings) -> Iterator[Callable[[PassResult], None]]:
+    from gitops_agent.report.live import ProgressView
+
+    with ProgressView(settings.instance) as view:
+        yield lambda result: view.update(
+            result.statuses, result.phase, result.commit, result.record.summary if result.record else ""
+        )
+
+
+def _logging() -> Callable[[PassResult], None]:
+    """One line when a pass did or found something new; silence when nothing changed."""
+    import structlog
+
+    log = structlog.get_logger("gitops_agent")
+    last: list[object] = [None]
+
+    def tell(result: PassResult) -> None:
+        for action, outcome in result.executed:
+            log.info(
+                "action",
+                resource=str(action.key),
+                verb=str(action.verb),
+                reason=action.reason,
+                result=str(outcome.result),
+                message=outcome.message,
+                seconds=round(outcome.duration, 3),
+            )
+        ready = sum(status.ready for status in result.statuses.values())
+        said = (result.commit, result.phase, ready, len(result.statuses), result.findings)
+        if said != last[0]:
+            last[0] = said
+            log.info(
+                "pass",
+                commit=result.commit,
+                phase=str(result.phase) if result.phase else None,
+                ready=ready,
+                agents=len(result.statuses),
+                findings=[f"{f.address}: {f.summary}" for f in result.findings[:10]],
+            )
+
+    return tell

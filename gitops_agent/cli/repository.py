@@ -1,0 +1,59 @@
+"""Verbs about the desired repository itself: init, validate, schema. None of them touches anything live."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gitops_agent.cli.common import Call, print_json, style
+
+
+def init(
+    call: Call,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet, or is empty.")
+    ],
+) -> int:
+    """Write a desired repository to start from: a policy, one agent, and comments that teach."""
+    from gitops_agent.cli.starter_files import write_starter
+
+    written = write_starter(directory)
+    if call.is_json:
+        print_json({"directory": str(directory), "files": written})
+        return 0
+    sys.stdout.write("".join(f"  {directory / name}\n" for name in written))
+    sys.stdout.write(
+        f"\nNext:\n  cd {directory} && git init -b main && git add . && git commit -m 'My first agent'\n"
+        f"  gitops-agent once --repo {directory}\n"
+    )
+    return 0
+
+
+def validate(
+    call: Call,
+    folder: Annotated[Path, typer.Argument(metavar="[PATH]", help="The folder to check.")] = Path(),
+) -> int:
+    """Check a folder of documents, offline, and report every error at once as file:line:col."""
+    from gitops_agent.model.finding import errors
+    from gitops_agent.report.shapes import validate_shape
+    from gitops_agent.report.text import validate_text
+    from gitops_agent.wiring import validate_path
+
+    findings = validate_path(folder, call.settings())
+    if call.is_json:
+        print_json(validate_shape(findings))
+    else:
+        sys.stdout.write(validate_text(findings, style(call)))
+    return 3 if errors(findings) else 0
+
+
+def schema(call: Call) -> int:
+    """Print the JSON Schema of the documents, for editors and CI."""
+    from gitops_agent.snapshot.schema import json_schema
+
+    del call
+    print_json(json_schema())
+    return 0

@@ -1,0 +1,31 @@
+"""Read the settings file: YAML, one mapping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gitops_agent.errors import UsageError
+
+_LARGEST = 65536
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """The mapping in the file; UsageError with the place when it cannot be read."""
+    import yaml_rs
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"cannot read the settings file {path}: {problem}") from problem
+    if len(text) > _LARGEST:
+        raise UsageError(f"the settings file {path} is larger than {_LARGEST} bytes")
+    try:
+        value = yaml_rs.loads(text)
+    except Exception as problem:  # the parser has several exception types; all mean "not YAML"
+        raise UsageError(f"{path} is not valid YAML: {problem}") from problem
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} must hold one mapping of settings", hint="see docs/configuration.md")
+    return value

@@ -1,0 +1,42 @@
+"""One question to all drivers. A driver's answer counts whole or not at all; its failure is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from gitops_agent.errors import GitopsAgentError
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.ports import Driver, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen, and (``blind``) which drivers could not say, with the reason.
+
+    Nothing may be concluded about a resource of a blind driver: not that it is there, not that it is gone.
+    """
+
+    seen: Mapping[ResourceKey, Observation]
+    blind: Mapping[str, str]
+
+
+def observe(
+    drivers: Sequence[Driver], scope: Scope, bases: Mapping[ResourceKey, Base], pool: Executor
+) -> Observed:
+    """Ask all drivers in parallel."""
+    answers: list[tuple[str, Future[Sequence[Observation]]]] = [
+        (driver.name, pool.submit(driver.observer.observe, scope, bases)) for driver in drivers
+    ]
+    seen: dict[ResourceKey, Observation] = {}
+    blind: dict[str, str] = {}
+    for name, answer in answers:
+        try:
+            seen.update((observation.key, observation) for observation in answer.result())
+        except GitopsAgentError as problem:
+            blind[name] = problem.message
+        except Exception as problem:  # a driver's bug must not stop its siblings
+            blind[name] = f"unexpected {type(problem).__name__} in driver {name}"
+    return Observed(seen, blind)

@@ -1,0 +1,207 @@
+"""The verdict on health: probes, heartbeat and minimum uptime decide whether an agent is Ready.
+
+What is judged is the enforced spec, the one last applied to the agent (its ``health`` base), never HEAD. Ages
+are measured on the monotonic clock from the moment we first saw a thing, so a wall clock that jumps an hour
+neither ages every heartbeat at once nor makes every process young again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Heartbeat, Observation
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.status import Health, HealthState
+from gitops_agent.ports import Clock, ExecResult, Runner
+from gitops_agent.reconcile.probe import probe
+
+DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
+STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One agent to be judged: what was observed of its runtime, and the fields last applied."""
+
+    agent: AgentKey
+    runtime: Observation | None
+    fields: Fields
+    spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
+    dormant: bool = False
+    runner: Runner | None = None
+
+
+@dataclass(slots=True)
+class _ProbeState:
+    due_at: float = 0.0
+    failures: int = 0
+    ever_passed: bool = False
+    last: ExecResult | None = None
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What we remember of one life of one agent: it starts anew when its process does."""
+
+    started_at: float
+    first_seen: float
+    age_then: float
+    beats: dict[int, tuple[Heartbeat | None, float, float]] = field(default_factory=dict)
+    probes: dict[str, _ProbeState] = field(default_factory=dict)
+
+    def uptime(self, monotonic: float) -> float:
+        return self.age_then + monotonic - self.first_seen
+
+
+class HealthMonitor:
+    """Judges agents; remembers probe results and first sightings between passes."""
+
+    def __init__(self, clock: Clock, pool: Executor) -> None:
+        self._clock = clock
+        self._pool = pool
+        self._memories: dict[AgentKey, _Memory] = {}
+
+    def judge(self, subjects: Sequence[Subject]) -> dict[AgentKey, Health]:
+        """The health of each subject; probes that are due run side by side first."""
+        alive = [subject for subject in subjects if self._remember(subject)]
+        self._run_due_probes(alive)
+        return {subject.agent: self._verdict(subject) for subject in subjects}
+
+    def _remember(self, subject: Subject) -> bool:
+        seen = subject.runtime
+        if seen is None or seen.fields is None or seen.started_at is None:
+            self._memories.pop(subject.agent, None)
+            return False
+        memory = self._memories.get(subject.agent)
+        if memory is None or memory.started_at != seen.started_at:
+            age = max(0.0, self._clock.now() - seen.started_at)
+            memory = _Memory(seen.started_at, self._clock.monotonic(), age)
+            self._memories[subject.agent] = memory
+        return True
+
+    def _run_due_probes(self, subjects: Sequence[Subject]) -> None:
+        now = self._clock.monotonic()
+        runs = []
+        for subject in subjects:
+            memory = self._memories[subject.agent]
+            for name, spec in (subject.spec.get("probes") or {}).items():
+                state = memory.probes.setdefault(name, _ProbeState()) if spec else None
+                if state is not None and state.due_at <= now:
+                    future = self._pool.submit(probe, spec, subject.agent, subject.runner)
+                    runs.append((state, _period(name, spec, state), future))
+        for state, period, future in runs:
+            _take(state, period, future.result(), self._clock.monotonic())
+
+    def _verdict(self, subject: Subject) -> Health:
+        gone = _not_running(subject)
+        if gone is not None:
+            return gone
+        memory = self._memories[subject.agent]
+        for judge in (_uptime, _liveness, self._heartbeat, _readiness):
+            health = judge(subject, memory, self._clock.monotonic())
+            if health is not None:
+                return health
+        return Health(HealthState.HEALTHY, "Healthy", "", recheck_at=_next_probe(memory))
+
+    def _heartbeat(self, subject: Subject, memory: _Memory, monotonic: float) -> Health | None:
+        spec = subject.spec.get("heartbeat")
+        if not spec or subject.runtime is None:
+            return None
+        limit = seconds(spec.get("staleAfter", "60s"))
+        ages = []
+        for replica, beat in enumerate(subject.runtime.heartbeats or (None,)):
+            ages.append((self._age(replica, beat, memory, monotonic), beat))
+        age, beat = max(ages, key=lambda pair: pair[0])
+        if age <= limit:
+            return None
+        if beat is not None and beat.pending:
+            calls = ", ".join(beat.pending[:3])
+            return Health(
+                HealthState.STUCK,
+                "ToolCallInProgress",
+                f"no heartbeat for {age:.0f} s, but a tool call is in progress ({calls}): not restarted",
+            )
+        restart = spec.get("onStale", "Restart") == "Restart"
+        message = f"no heartbeat for {age:.0f} s (limit {limit:.0f} s)"
+        return Health(HealthState.STUCK, "HeartbeatStale", message, restart=restart)
+
+    def _age(self, replica: int, beat: Heartbeat | None, memory: _Memory, monotonic: float) -> float:
+        known = memory.beats.get(replica)
+        if known is None or known[0] != beat:
+            age = memory.uptime(monotonic) if beat is None else max(0.0, self._clock.now() - beat.at)
+            known = (beat, monotonic, age)
+            memory.beats[replica] = known
+        return known[2] + monotonic - known[1]
+
+
+def _period(name: str, spec: Mapping[str, Any], state: _ProbeState) -> float:
+    """How long until the next run. An agent that is still coming up is asked for readiness more often, so that
+    Ready is noticed when it happens; liveness keeps its period, because its failures count towards a restart."""
+    period = seconds(spec.get("period", "10s")) or 1.0
+    return min(period, 0.5) if name == "readiness" and not state.ever_passed else period
+
+
+def _take(state: _ProbeState, period: float, result: ExecResult, monotonic: float) -> None:
+    state.last = result
+    state.failures = 0 if result.ok else state.failures + 1
+    state.ever_passed = state.ever_passed or result.ok
+    state.due_at = monotonic + period
+
+
+def _not_running(subject: Subject) -> Health | None:
+    seen = subject.runtime
+    absent = seen is None or seen.fields is None
+    if subject.dormant:
+        return STOPPED if absent else Health(HealthState.STARTING, "Stopping", "still running")
+    if seen is None or seen.fields is None:
+        reason = (seen.reason if seen else None) or "NotRunning"
+        return Health(HealthState.UNHEALTHY, reason, (seen.message if seen else "") or "not running")
+    if seen.state == "Suspended":
+        return Health(HealthState.UNHEALTHY, "Suspended", seen.message or "suspended by a signal")
+    wanted = subject.fields.value.get("replicas", 1)
+    replicas = seen.fields.value.get("replicas", wanted)
+    if replicas < wanted:
+        message = f"{replicas} of {wanted} replicas are running"
+        return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
+    if seen.started_at is None:
+        return Health(HealthState.HEALTHY, "Healthy", "")
+    return None
+
+
+def _uptime(subject: Subject, memory: _Memory, monotonic: float) -> Health | None:
+    wanted = seconds(subject.spec.get("minUptime", "1s"))
+    uptime = memory.uptime(monotonic)
+    if uptime >= wanted:
+        return None
+    message = f"up for {uptime:.1f} s of {wanted:.0f} s"
+    return Health(HealthState.STARTING, "MinUptime", message, recheck_at=monotonic + wanted - uptime)
+
+
+def _liveness(subject: Subject, memory: _Memory, _monotonic: float) -> Health | None:
+    state, spec = memory.probes.get("liveness"), (subject.spec.get("probes") or {}).get("liveness")
+    if state is None or spec is None or state.failures < spec.get("failureThreshold", 3):
+        return None
+    said = state.last.message if state.last else ""
+    message = f"liveness probe failed {state.failures} times: {said}"
+    return Health(HealthState.UNHEALTHY, "LivenessFailed", message, restart=True)
+
+
+def _readiness(subject: Subject, memory: _Memory, _monotonic: float) -> Health | None:
+    state, spec = memory.probes.get("readiness"), (subject.spec.get("probes") or {}).get("readiness")
+    if state is None or spec is None or state.last is None or state.last.ok:
+        return None
+    if not state.ever_passed:
+        return Health(HealthState.STARTING, "NotReadyYet", state.last.message, recheck_at=state.due_at)
+    if state.failures < spec.get("failureThreshold", 3):
+        return None
+    message = f"readiness probe failed {state.failures} times: {state.last.message}"
+    return Health(HealthState.UNHEALTHY, "ReadinessFailed", message, recheck_at=state.due_at)
+
+
+def _next_probe(memory: _Memory) -> float | None:
+    return min((state.due_at for state in memory.probes.values()), default=None)

@@ -1,0 +1,64 @@
+"""Ask an agent how it is: an HTTP request to its own address, or a command run as the agent."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import seconds
+from gitops_agent.ports import ExecResult, Runner
+
+OWN_ADDRESS = "127.0.0.1"
+"""Local agents listen here; a probe reaches nothing else, whatever a document says."""
+
+_READ_CAP = 4096
+
+
+def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> ExecResult:
+    """Run one probe as its fields say; what goes wrong is the answer, never an exception."""
+    timeout = seconds(spec.get("timeout", "1s")) or 1.0
+    if http_spec := spec.get("http"):
+        return _http(http_spec["port"], http_spec.get("path", "/"), timeout)
+    if runner is None:
+        return ExecResult(False, "this runtime cannot run commands")
+    return runner.run(agent, spec["exec"]["command"], timeout)
+
+
+def _http(port: int, path: str, timeout: float) -> ExecResult:
+    asked = f"GET :{port}{path}"
+    connection = http.client.HTTPConnection(OWN_ADDRESS, port, timeout=timeout)
+    try:
+        connection.connect()
+        with _deadline(connection.sock, timeout):
+            connection.request("GET", path, headers={"User-Agent": "gitops-agent-probe", "Connection": "close"})
+            response = connection.getresponse()
+            response.read(_READ_CAP)
+    except (OSError, http.client.HTTPException) as problem:
+        return ExecResult(False, f"{asked}: {problem or type(problem).__name__}")
+    finally:
+        connection.close()
+    return ExecResult(200 <= response.status < 400, f"{asked}: {response.status}")
+
+
+@contextmanager
+def _deadline(connected: socket.socket, timeout: float) -> Iterator[None]:
+    """Cut the connection when the whole exchange takes too long: an agent that drips bytes must not hold us."""
+
+    def cut() -> None:
+        try:
+            connected.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the exchange ended at the same moment
+
+    timer = threading.Timer(timeout, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,129 @@
+"""From what a pass saw and did to the conditions of each agent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.status import (
+    AgentStatus,
+    Condition,
+    ConditionType,
+    Health,
+    HealthState,
+    ResourceStatus,
+)
+
+_Statement = tuple[ConditionType, bool, str, str]
+_READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """Everything known about one agent at the end of a pass.
+
+    ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
+    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed`` when the agent had its
+    whole ``healthTimeout`` and did not become healthy.
+    """
+
+    agent: Agent
+    seen: Mapping[ResourceKey, Observation]
+    bases: Mapping[ResourceKey, Base]
+    health: Health | None
+    pending: Sequence[Action] = ()
+    attempts: Mapping[ResourceKey, Attempt] | None = None
+    blind: str | None = None
+    deadline_passed: bool = False
+
+
+def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
+    """The status of one agent; conditions that did not change keep their transition time."""
+    ready, reason, message = _readiness(view)
+    stalled = _stalled(view)
+    statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
+    if not ready and stalled is None and view.agent.lifecycle is not Lifecycle.RETIRED:
+        statements.append((ConditionType.RECONCILING, True, reason, message))
+    if stalled is not None:
+        statements.append((ConditionType.STALLED, True, *stalled))
+    if (drift := _drift(view)) is not None:
+        statements.append((ConditionType.DRIFTED, True, *drift))
+    known = {condition.type: condition for condition in previous.conditions} if previous else {}
+    conditions = tuple(_condition(known.get(said[0]), said, commit, now) for said in statements)
+    tries = [attempt.next_at for attempt in _attempts(view) if attempt.next_at > now]
+    return AgentStatus(
+        agent=view.agent.key,
+        ready=ready,
+        lifecycle=view.agent.lifecycle,
+        conditions=conditions,
+        observed_commit=commit,
+        resources=tuple(_resources(view)),
+        origin=str(view.agent.origin),
+        next_try_at=min(tries, default=None) if view.pending or not ready else None,
+    )
+
+
+def _readiness(view: AgentView) -> tuple[bool, str, str]:
+    if view.blind is not None:
+        return False, "ObserveFailed", view.blind
+    if view.agent.lifecycle is Lifecycle.RETIRED:
+        return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
+    owed = next((action for action in view.pending if action.decision is Decision.REPAIR), None)
+    doubtful = next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
+    health = view.health
+    if health is not None and health.state not in _READY_STATES:
+        return False, health.reason, health.message
+    if owed is not None and owed.verb.touches_live and owed.key not in view.bases:
+        return False, owed.reason, owed.message
+    if doubtful is not None and doubtful.key not in view.bases:
+        return False, doubtful.reason, doubtful.message
+    if health is None:
+        return False, "Unknown", "health is not known yet"
+    word = "Stopped" if health.state is HealthState.STOPPED else "Healthy"
+    return True, word, health.message
+
+
+def _stalled(view: AgentView) -> tuple[str, str] | None:
+    for attempt in _attempts(view):
+        if attempt.permanent:
+            return "CannotApply", attempt.error
+        if attempt.stalled:
+            return "BackOff", f"tried {attempt.failures} times; last: {attempt.error}"
+    if view.deadline_passed and view.health is not None and view.health.state not in _READY_STATES:
+        return "HealthTimeout", f"not healthy within {view.agent.health_timeout:.0f} s: {view.health.message}"
+    return None
+
+
+def _attempts(view: AgentView) -> list[Attempt]:
+    known = view.attempts or {}
+    return [known[resource.key] for resource in view.agent.resources if resource.key in known]
+
+
+def _drift(view: AgentView) -> tuple[str, str] | None:
+    drifted = next((action for action in view.pending if action.cls.is_drift), None)
+    return None if drifted is None else (drifted.reason, drifted.message)
+
+
+def _condition(known: Condition | None, statement: _Statement, commit: str, now: float) -> Condition:
+    kind, status, reason, message = statement
+    since = known.last_transition_at if known is not None and known.status == status else now
+    if known == Condition(kind, status, reason, message, since, commit):
+        # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.
+        return known
+    return Condition(kind, status, reason, message, since, commit)
+
+
+def _resources(view: AgentView) -> list[ResourceStatus]:
+    rows = []
+    for resource in view.agent.resources:
+        seen = view.seen.get(resource.key)
+        absent = "Stopped" if resource.dormant else "Missing"
+        health = view.health.state.value if view.health and resource.key.kind == "runtime" else ""
+        state = seen.state if seen else absent
+        rows.append(ResourceStatus(resource.key, resource.driver, state, health, seen.live if seen else {}))
+    return rows

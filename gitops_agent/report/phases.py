@@ -1,0 +1,114 @@
+"""Where a commit stands: how it enters the record, and what a pass makes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the end of a pass knows about the newest commit.
+
+    ``touched``: agents this commit (or one it superseded before that was judged) changed. ``owed``: actions a
+    commit asks for that are not done yet. ``overdue``: agents that had their whole ``healthTimeout``.
+    """
+
+    plan: Plan
+    touched: Collection[AgentKey]
+    owed: Sequence[Action]
+    overdue: Collection[AgentKey]
+    statuses: Mapping[AgentKey, AgentStatus]
+    findings: tuple[Finding, ...] = ()
+
+
+def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
+    """Records for commits that one push brought, oldest first; all but the last are superseded at once."""
+    newest = len(revisions) - 1
+    return [
+        CommitRecord(
+            sha=revision.sha,
+            tree=revision.tree,
+            subject=revision.subject,
+            author=revision.author,
+            committed_at=revision.committed_at,
+            position=position + index,
+            phase=Phase.PENDING if index == newest else Phase.SUPERSEDED,
+            seen_at=now,
+            finished_at=None if index == newest else now,
+            summary="" if index == newest else f"superseded by {revisions[newest].short}",
+        )
+        for index, revision in enumerate(revisions)
+    ]
+
+
+def superseded(records: Sequence[CommitRecord], by: Revision, now: float) -> list[CommitRecord]:
+    """The records that a newer commit takes the place of: those that were still open."""
+    return [
+        replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
+        for record in records
+        if not record.phase.terminal and record.sha != by.sha
+    ]
+
+
+def stopped(
+    record: CommitRecord, phase: Phase, findings: tuple[Finding, ...], now: float, plan: str = ""
+) -> CommitRecord:
+    """A commit that is not enforced: Invalid, Refused or Blocked."""
+    reasons = errors(findings) or findings
+    first = f"{reasons[0].address}: {reasons[0].summary}" if reasons else phase.value
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return replace(
+        record,
+        phase=phase,
+        findings=findings,
+        summary=first + more,
+        plan=plan,
+        started_at=record.started_at or now,
+        finished_at=(record.finished_at or now) if phase.terminal else None,
+    )
+
+
+def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord:
+    """The record of an enforced commit after a pass. A terminal phase stays as it is."""
+    if record.phase.terminal:
+        return record
+    started = record.started_at or now
+    running = replace(
+        record,
+        phase=Phase.RECONCILING,
+        plan=record.plan or standing.plan.digest,
+        started_at=started,
+        agents=len(standing.statuses),
+        findings=standing.findings,
+    )
+    unready = sorted(key for key in standing.touched if not _is_ready(standing.statuses.get(key)))
+    if not unready and not standing.owed:
+        text = f"{record.changed} changed" if record.changed else "nothing to change"
+        return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
+    late = sorted(set(standing.overdue) & ({*unready} | {action.key.agent for action in standing.owed}))
+    if late:
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=_why(late, standing))
+    waiting = len({*unready, *(action.key.agent for action in standing.owed)})
+    return replace(running, summary=f"waiting for {waiting} of {len(standing.statuses)} agents")
+
+
+def _is_ready(status: AgentStatus | None) -> bool:
+    # No status: the commit removed the agent, and nothing is owed for it any more.
+    return status is None or status.ready
+
+
+def _why(late: Sequence[AgentKey], standing: Standing) -> str:
+    status = standing.statuses.get(late[0])
+    message = ""
+    if status is not None and status.conditions:
+        stalled = next((c for c in status.conditions if c.type == "Stalled"), status.conditions[0])
+        message = f"{stalled.reason}: {stalled.message}"
+    more = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
+    return f"{late[0]} is not Ready: {message}{more}"
