@@ -47,12 +47,14 @@ def several_policies(policies: Collection[PolicyUnit]) -> list[Issue]:
     return [Issue(Code.SEVERAL_POLICIES, policy.origin, ("kind",), summary, detail) for policy in policies]
 
 
-def missing_dependencies(agents: Mapping[AgentKey, Agent], touched: Iterable[Agent]) -> list[Issue]:
-    """Dependencies on agents that nobody declares."""
+def missing_dependencies(
+    agents: Mapping[AgentKey, Agent], touched: Iterable[Agent], suspects: Collection[str]
+) -> list[Issue]:
+    """Dependencies on agents that nobody declares (``suspects``: names in files that could not be read)."""
     issues: list[Issue] = []
     for agent in touched:
         for position, key in enumerate(agent.depends_on):
-            if key not in agents and key.tenant == agent.key.tenant:
+            if key not in agents and key.tenant == agent.key.tenant and key.name not in suspects:
                 hint = nearest(key.name, [other.name for other in agents if other.tenant == key.tenant])
                 summary = f"agent {agent.key} depends on {key}, which no document declares{hint}"
                 loc = ("spec", "rollout", "dependsOn", position)
@@ -62,12 +64,16 @@ def missing_dependencies(agents: Mapping[AgentKey, Agent], touched: Iterable[Age
     return issues
 
 
-def missing_pools(pools: Collection[tuple[str, str]], touched: Iterable[AgentUnit]) -> list[Issue]:
+def missing_pools(
+    pools: Collection[tuple[str, str]], touched: Iterable[AgentUnit], suspects: Collection[str]
+) -> list[Issue]:
     """References to credential pools that are not declared for the tenant or for all."""
     issues: list[Issue] = []
     for unit in touched:
         tenant, pool = unit.agent.key.tenant, unit.pool
-        if pool is not None and (tenant, pool) not in pools and ("", pool) not in pools:
+        if pool is None or pool in suspects:
+            continue
+        if (tenant, pool) not in pools and ("", pool) not in pools:
             hint = nearest(pool, [name for owner, name in pools if owner in ("", tenant)])
             summary = f"agent {unit.agent.key} uses credential pool {pool}, which no document declares{hint}"
             loc = ("spec", "credentialPoolRef", "name")

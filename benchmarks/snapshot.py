@@ -1,0 +1,174 @@
+"""The snapshot stage: cold, after a restart, and after a commit that touches one file.
+
+The yardstick for cold is what nobody can do without: reading all blobs with ``git cat-file --batch``, the fastest
+YAML parse we know, and bare pydantic validation of the same bytes into the same models, collector paused.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import orjson
+import yaml_rs
+
+from benchmarks import Row
+from benchmarks.fleet import build_fleet, commit, git, spec
+from gitops_agent.drivers.config.spec import resources as config
+from gitops_agent.drivers.health.spec import resources as health
+from gitops_agent.drivers.process.spec import resources as process
+from gitops_agent.model.document import AgentDocument
+from gitops_agent.model.revision import Revision
+from gitops_agent.ports import TreeEntry
+from gitops_agent.settings import Settings
+from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
+from gitops_agent.snapshot.loader import Loader
+
+COMPILERS = (("config", config), ("health", health), ("process", process))
+SIZE = 10_000
+
+
+class PlainReader:
+    """Blobs through bare git, without the mirror: the stage is measured, not the source."""
+
+    def __init__(self, repo: Path) -> None:
+        self._repo = repo
+
+    def entries(self, sha: str) -> Sequence[TreeEntry]:
+        """Every file of a commit."""
+        found = []
+        for record in git(self._repo, "ls-tree", "-r", "-l", "-z", "--full-tree", sha).decode().split("\0")[:-1]:
+            facts, _, path = record.partition("\t")
+            mode, kind, blob, size = facts.split()
+            found.append(TreeEntry(mode, kind, blob, int(size), path))
+        return found
+
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+        """What differs between two commits."""
+        parts = git(self._repo, "diff-tree", "-r", "-z", "--no-renames", old_sha, new_sha).decode().split("\0")
+        changes: list[tuple[str, str | None, str | None, str]] = []
+        for facts, path in zip(parts[::2], parts[1::2], strict=False):
+            _, mode, old, new, _ = facts.removeprefix(":").split(" ")
+            changes.append((path, old if old.strip("0") else None, new if new.strip("0") else None, mode))
+        return changes
+
+    def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Contents, streamed from one ``cat-file --batch``."""
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{blob}\n" for blob in ids).encode())
+            wanted.seek(0)
+            command = ["git", "cat-file", "--batch", "--buffer"]
+            with subprocess.Popen(command, cwd=self._repo, stdin=wanted, stdout=subprocess.PIPE) as batch:
+                assert batch.stdout is not None
+                for _ in ids:
+                    blob, _, size = batch.stdout.readline().decode().split()
+                    content = batch.stdout.read(int(size) + 1)
+                    yield blob, content[:-1]
+
+
+def revision(repo: Path, sha: str) -> Revision:
+    """The revision of a commit, as the source would give it."""
+    tree = git(repo, "rev-parse", f"{sha}^{{tree}}").decode().strip()
+    return Revision(sha, tree, (), author="", authored_at=0.0, committed_at=0.0, message="")
+
+
+def run(size: int = SIZE) -> list[Row]:
+    """Every measurement of this stage."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        large, small = place / "large.git", place / "small.git"
+        first = revision(large, build_fleet(large, size))
+        rows = [*_cold_and_restart(large, first, place), _one_file(large, small, size)]
+        return [*rows, _memory(large, first.sha)]
+
+
+def _cold_and_restart(repo: Path, first: Revision, place: Path) -> list[Row]:
+    yardstick = min(_timed(lambda: _bare(repo, first.sha)) for _ in range(3))
+    colds, restarts = [], []
+    for attempt in range(3):
+        state = place / f"state-{attempt}"
+        colds.append(_timed(lambda state=state: _load(repo, state, first)))  # type: ignore[misc]
+        restarts.append(_timed(lambda state=state: _load(repo, state, first)))  # type: ignore[misc]
+    cold, restart = min(colds), min(restarts)
+    return [
+        Row(
+            "cold snapshot / (read + fastest parse + bare validation)", cold / yardstick, 1.5, note=f"{cold:.2f} s"
+        ),
+        Row("restart with nothing changed / cold", restart / cold, 0.3, note=f"{restart:.2f} s"),
+    ]
+
+
+def _bare(repo: Path, sha: str) -> None:
+    reader = PlainReader(repo)
+    validate = AgentDocument.__pydantic_validator__.validate_json
+    gc.disable()
+    try:
+        for _, data in reader.blobs([entry.blob for entry in reader.entries(sha)]):
+            validate(orjson.dumps(yaml_rs.loads(data.decode(), parse_datetime=False)))
+    finally:
+        gc.enable()
+
+
+def _load(repo: Path, state: Path, first: Revision) -> Loader:
+    settings = Settings(state_dir=str(state))
+    cache = Cache(state / FILE_NAME, version_of(settings, COMPILERS))
+    loader = Loader(PlainReader(repo), COMPILERS, settings, cache)
+    loader.load(first)
+    cache.close()
+    return loader
+
+
+def _one_file(large: Path, small: Path, size: int) -> Row:
+    build_fleet(small, size // 10)
+    costs = {repo: _one_file_cost(repo) for repo in (small, large)}
+    note = f"{costs[large] * 1000:.1f} ms"
+    name = f"one-file commit: {size} specs / {size // 10} specs"
+    return Row(name, costs[large] / costs[small], 1.5, note=note)
+
+
+def _one_file_cost(repo: Path) -> float:
+    settings = Settings()
+    loader = Loader(PlainReader(repo), COMPILERS, settings, None)
+    loader.load(revision(repo, git(repo, "rev-parse", "main").decode().strip()))
+    costs = []
+    for turn in range(11):
+        path, text = spec(7, lifecycle="Stopped" if turn % 2 == 0 else "Running")
+        new = revision(repo, commit(repo, {path: text}))
+        costs.append(_timed(lambda new=new: loader.load(new)))  # type: ignore[misc]
+    return sorted(costs)[len(costs) // 2]
+
+
+def _memory(repo: Path, sha: str) -> Row:
+    """Resident memory of a fresh process that holds the snapshot."""
+    probe = subprocess.run(
+        [sys.executable, "-m", "benchmarks.snapshot", "--memory", str(repo), sha],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Row("resident memory with the snapshot loaded", float(probe.stdout), 250.0, unit="MiB")
+
+
+def _print_memory(repo: Path, sha: str) -> None:
+    loader = Loader(PlainReader(repo), COMPILERS, Settings(), None)
+    snapshot = loader.load(revision(repo, sha))
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    print(pages * 4096 / 2**20 if snapshot.agents else 0.0)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--memory"]:
+        _print_memory(Path(sys.argv[2]), sys.argv[3])
+    else:
+        print(*run(), sep="\n")

@@ -1,0 +1,177 @@
+"""What compiled well, kept across restarts by blob id and path.
+
+One SQLite file in the state directory. It is only ever a shortcut: damaged, locked, full or of another version,
+it is discarded or left alone, and the files are read again. Every row carries a digest of itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gitops_agent.model.fields import canonical, digest
+from gitops_agent.settings import Settings
+from gitops_agent.snapshot.codec import decode, encode
+from gitops_agent.snapshot.compile import Compilers
+from gitops_agent.snapshot.schema import json_schema
+from gitops_agent.snapshot.unit import FileUnit
+
+FILE_NAME = "snapshot-cache.sqlite"
+SPARE = 20_000
+"""How many rows that no file needs any more are kept, for the day a commit is reverted."""
+
+_SCAN = 500
+_CHECK_AFTER = 1_000
+_DIGEST = 16
+
+
+class Cache:
+    """Units by blob and path. Nothing here raises for what the disk does."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._unchecked = _CHECK_AFTER  # rows written since they were last counted; at first nobody knows
+        self._attempt(lambda: self._open(version))
+        if self._connection is None:  # discarded: once more, from nothing
+            self._attempt(lambda: self._open(version))
+
+    def get(self, wanted: Mapping[str, str]) -> dict[str, FileUnit]:
+        """The units known for some files (path to blob)."""
+        names = {_name(path, blob): (path, blob) for path, blob in wanted.items()}
+        return self._attempt(lambda: self._find(names)) or {}
+
+    def put(self, units: Collection[FileUnit]) -> None:
+        """Keep units; in one transaction."""
+        if units:
+            self._attempt(lambda: self._write(units))
+
+    def trim(self, in_use: Mapping[str, FileUnit]) -> None:
+        """Forget rows that no file needs, once there are many of them."""
+        self._attempt(lambda: self._trim(in_use))
+
+    def close(self) -> None:
+        """Close the file; afterwards nothing is found and nothing kept."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self, version: str) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # One pass at a time uses it, whichever thread that is.
+        connection = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        self._connection = connection
+        self._path.chmod(0o600)
+        for setting in ("journal_mode = WAL", "synchronous = OFF", "cache_size = -16000"):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute("CREATE TABLE IF NOT EXISTS meta (version TEXT NOT NULL)")
+        connection.execute("CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL)")
+        if connection.execute("SELECT version FROM meta").fetchall() != [(version,)]:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM units")
+            connection.execute("DELETE FROM meta")
+            connection.execute("INSERT INTO meta VALUES (?)", (version,))
+            connection.execute("COMMIT")
+
+    def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, FileUnit]:
+        found: dict[str, FileUnit] = {}
+        for name, data in self._rows(names):
+            if name in names and (unit := _checked(*names[name], data)) is not None:
+                found[unit.path] = unit
+        return found
+
+    def _rows(self, names: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        if self._connection is None:
+            return
+        if len(names) > _SCAN:
+            yield from self._connection.execute("SELECT name, data FROM units")
+            return
+        for name in names:
+            yield from self._connection.execute("SELECT name, data FROM units WHERE name = ?", (name,))
+
+    def _write(self, units: Collection[FileUnit]) -> None:
+        if self._connection is None:
+            return
+        self._unchecked += len(units)
+        rows = [(_name(unit.path, unit.blob), _signed(encode(unit))) for unit in units]
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
+        self._connection.execute("COMMIT")
+
+    def _trim(self, in_use: Mapping[str, FileUnit]) -> None:
+        if self._connection is None or self._unchecked < _CHECK_AFTER:
+            return
+        self._unchecked = 0
+        (count,) = self._connection.execute("SELECT COUNT(*) FROM units").fetchone()
+        if count <= len(in_use) + SPARE:
+            return
+        keep = {_name(unit.path, unit.blob) for unit in in_use.values()}
+        names = self._connection.execute("SELECT name FROM units").fetchall()
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany("DELETE FROM units WHERE name = ?", [n for n in names if n[0] not in keep])
+        self._connection.execute("COMMIT")
+
+    def _attempt(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except sqlite3.OperationalError:  # locked or full: leave it to whoever uses it
+            self._roll_back()
+        except (sqlite3.DatabaseError, OSError):  # damaged
+            self._discard()
+        return None
+
+    def _roll_back(self) -> None:
+        try:
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+    def _discard(self) -> None:
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            try:
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            except OSError:
+                return  # not ours to remove: do without
+
+
+def version_of(settings: Settings, compilers: Compilers) -> str:
+    """The name of everything besides the files themselves that decides what a unit holds."""
+    sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
+    sources += [f"{name}={_source(str(compiler.__module__).rpartition('.')[0])}" for name, compiler in compilers]
+    limits = settings.limits.model_dump()
+    return digest(canonical([settings.instance, limits, json_schema(), sources]))
+
+
+def _source(package: str) -> str:
+    """A digest of the source files in the folder of a package."""
+    try:
+        locations = list(import_module(package).__path__) if package else []
+        files = sorted(path for folder in locations for path in Path(folder).glob("*.py"))
+        return digest(b"".join(path.read_bytes() for path in files))
+    except (ImportError, AttributeError, OSError):
+        return package
+
+
+def _name(path: str, blob: str) -> bytes:
+    return blake2b(f"{blob}:{path}".encode("utf-8", "surrogateescape"), digest_size=_DIGEST).digest()
+
+
+def _signed(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+def _checked(path: str, blob: str, data: object) -> FileUnit | None:
+    if not isinstance(data, bytes) or blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        return None
+    try:
+        return decode(path, blob, data[_DIGEST:])
+    except (ValueError, TypeError, KeyError, IndexError, StopIteration, orjson.JSONDecodeError):
+        return None

@@ -1,0 +1,120 @@
+"""Units as bytes and back: one line of JSON that describes, then one line for each resource's canonical JSON.
+
+Canonical JSON holds no line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import Any
+
+import orjson
+
+from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause, Resource
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.snapshot.unit import AgentUnit, FileUnit, OverlayUnit, PolicyUnit, PoolUnit
+
+_LIFECYCLE = {str(member): member for member in Lifecycle}
+_DELETION = {str(member): member for member in DeletionPolicy}
+_MODE = {str(member): member for member in Mode}
+
+
+def encode(unit: FileUnit) -> bytes:
+    """The bytes of a unit (its path and blob are the name under which they are kept)."""
+    head = [
+        [_agent_row(agent) for agent in unit.agents],
+        [[o.origin.line, o.digest, o.tenant, o.names, o.labels, o.patches.decode()] for o in unit.overlays],
+        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in unit.policies],
+        [[pool.origin.line, pool.tenant, pool.name] for pool in unit.pools],
+        [[f.severity, f.code, f.address, f.summary, f.detail] for f in unit.findings],
+    ]
+    contents = [resource.fields.raw for agent in unit.agents for resource in agent.agent.resources]
+    return b"\n".join([orjson.dumps(head), *contents])
+
+
+def decode(path: str, blob: str, data: bytes) -> FileUnit:
+    """The unit of some bytes; ValueError, TypeError, KeyError or IndexError when they are not what we wrote."""
+    head, *contents = data.split(b"\n")
+    agents, overlays, policies, pools, findings = orjson.loads(head)
+    rest = iter(contents)
+    if not overlays and not policies and not pools and not findings:
+        return FileUnit(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
+    return FileUnit(
+        path,
+        blob,
+        tuple(_agent_unit(row, path, blob, rest) for row in agents),
+        tuple(
+            OverlayUnit(Origin(path, line, blob), name, tenant, tuple(names), _pairs(labels), patches.encode())
+            for line, name, tenant, names, labels, patches in overlays
+        ),
+        tuple(PolicyUnit(Origin(path, line, blob), PolicySpec.model_validate_json(raw)) for line, raw in policies),
+        tuple(PoolUnit(Origin(path, line, blob), tenant, name) for line, tenant, name in pools),
+        tuple(Finding(Severity(severity), *texts) for severity, *texts in findings),
+    )
+
+
+def _agent_row(unit: AgentUnit) -> list[Any]:
+    agent = unit.agent
+    return [
+        agent.key.tenant,
+        agent.key.name,
+        agent.origin.line,
+        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.dormant, r.idempotent] for r in agent.resources],
+        agent.lifecycle,
+        agent.deletion,
+        agent.mode,
+        None if agent.pause is None else [agent.pause.reason, agent.pause.until],
+        agent.adopt,
+        agent.labels,
+        agent.depends_on,
+        agent.health_timeout,
+        agent.authority,
+        agent.description,
+        None if unit.labels == agent.labels else unit.labels,
+        unit.overlays,
+        unit.inlined,
+        unit.pool,
+    ]
+
+
+def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUnit:
+    (tenant, name, line, resources, lifecycle, deletion, mode, pause, adopt) = row[:9]
+    (labels, depends_on, health_timeout, authority, description, authored, overlays, inlined, pool) = row[9:]
+    key = AgentKey(intern(tenant), name)
+    pairs = _pairs(labels) if labels else ()
+    agent = Agent(
+        key,
+        Origin(path, line, blob),
+        tuple([_resource(key, fields, contents) for fields in resources]),
+        _LIFECYCLE[lifecycle],
+        _DELETION[deletion],
+        _MODE[mode],
+        Pause(*pause) if pause is not None else None,
+        adopt,
+        pairs,
+        tuple([AgentKey(*other) for other in depends_on]),
+        health_timeout,
+        _pairs(authority) if authority else (),
+        description,
+    )
+    own = pairs if authored is None else _pairs(authored)
+    return AgentUnit(agent, own, tuple(overlays), tuple(inlined) if inlined else None, pool)
+
+
+def _resource(key: AgentKey, row: list[Any], contents: Any) -> Resource:
+    kind, identity, driver, restart_on, dormant, idempotent = row
+    return Resource(
+        ResourceKey(key, intern(kind), identity),
+        intern(driver),
+        Fields(next(contents)),
+        tuple(map(intern, restart_on)),
+        dormant,
+        idempotent,
+    )
+
+
+def _pairs(rows: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple([(intern(name), intern(value)) for name, value in rows])

@@ -1,0 +1,86 @@
+"""A plain folder as a reader of blobs, so that a desired repository can be judged offline and without git."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gitops_agent.errors import InvalidDesiredState, UsageError
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.revision import Revision
+from gitops_agent.ports import TreeEntry
+from gitops_agent.settings import Settings
+from gitops_agent.snapshot.compile import Compilers
+from gitops_agent.snapshot.loader import Loader
+
+
+class FolderReader:
+    """Reads a folder as if it were the tree of a commit. Links are reported as such and never followed."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise UsageError(f"not a folder: {path}", hint="give the folder of a desired repository")
+        self._root = path
+        self._listed: dict[str, dict[str, TreeEntry]] = {}
+
+    def entries(self, sha: str) -> Sequence[TreeEntry]:
+        """Every file below the folder as it is now; ``sha`` is a name for this look."""
+        found = {entry.path: entry for entry in self._walk(self._root, "")}
+        self._listed[sha] = found
+        return list(found.values())
+
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+        """What differs between an earlier look and a new one."""
+        old = self._listed.get(old_sha, {})
+        self.entries(new_sha)
+        new = self._listed[new_sha]
+        changes: list[tuple[str, str | None, str | None, str]] = []
+        for path in sorted(old.keys() | new.keys()):
+            before, after = old.get(path), new.get(path)
+            if before != after:
+                changes.append(
+                    (path, before and before.blob, after and after.blob, after.mode if after else "000000")
+                )
+        return changes
+
+    def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """The contents of files; an id is the path, with size and time of change."""
+        for identity in ids:
+            yield identity, self._read(identity.split("\0", 1)[0])
+
+    def _read(self, path: str) -> bytes:
+        # Between the look and now a file may have become a link or a pipe: neither is followed nor waited for.
+        handle = os.open(self._root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[TreeEntry]:
+        with os.scandir(folder) as children:
+            for child in sorted(children, key=lambda child: child.name):
+                path = prefix + child.name
+                if child.is_dir(follow_symlinks=False):
+                    # Dot-folders are never read, and .git may be large.
+                    if not child.name.startswith("."):
+                        yield from self._walk(Path(child.path), path + "/")
+                    continue
+                about = child.stat(follow_symlinks=False)
+                identity = f"{path}\0{about.st_size}.{about.st_mtime_ns}"
+                yield TreeEntry(_mode(about.st_mode), "blob", identity, about.st_size, path)
+
+
+def validate_folder(path: Path, compilers: Compilers, settings: Settings) -> tuple[Finding, ...]:
+    """Everything there is to say about the folder as desired state; valid when no finding is an error."""
+    name = "folder"
+    revision = Revision(name, name, (), author="", authored_at=0.0, committed_at=0.0, message="")
+    try:
+        return Loader(FolderReader(path), compilers, settings).load(revision).findings
+    except InvalidDesiredState as invalid:
+        return invalid.findings
+
+
+def _mode(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "120000"
+    return "100644" if stat.S_ISREG(mode) else "160000"

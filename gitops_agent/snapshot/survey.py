@@ -1,0 +1,88 @@
+"""The names of a commit, before any content: what is there, what moved since the last load, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gitops_agent.model.finding import Finding
+from gitops_agent.settings import Limits
+from gitops_agent.snapshot.codes import Code, Place, error
+from gitops_agent.snapshot.documents import too_large
+from gitops_agent.snapshot.tree import REGULAR, Entry, TreeRules, collision, folded
+
+
+class Change(NamedTuple):
+    """One path that differs: its new mode, blob (None: gone) and size (None: not known)."""
+
+    path: str
+    mode: str
+    blob: str | None
+    size: int | None = None
+
+
+@dataclass(slots=True)
+class Survey:
+    """The regular files of a tree, and what a commit did to them."""
+
+    rules: TreeRules
+    entries: dict[str, Entry] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # case-folded path to path
+    touched: dict[str, str] = field(default_factory=dict)  # documents to read: path to blob
+    moved: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    whole: bool = True  # all of a tree, rather than what changed in it
+
+    def after(self, changes: Iterable[Change]) -> Survey:
+        """The survey of the next commit; this one stays as it is."""
+        new = Survey(self.rules, dict(self.entries), dict(self.names), whole=not self.entries)
+        arriving: list[Change] = []
+        for change in changes:  # leaving first: a rename that changes only case is no collision
+            new.moved.add(change.path)
+            if new.entries.pop(change.path, None) is not None:
+                new.names.pop(folded(change.path), None)
+            if change.blob is not None:
+                arriving.append(change)
+        for change in arriving:
+            new._add(change)
+        return new
+
+    def _add(self, change: Change) -> None:
+        path, mode, blob, size = change
+        if refusal := self.rules.refusal(mode, path):
+            self.findings.append(refusal)
+            return
+        if mode not in REGULAR or blob is None:
+            return
+        other = self.names.setdefault(folded(path), path)
+        if other != path:
+            self.findings.append(collision(path, other))
+        self.entries[path] = Entry(blob, size)
+        if self.rules.is_document(path):
+            self.touched[path] = blob
+
+    def over_limits(self, limits: Limits) -> list[Finding]:
+        """Why nothing of the commit may be read. Single files that are too large are only taken out."""
+        self._take_out(limits.file_bytes)
+        if len(self.touched) > limits.files:
+            summary = f"{len(self.touched)} YAML files; at most {limits.files} are read"
+            return [error(Code.TOO_MANY_FILES, Place("."), summary, _way_out("files"))]
+        total = sum(self.entries[path].size or 0 for path in self.touched)
+        return [too_much(total, limits)] if total > limits.total_bytes else []
+
+    def _take_out(self, allowed: int) -> None:
+        large = [path for path in self.touched if (self.entries[path].size or 0) > allowed]
+        for path in large:
+            self.findings.append(too_large(path, self.entries[path].size or 0, allowed))
+            del self.touched[path]
+
+
+def too_much(total: int, limits: Limits) -> Finding:
+    """The finding for a commit that holds more than may be read."""
+    summary = f"{total} bytes to read; at most {limits.total_bytes} are read of one commit"
+    return error(Code.TOO_LARGE, Place("."), summary, _way_out("totalBytes"))
+
+
+def _way_out(limit: str) -> str:
+    return f"Raise limits.{limit} in the settings, narrow --path, or list files in .gitopsignore."
