@@ -11,6 +11,8 @@ import os
 import re
 import resource
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +31,9 @@ OLDEST = (2, 38)
 ANSWER_CAP = 64 * 1024 * 1024
 FILE_CAP = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
+
+
+_IMPORTING = threading.Lock()
 
 
 class LocalFailure(SourceUnavailable):
@@ -149,7 +154,8 @@ class Git:
         return process
 
     def _environment(self) -> dict[str, str]:
-        text = config_text(self.address, self._given)
+        local = self.address.local
+        text = config_text(self.address, self._given, [local, local.resolve()] if local else [])
         if not self._checked or not self._config.exists():
             _replace(self._config, text)
             self._checked = True
@@ -185,11 +191,21 @@ def _limit(pid: int) -> None:
 
 
 def _gitpython() -> Any:
-    """GitPython, imported on first use: importing it starts a process and costs a tenth of a second."""
-    try:
-        import git
-    except ImportError as problem:
-        raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
+    """GitPython, imported on first use, which costs a tenth of a second and one ``git version``.
+
+    That first call is made before we can say anything about it, and by whatever program the environment names:
+    so for its duration the environment says nothing about git.
+    """
+    with _IMPORTING:
+        if loaded := sys.modules.get("git"):
+            return loaded
+        hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
+        try:
+            import git
+        except ImportError as problem:
+            raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
+        finally:
+            os.environ.update(hidden)
     return git
 
 

@@ -7,7 +7,8 @@ Here is the complete list of what it gets from us; all the rest of the process e
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gitops_agent.source.address import Address
 
@@ -65,8 +66,8 @@ _CONFIG = {
 }
 
 
-def config_text(address: Address, environment: Mapping[str, str]) -> str:
-    """The configuration file that takes the place of the user's.
+def config_text(address: Address, environment: Mapping[str, str], trusted: Sequence[Path] = ()) -> str:
+    """The configuration file that takes the place of the user's. ``trusted``: folders others may own.
 
     A file and not variables: git hides ``GIT_CONFIG_COUNT`` from the upload-pack it starts on a local
     repository, and that is where ``safe.directory`` must be known.
@@ -75,8 +76,7 @@ def config_text(address: Address, environment: Mapping[str, str]) -> str:
     if bundle := environment.get("SSL_CERT_FILE"):
         values["http.sslCAInfo"] = bundle
     pairs = list(values.items())
-    if address.local:
-        pairs += [("safe.directory", str(address.local)), ("safe.directory", str(address.local / ".git"))]
+    pairs += [("safe.directory", str(place)) for folder in trusted for place in (folder, folder / ".git")]
     return "".join(_line(name, value) for name, value in pairs)
 
 

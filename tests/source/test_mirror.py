@@ -55,12 +55,15 @@ def test_local_forms(form: str, desk: Desk, mirror_of: MirrorOf, monkeypatch: py
     assert mirror_of(repo=repo.get(form, "./fleet.git")).refresh().sha == desk.head()
 
 
-def test_a_repository_of_another_user_is_read(desk: Desk, mirror_of: MirrorOf) -> None:
+def test_a_repository_of_another_user_is_read(desk: Desk, mirror_of: MirrorOf, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    for path in (desk.bare, *desk.bare.rglob("*")):
-        os.chown(path, 12345, 12345)
-    assert mirror_of().refresh().sha == desk.head()
+    head = desk.head()
+    for path in (desk.bare.parent, *desk.bare.parent.rglob("*")):
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    (tmp_path / "link").symlink_to(desk.bare)
+    for number, repo in enumerate((desk.bare, desk.work, tmp_path / "link", tmp_path / "x/../link")):
+        assert mirror_of(repo=str(repo), state_dir=str(tmp_path / f"state{number}")).refresh().sha == head
 
 
 def test_only_the_path_counts(desk: Desk, mirror_of: MirrorOf) -> None:
@@ -154,6 +157,17 @@ def test_revisions_by_the_names_people_use(desk: Desk, mirror: Mirror) -> None:
         assert mirror.revision(name).sha == first
     with pytest.raises(SourceRefused, match="is not in branch main"):
         mirror.revision("f" * 40)
+
+
+def test_an_unknown_commit_is_no_reason_to_rebuild(mirror: Mirror) -> None:
+    mirror.refresh()
+    (mirror.git.directory / "same").touch()
+    for name in ("f" * 40, "nope"):
+        with pytest.raises(SourceRefused):
+            mirror.revision(name)
+    with pytest.raises(SourceUnavailable):
+        mirror.entries("f" * 40)
+    assert (mirror.git.directory / "same").exists()
 
 
 def test_a_force_push_is_seen_and_the_old_head_survives(desk: Desk, mirror: Mirror) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gitops_agent.errors import SourceRefused, UsageError
+from gitops_agent.errors import SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.source import git as door
 from gitops_agent.source.mirror import Mirror
 from tests.source.conftest import PLAIN, Desk, git
@@ -33,7 +34,7 @@ def test_entries_have_modes_sizes_and_paths(desk: Desk, mirror: Mirror) -> None:
 
 def test_strange_names_are_listed_as_they_are(desk: Desk, mirror: Mirror) -> None:
     names = ["mit leer.yaml", "tab\there.yaml", "new\nline.yaml", "ümlaut.yaml", "-dash.yaml", '"quote".yaml']
-    desk.commit({name: "x: 1\n" for name in names})
+    desk.commit(dict.fromkeys(names, "x: 1\n"))
     found = [entry.path for entry in mirror.entries(mirror.refresh().sha)]
     assert set(names) <= set(found)
 
@@ -159,3 +160,16 @@ def test_the_file_system_of_the_work_tree_is_never_used(mirror: Mirror, tmp_path
         "mirror.git",
         "mirror.git.lock",
     ]
+
+
+def test_a_pack_without_end_is_cut_off(desk: Desk, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same limit that a full disk sets: the head stays what it was, and the next fetch goes well."""
+    head = mirror.refresh().sha
+    (desk.work / "noise").write_bytes(random.Random(1).randbytes(300_000))
+    newer = desk.commit({})
+    with monkeypatch.context() as patch:
+        patch.setattr(door, "FILE_CAP", 100_000)
+        with pytest.raises(SourceUnavailable):
+            mirror.refresh()
+    assert mirror.cached_head() == head
+    assert mirror.refresh().sha == newer

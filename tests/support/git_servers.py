@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
@@ -239,10 +240,12 @@ def ssh_server(root: Path, keys: Path) -> Iterator[GitSshServer]:
             stderr=subprocess.PIPE,
             env={"PATH": os.environ["PATH"], **version},
         )
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-        code = await child.wait()
-        await process.stdout.drain()
-        process.exit(code)
+        assert child.stdin
+        asking = asyncio.create_task(_pump(process.stdin, child.stdin))
+        await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        process.exit(await child.wait())
 
     async def listen() -> asyncssh.SSHAcceptor:
         return await asyncssh.listen(
@@ -270,9 +273,17 @@ def ssh_server(root: Path, keys: Path) -> Iterator[GitSshServer]:
         loop.close()
 
 
-async def _close(acceptor: object) -> None:
-    acceptor.close()  # type: ignore[attr-defined]
-    await acceptor.wait_closed()  # type: ignore[attr-defined]
+async def _pump(source: Any, target: Any) -> None:
+    while data := await source.read(65536):
+        target.write(data)
+        await target.drain()
+    if isinstance(target, asyncio.StreamWriter):
+        target.close()
+
+
+async def _close(acceptor: Any) -> None:
+    acceptor.close()
+    await acceptor.wait_closed()
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

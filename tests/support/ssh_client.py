@@ -47,9 +47,30 @@ async def main() -> int:
         return 255
     async with connection:
         version = {"GIT_PROTOCOL": os.environ["GIT_PROTOCOL"]} if "GIT_PROTOCOL" in os.environ else {}
-        process = await connection.create_process(command, env=version, encoding=None, stdin=0, stdout=1, stderr=2)
-        return (await process.wait()).exit_status or 0
+        process = await connection.create_process(command, env=version, encoding=None)
+        asking = asyncio.create_task(ask(process))
+        await asyncio.gather(tell(process.stdout, 1), tell(process.stderr, 2))
+        await process.wait_closed()
+        asking.cancel()
+        return process.returncode or 0
+
+
+async def ask(process: asyncssh.SSHClientProcess[bytes]) -> None:
+    while data := await asyncio.get_running_loop().run_in_executor(None, os.read, 0, 65536):
+        process.stdin.write(data)
+    process.stdin.write_eof()
+
+
+async def tell(source: asyncssh.SSHReader[bytes], target: int) -> None:
+    while data := await source.read(65536):
+        while data:
+            data = data[os.write(target, data) :]
+
+
+async def leave() -> None:
+    # At once: a thread may still wait for input that never comes.
+    os._exit(await main())
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(leave())
