@@ -69,7 +69,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         None if agent.pause is None else [agent.pause.reason, agent.pause.until],
         agent.adopt,
         agent.labels,
-        agent.depends_on,
+        [list(other) for other in agent.depends_on],
         agent.health_timeout,
         agent.authority,
         agent.description,
