@@ -34,7 +34,7 @@ def bring_up_to_date(database: Database) -> None:
         # Asked again inside the transaction: another process may have been faster.
         found = _found(connection, database.path)
         if found is None:
-            schema.metadata.create_all(connection)
+            schema.metadata.create_all(connection, checkfirst=False)
             connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
         else:
             _walk(connection, found)

@@ -6,7 +6,7 @@ their own beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Any
@@ -132,7 +132,8 @@ def intent_row(intent: Intent) -> Row:
     }
 
 
-def _action_of(row: Found) -> Action:
+def _action_of(row: Found, **legs: Any) -> Action:
+    """The action in a row of either table; ``legs`` are the parts that only intents keep."""
     return Action(
         key=key_of(row.key),
         driver=row.driver,
@@ -142,20 +143,24 @@ def _action_of(row: Found) -> Action:
         message=row.message,
         confidence=Confidence(row.confidence),
         decision=Decision(row.decision),
-        base=row.base,
-        desired=row.desired,
-        live=row.live,
         patch=tuple(row.patch),
-        facts=row.facts,
-        deletion=DeletionPolicy(row.deletion),
-        idempotent=row.idempotent,
         evidence=evidence_of(row.evidence),
+        **legs,
     )
 
 
 def intent_of(row: Found) -> Intent:
     """The intent in a row."""
-    return Intent(row.id, _action_of(row), row.commit_sha, row.plan, row.actor, row.at)
+    action = _action_of(
+        row,
+        base=row.base,
+        desired=row.desired,
+        live=row.live,
+        facts=row.facts,
+        deletion=DeletionPolicy(row.deletion),
+        idempotent=row.idempotent,
+    )
+    return Intent(row.id, action, row.commit_sha, row.plan, row.actor, row.at)
 
 
 def outcome_row(outcome: Outcome) -> Row:
@@ -196,22 +201,13 @@ def entry_of(row: Found) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One decision of a plan as the journal keeps it, executed or not. ``held``: a guard stopped it."""
+    """One decision of a plan, executed or not. ``held``: a guard stopped it. The action is without its legs."""
 
     at: float
     plan: str
     commit: str
-    key: ResourceKey
-    driver: str
-    verb: Verb
-    cls: Class
-    reason: str
-    message: str
-    confidence: Confidence
-    decision: Decision
     held: bool
-    patch: tuple[Mapping[str, Any], ...]
-    evidence: tuple[Evidence, ...]
+    action: Action
 
 
 def decision_row(action: Action, *, held: bool) -> Row:
@@ -221,19 +217,4 @@ def decision_row(action: Action, *, held: bool) -> Row:
 
 def decided_of(row: Found) -> Decided:
     """The decision in a row."""
-    return Decided(
-        at=row.at,
-        plan=row.plan,
-        commit=row.commit_sha,
-        key=key_of(row.key),
-        driver=row.driver,
-        verb=Verb(row.verb),
-        cls=Class(row.cls),
-        reason=row.reason,
-        message=row.message,
-        confidence=Confidence(row.confidence),
-        decision=Decision(row.decision),
-        held=row.held,
-        patch=tuple(row.patch),
-        evidence=evidence_of(row.evidence),
-    )
+    return Decided(row.at, row.plan, row.commit_sha, row.held, _action_of(row))

@@ -51,8 +51,9 @@ def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
 
 
 def has_journal(state_dir: Path) -> bool:
-    """Whether anything was ever recorded in this state directory."""
-    return (state_dir / FILE_NAME).is_file()
+    """Whether anything was ever recorded in this state directory (a kill may leave the file, empty)."""
+    path = state_dir / FILE_NAME
+    return path.is_file() and path.stat().st_size > 0
 
 
 class SqlJournal:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -27,6 +28,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import FaultInjector, kill
 from gitops_agent.testing.faulty_journal import FaultyJournal
+from tests.support.fast_disk import hurry
 
 from .values import (
     CONFIG,
@@ -91,11 +93,6 @@ def listen(injector: FaultInjector) -> None:
     event.listen(Engine, "commit", statement)
 
 
-def hurry(connection: Any, _record: Any) -> None:
-    """Do not wait for the disk: a kill does not empty the page cache, and the waiting is most of the time."""
-    connection.execute("PRAGMA synchronous=OFF").close()
-
-
 def killed(work: Callable[[], None]) -> bool:
     """Do it in a child; whether the child was killed."""
     child = os.fork()
@@ -152,6 +149,7 @@ def statements(folder: Path) -> None:
         place = folder / str(nth)
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
         say(point=nth, killed=was_killed, sound=healthy(place), exact=State.of(place) in expected)
+        rmtree(place)
 
 
 def migration(folder: Path) -> None:

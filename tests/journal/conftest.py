@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.journal.store import SqlJournal, open_journal
+from tests.support.fast_disk import fast_disk
+
+__all__ = ["fast_disk"]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from gitops_agent.errors import JournalError
 from gitops_agent.journal import schema
 from gitops_agent.journal.migrations import STEPS
 from gitops_agent.journal.sqlite import FILE_NAME
-from gitops_agent.journal.store import open_journal
+from gitops_agent.journal.store import has_journal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Attempt
 
@@ -74,7 +74,7 @@ def test_nothing_of_version_1_is_lost(state: Path) -> None:
         assert journal.bases()[RUNTIME].fields == Fields.of({"replicas": 1})
         assert journal.attempts()[RUNTIME] == Attempt(2, 30.0, "exit 1")
         assert [intent.id for intent in journal.open_intents()] == ["i1"]
-        assert [(item.reason, item.held) for item in journal.decisions()] == [("Created", False)]
+        assert [(item.action.reason, item.held) for item in journal.decisions()] == [("Created", False)]
         journal.record_plan(a_plan(held=frozenset({RUNTIME})), 50.0)
         assert [item.held for item in journal.decisions(commit=SHA)] == [True]
 
@@ -121,7 +121,9 @@ def test_an_empty_file_becomes_a_journal(state: Path) -> None:
     """What a kill between creating the file and creating the tables leaves."""
     state.mkdir()
     (state / FILE_NAME).touch()
+    assert not has_journal(state)
     with pytest.raises(JournalError, match="no journal yet"):
         open_journal(state, read_only=True)
     with open_journal(state) as journal:
+        assert has_journal(state)
         assert journal.get("head") is None

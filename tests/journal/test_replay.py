@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.journal.replay import settle
@@ -147,10 +147,11 @@ def test_a_released_resource_is_retained() -> None:
     assert (base.fields, base.retained) == (WANTED, True)
 
 
-observed = st.lists(values.observations, max_size=4)
+observed = st.lists(values.observations, max_size=3)
 
 
-@given(intents=st.lists(values.intents, max_size=4, unique_by=lambda item: item.id), seen=observed)
+@settings(max_examples=50, deadline=None)
+@given(intents=st.lists(values.intents, max_size=3, unique_by=lambda item: item.id), seen=observed)
 def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen: list[Observation]) -> None:
     # Half of the observations are about what the intents are about.
     keyed = [replace(o, key=i.action.key) for o, i in zip(seen, intents, strict=False)]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent
@@ -72,9 +73,8 @@ def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action
     plan = Plan(f"commit-{next(numbers)}", tuple(actions), "digest", held=frozenset({actions[0].key}))
     journal.record_plan(plan, at)
     found = reader.decisions(commit=plan.commit)
-    assert [(item.key, item.patch, item.evidence, item.cls) for item in found] == [
-        (action.key, action.patch, action.evidence, action.cls) for action in actions
-    ]
+    kept = {"base": None, "desired": None, "live": None, "facts": None, "deletion": DeletionPolicy.DELETE}
+    assert [item.action for item in found] == [replace(a, **kept, idempotent=True) for a in actions]
     assert [item.held for item in found] == [action.key == actions[0].key for action in actions]
 
 

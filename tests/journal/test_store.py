@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from gitops_agent.errors import JournalError
+from gitops_agent.journal.sqlite import FILE_NAME, _write_connection
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -166,7 +167,7 @@ def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: Sql
     with open_journal(state) as again:
         again.record_plan(plan, 3.0)
     journal.record_plan(a_plan(commit="b" * 40), 4.0)
-    assert [(item.at, item.key, item.decision, item.held) for item in journal.decisions()] == [
+    assert [(item.at, item.action.key, item.action.decision, item.held) for item in journal.decisions()] == [
         (4.0, RUNTIME, Decision.REPAIR, False),
         (1.0, RUNTIME, Decision.REPAIR, False),
         (1.0, CONFIG, Decision.ALERT, True),
@@ -250,9 +251,10 @@ def test_threads_share_it(journal: SqlJournal) -> None:
 
 
 def test_the_database_waits_for_the_disk_and_keeps_to_itself(state: Path, journal: SqlJournal) -> None:
-    with journal._database.engine.connect() as connection:
-        found = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
-    assert found == ["wal", 2]
+    connection = _write_connection(state / FILE_NAME)
+    names = ("journal_mode", "synchronous", "foreign_keys")
+    assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == ["wal", 2, 1]
+    connection.close()
     journal.put({"head": SHA})
     assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
     assert state.stat().st_mode & 0o777 == 0o700
