@@ -41,6 +41,7 @@ class Answers:
             statuses=chosen,
             findings=self._findings(head),
             journal_age=self._age(),
+            at=self._clock.now(),
         )
 
     def explain(self, agent: str) -> Explanation:
@@ -92,7 +93,7 @@ class Answers:
         return said + (head.findings if head else ())
 
 
-def fleet_status(settings: Settings, result: PassResult) -> FleetStatus:
+def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetStatus:
     """The state of the fleet as a pass left it."""
     return FleetStatus(
         instance=settings.instance,
@@ -101,4 +102,5 @@ def fleet_status(settings: Settings, result: PassResult) -> FleetStatus:
         phase=result.phase,
         statuses=list(result.statuses.values()),
         findings=result.findings,
+        at=now,
     )

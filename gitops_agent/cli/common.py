@@ -137,10 +137,10 @@ def print_error(problem: GitopsAgentError) -> None:
 
 
 def style(call: Call) -> Style:
-    """Colour on a terminal, plain text anywhere else."""
-    from gitops_agent.report.table import Style, wants_colour
+    """Colour and width of a terminal, plain text anywhere else."""
+    from gitops_agent.report.table import style_for
 
-    return Style(wants_colour(sys.stdout.isatty(), call.environment))
+    return style_for(sys.stdout, call.environment)
 
 
 def print_text(text: str) -> None:
@@ -150,6 +150,6 @@ def print_text(text: str) -> None:
 
 def print_json(shape: object) -> None:
     """Exactly one JSON document on stdout."""
-    import orjson
+    from gitops_agent.report.json_text import dump_json
 
-    sys.stdout.write(orjson.dumps(shape, option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.write(dump_json(shape) + "\n")

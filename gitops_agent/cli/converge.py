@@ -54,7 +54,7 @@ def once(
     settings = call.source_settings(**_options(timeout, no_push))
     with open_instance(settings, call.environment) as instance, watching(settings, call) as progress:
         result, timed_out = run_once(instance.machine, settings.timeout, progress)
-        fleet = fleet_status(settings, result)
+        fleet = fleet_status(settings, result, instance.machine.clock.now())
     if call.is_json:
         print_json(instance.redactor.tree(status_shape(fleet)))
     else:

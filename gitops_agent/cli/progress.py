@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 def watching(settings: Settings, call: Call) -> Iterator[Callable[[PassResult], None]]:
     """A callable to be told of every pass."""
     if sys.stderr.isatty() and settings.log_format == "auto" and not call.is_json:
-        with _live(settings) as tell:
+        with _live(settings, call) as tell:
             yield tell
     else:
         yield _logging()
 
 
 @contextmanager
-def _live(settings: Settings) -> Iterator[Callable[[PassResult], None]]:
+def _live(settings: Settings, call: Call) -> Iterator[Callable[[PassResult], None]]:
     from gitops_agent.report.live import ProgressView
+    from gitops_agent.report.table import wants_colour
 
-    with ProgressView(settings.instance) as view:
+    colour = wants_colour(sys.stderr.isatty(), call.environment)
+    with ProgressView(settings.instance, sys.stderr, colour=colour) as view:
         yield lambda result: view.update(
             result.statuses, result.phase, result.commit, result.record.summary if result.record else ""
         )

@@ -9,7 +9,6 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.plan import Action
 
-
 STALLED_AFTER = 3
 """Failures in a row after which trying again has evidently not helped."""
 

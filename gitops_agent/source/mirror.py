@@ -256,7 +256,7 @@ class Mirror:
 
     def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
         """A commit and its ancestors, newest first."""
-        args = ("rev-list", "--topo-order", f"--max-count={limit}", "--end-of-options", sha)
+        args = ("rev-list", "--topo-order", f"--max-count={limit}", "--end-of-options", self.revision(sha).sha)
         shas = self.reading(lambda: self.git.local(*args).text.split())
         return tuple(self.reading(lambda: self._revisions(shas)))
 
@@ -349,11 +349,12 @@ class Mirror:
     def blobs(self, ids: Iterable[str], max_bytes: int | None = None) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, in the order given, through one git process.
 
-        A blob larger than ``max_bytes`` (default: ``limits.fileBytes``) raises SourceRefused before it is read;
+        A blob larger than ``max_bytes`` (default: the larger limit of files) raises SourceRefused before it is read;
         ``entries`` tells sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
         wanted = list(ids)
-        cap = self._settings.limits.file_bytes if max_bytes is None else max_bytes
+        limits = self._settings.limits
+        cap = max(limits.file_bytes, limits.instructions_bytes) if max_bytes is None else max_bytes
         done = 0
         try:
             for pair in batch.contents(self.git, wanted, cap, self._settings.git_timeout):

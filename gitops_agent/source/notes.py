@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
@@ -36,6 +36,15 @@ class Notes:
         ref = f"--ref={self._mirror.notes_ref}"
         answer = self._mirror.git.local("notes", ref, "show", sha, ok=(0, 1, 128))
         return answer.output.decode(errors="replace") if answer.code == 0 else None
+
+    def read_all(self, shas: Sequence[str]) -> dict[str, str]:
+        """The notes on some commits, as far as there are any, with two git calls for all of them."""
+        listed = self._mirror.git.local("notes", f"--ref={self._mirror.notes_ref}", "list", ok=(0, 1, 128))
+        wanted = set(shas)
+        rows = (line.split() for line in listed.text.splitlines()) if listed.code == 0 else ()
+        blob_of = {sha: blob for blob, sha in rows if sha in wanted}
+        texts = dict(self._mirror.blobs(list(dict.fromkeys(blob_of.values()))))
+        return {sha: texts[blob].decode(errors="replace") for sha, blob in blob_of.items() if blob in texts}
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits, in one commit of the mirror."""
