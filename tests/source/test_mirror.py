@@ -61,6 +61,7 @@ def test_a_repository_of_another_user_is_read(desk: Desk, mirror_of: MirrorOf, t
     head = desk.head()
     for path in (desk.bare.parent, *desk.bare.parent.rglob("*")):
         os.chown(path, 12345, 12345, follow_symlinks=False)
+    (tmp_path / "x").mkdir()
     (tmp_path / "link").symlink_to(desk.bare)
     for number, repo in enumerate((desk.bare, desk.work, tmp_path / "link", tmp_path / "x/../link")):
         assert mirror_of(repo=str(repo), state_dir=str(tmp_path / f"state{number}")).refresh().sha == head
@@ -142,6 +143,8 @@ def test_commits_between_two_heads_oldest_first(desk: Desk, mirror: Mirror) -> N
     assert [commit.sha for commit in mirror.between(None, head)] == [head]
     assert mirror.between(head, head) == ()
     assert [commit.sha for commit in mirror.between("0" * 40, head)] == [head]
+    assert [commit.sha for commit in mirror.history(head, 10)] == [*reversed(shas), first]
+    assert [commit.sha for commit in mirror.history("main~1", 2)] == [shas[1], shas[0]]
     assert mirror.is_ancestor(first, head)
     assert not mirror.is_ancestor(head, first)
     assert not mirror.is_ancestor("1" * 40, head)
