@@ -81,23 +81,22 @@ def _doubt(observation: Observation) -> tuple[int, bytes, float]:
 
 def _differing(situation: Situation, observed: Observed, healths: Healths) -> Iterator[_Differing]:
     """What is not in sync, wanted resources first."""
-    bases, wanted = situation.bases, set[ResourceKey]()
+    bases, paired = situation.bases, 0
     for agent in _agents(situation):
         health = healths.get(agent.key)
+        ailing = health if health is not None and health.restart else None
         for resource in agent.resources:
             key = resource.key
-            wanted.add(key)
-            if resource.driver in situation.blind:
-                continue
             base, live = bases.get(key), observed.get(key)
-            ailing = health if health is not None and health.restart and key.kind == Kind.RUNTIME else None
+            paired += (base is not None) + (live is not None)
             if ailing is None and _is_quiet(agent, resource, base, live):
                 continue
             yield from _judge(Legs(key, agent, resource, base, live), ailing)
+    # Everything on record and everything seen found its partner: nothing can be left over.
+    if paired == len(bases) + len(observed):
+        return
     agents = situation.snapshot.agents
-    for key in _unwanted(situation, observed, wanted):
-        if (known := bases.get(key)) is not None and known.driver in situation.blind:
-            continue
+    for key in _unwanted(situation, observed):
         yield from _judge(Legs(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
 
 
@@ -118,7 +117,7 @@ def _judge(legs: Legs, ailing: Health | None) -> Iterator[_Differing]:
     difference = compare(legs)
     settled = difference in (Difference.IN_SYNC, Difference.ADOPT)
     # A restart writes the record as well, so it takes the place of an adoption.
-    health = ailing if settled and legs.present else None
+    health = ailing if settled and legs.present and legs.key.kind == Kind.RUNTIME else None
     if health is not None or difference is not Difference.IN_SYNC:
         yield _Differing(legs, difference, health)
 
@@ -131,14 +130,15 @@ def _agents(situation: Situation) -> Iterable[Agent]:
     return [agents[key] for key in situation.scope if key in agents]
 
 
-def _unwanted(situation: Situation, observed: Observed, wanted: set[ResourceKey]) -> set[ResourceKey]:
+def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
-    scope = situation.scope
+    scope, bases = situation.scope, situation.bases
+    wanted = {resource.key for agent in _agents(situation) for resource in agent.resources}
     if scope is None:
-        return {key for known in (situation.bases, observed) for key in known if key not in wanted}
+        return {key for known in (bases, observed) for key in known if key not in wanted}
     keys = {key for key in observed if key.agent in scope}
     if situation.by_agent is None:
-        keys.update(key for key in situation.bases if key.agent in scope)
+        keys.update(key for key in bases if key.agent in scope)
     else:
         keys.update(key for agent in scope for key in situation.by_agent.get(agent, ()))
     return keys - wanted

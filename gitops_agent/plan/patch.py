@@ -21,8 +21,12 @@ def make_patch(legs: Legs, verb: Verb) -> Patch:
     """
     if not verb.touches_live:
         return ()
-    wanted = legs.intended if verb is not Verb.DELETE else None
-    return tuple(jsonpatch.make_patch(before(legs), wanted.value if wanted is not None else {}).patch)
+    wanted = legs.intended
+    target = wanted.value if wanted is not None and verb is not Verb.DELETE else {}
+    if not legs.present:
+        # From nothing there is nothing to search for, and a new fleet brings thousands of these.
+        return tuple({"op": "add", "path": _pointer(name), "value": target[name]} for name in target)
+    return tuple(jsonpatch.make_patch(before(legs), target).patch)
 
 
 def changed_names(legs: Legs) -> tuple[str, ...]:
@@ -31,3 +35,8 @@ def changed_names(legs: Legs) -> tuple[str, ...]:
     if wanted is None or not legs.present:
         return ()
     return tuple(sorted(differing(before(legs), wanted.value)))
+
+
+def _pointer(name: str) -> str:
+    """A top-level field as a JSON pointer (RFC 6901)."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")

@@ -43,7 +43,7 @@ class World:
         seen = {name: value for name, value in thing.content.items() if name != HIDDEN}
         known = self.bases[key].fields.value if key in self.bases else {}
         edited = any(known[name] != value for name, value in seen.items() if name in known)
-        reason = "ConfigEdited" if edited else "Suspended" if thing.suspended else None
+        reason = "Suspended" if thing.suspended else "ConfigEdited" if edited else None
         return make.live(key, seen, thing.owner, reason=reason)
 
     def plan(self, desired: Snapshot, **options: Any) -> Plan:
