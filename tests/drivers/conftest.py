@@ -26,7 +26,8 @@ from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.ports import Driver, Workplace
 
-BOT = AgentKey("acme", "bot")
+# One tenant per test process: an agent of the same name in another instance is, rightly, in the way.
+BOT = AgentKey(f"acme-{os.getpid()}", "bot")
 PYTHON = sys.executable
 SLEEP = ("sleep", "300")
 

@@ -51,7 +51,7 @@ def test_the_environment_is_the_declared_one_and_nothing_else(make_fleet: Callab
         "LANG": "C.UTF-8",
         "LEVEL": "info",
         "TOKEN": "t",
-        "MANAGED_AGENT_OWNER": f"{fleet.instance}/acme/bot",
+        "MANAGED_AGENT_OWNER": f"{fleet.instance}/{BOT}",
         "MANAGED_AGENT_REPLICA": "0",
         "MANAGED_AGENT_SPEC": fields.value["spec"],
         "MANAGED_AGENT_CONFIG": str(fleet.folder() / "config.json"),
@@ -112,7 +112,7 @@ def test_a_missing_secret_is_named_and_nothing_starts(
     with pytest.raises(ApplyError, match=expected) as refused:
         fleet.apply(fields)
     assert not refused.value.permanent
-    assert "acme/bot:runtime/process: env TOKEN" in str(refused.value)
+    assert f"{BOT}:runtime/process: env TOKEN" in str(refused.value)
     assert fleet.marked() == []
 
 
@@ -125,7 +125,7 @@ def test_a_secret_file_that_is_too_large_is_refused(fleet: Fleet, tmp_path: Path
 
 
 def test_a_command_that_does_not_exist_is_a_permanent_error_with_an_address(fleet: Fleet) -> None:
-    with pytest.raises(ApplyError, match=r"acme/bot:runtime/process: runtime\.command: 'no-such-program'") as refused:
+    with pytest.raises(ApplyError, match=r":runtime/process: runtime\.command: 'no-such-program'") as refused:
         fleet.run("no-such-program")
     assert refused.value.permanent
     assert refused.value.hint

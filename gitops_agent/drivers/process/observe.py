@@ -56,10 +56,12 @@ class ProcessObserver:
         return [observation for observation in found if observation is not None]
 
     def census(self, facts: Mapping[AgentKey, Facts]) -> Census:
-        """Reap, sweep and sort; what this process started counts as recorded."""
-        self._roster.reap()
+        """Sweep, reap and sort; what this process started counts as recorded."""
         merged = {agent: self._roster.merge(agent, fact) for agent, fact in facts.items()}
-        return count(self._table.sweep(), self._instance, merged)
+        table = self._table.sweep()
+        # After the sweep, so that how a child ended is known whenever the sweep shows that it did.
+        self._roster.reap()
+        return count(table, self._instance, merged)
 
     def sight(self, agent: AgentKey, base: Desired | None, census: Census) -> Sight:
         """The live replicas of one agent and what is wrong with them."""
@@ -164,12 +166,12 @@ class ProcessObserver:
         last = self._roster.last_exit(agent)
         if last is not None and last.status == -9 and self._memory.killed(agent, last.replica):
             return "MemoryLimit", f"pid {last.pid} was killed by the kernel: it reached its memory limit"
+        if last is not None and (not facts.replicas or last.pid in {known.pid for known in facts.replicas}):
+            return "ProcessGone", f"pid {last.pid} {last.said}"
         for known in facts.replicas:
             proc = look.census.table.get(known.pid)
             if proc is not None and proc.start == known.start:
                 return "Zombie", f"pid {proc.pid} has ended, but its parent {proc.ppid} has not collected it"
-        if last is not None:
-            return "ProcessGone", f"pid {last.pid} {last.said}"
         pids = ", ".join(str(known.pid) for known in facts.replicas)
         return "ProcessGone", f"pid {pids} is no longer in the process table" if pids else "no process of it runs"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 
 from gitops_agent.drivers.place import remove
@@ -12,10 +13,13 @@ from gitops_agent.drivers.process.environment import Environment
 from gitops_agent.drivers.process.facts import Known
 from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.spec import Desired, process_key
+from gitops_agent.drivers.process.table import Proc
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 
 TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
+SETTLE_TRIES = 50
+SETTLE_PAUSE = 0.002
 
 
 class Starter:
@@ -45,10 +49,24 @@ class Starter:
         raise failure
 
     def _record(self, agent: AgentKey, desired: Desired, replica: int, pid: int) -> Known:
-        # Even if it has ended already it is a zombie until we reap it, so its entry is still there.
-        found = self._table.one(pid)
+        found = self._settled(pid)
         self._roster.adopt_child(pid, agent, replica)
         return Known(replica, pid, found.start if found else 0, desired.spec)
+
+    def _settled(self, pid: int) -> Proc | None:
+        """The new process, once its marks can be seen.
+
+        The kernel reports a successful exec shortly before it publishes the environment: who looked in between
+        would see an unmarked process. A program that hides its environment is not waited for. One that has ended
+        already is a zombie until we reap it, so its entry is still there.
+        """
+        found = self._table.one(pid)
+        for _ in range(SETTLE_TRIES):
+            if found is None or found.marks is not None or not found.alive:
+                break
+            time.sleep(SETTLE_PAUSE)
+            found = self._table.one(pid)
+        return found
 
     def _workdir(self, agent: AgentKey, desired: Desired) -> str:
         workdir = self._environment.workdir(agent, desired)

@@ -1,0 +1,167 @@
+"""Stopping and replacing: signals, grace, trees, and never the wrong process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
+from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.table import ProcessTable, this_host
+from gitops_agent.model.observation import Base
+from gitops_agent.model.plan import Verb
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, until
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+SHORT = {"signal": "SIGTERM", "grace": "200ms"}
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as child:
+        yield child
+        child.kill()
+
+
+def log(fleet: Fleet) -> str:
+    path = fleet.folder() / "logs" / "0.log"
+    return path.read_text() if path.exists() else ""
+
+
+def test_stop_ends_every_replica(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP, replicas=2)
+    pids = fleet.pids()
+    stopped = fleet.fields(*SLEEP, replicas=2, spec={"lifecycle": "Stopped"})
+    assert stopped.value["spec"] == fields.value["spec"]
+    fleet.apply(stopped, Verb.STOP)
+    assert not any(alive(pid) for pid in pids)
+    seen = fleet.look()
+    assert (seen.fields, seen.state, seen.reason) == (None, "Stopped", None)
+
+
+def test_the_declared_signal_is_sent_first(fleet: Fleet) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def bye(*_):\n    print('bye', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGUSR1, bye); print('up', flush=True); time.sleep(300)"
+    )
+    fields = fleet.run(PYTHON, "-c", code, stop={"signal": "SIGUSR1", "grace": "30s"})
+    until(lambda: "up" in log(fleet))
+    fleet.apply(None, Verb.DELETE)
+    assert "bye" in log(fleet)
+    assert fields.value["stop"] == {"signal": "SIGUSR1", "grace": 30.0}
+
+
+def test_who_ignores_the_signal_is_killed_after_the_grace(fleet: Fleet) -> None:
+    fleet.run(PYTHON, "-c", STUBBORN, stop=SHORT)
+    until(lambda: "up" in log(fleet))
+    (pid,) = fleet.pids()
+    fleet.apply(None, Verb.DELETE)
+    assert not alive(pid)
+    assert fleet.see() is None
+
+
+def test_children_in_the_group_and_escaped_ones_end_with_the_replica(fleet: Fleet, tmp_path: Path) -> None:
+    stubborn = tmp_path / "stubborn.py"
+    stubborn.write_text(STUBBORN)
+    # One child in the group, one in a session of its own, one reparented daemon that ignores SIGTERM.
+    script = f"sleep 301 & setsid sleep 302 & (setsid {PYTHON} {stubborn} & ) ; echo started; wait; sleep 300"
+    fleet.run("sh", "-c", script, stop=SHORT)
+    until(lambda: "started" in log(fleet) and "up" in log(fleet))
+    until(lambda: len(fleet.marked()) == 4)
+    seen = fleet.look()
+    assert len(seen.live["replicas"]) == 1, "the tree is never drift"
+    assert seen.reason is None
+    tree = fleet.marked()
+    fleet.apply(None, Verb.DELETE)
+    assert not any(alive(pid) for pid in tree)
+
+
+def test_a_suspended_agent_can_be_stopped_gently(fleet: Fleet) -> None:
+    fleet.run("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    until(lambda: "up" in log(fleet))
+    (pid,) = fleet.pids()
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: fleet.look().state == "Suspended")
+    fleet.apply(None, Verb.DELETE)
+    assert "bye" in log(fleet)
+
+
+def test_a_reused_pid_is_neither_ours_nor_touched(fleet: Fleet, bystander: subprocess.Popen[bytes]) -> None:
+    fields = fleet.fields(*SLEEP)
+    found = ProcessTable().one(bystander.pid)
+    assert found is not None
+    facts = encode(this_host(), [Known(0, found.pid, found.start - 1, fields.value["spec"])])
+    key = process_key(BOT)
+    fleet.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, facts=facts)
+    seen = fleet.look()
+    assert (seen.fields, seen.reason) == (None, "ProcessGone")
+    step = action(key, Verb.DELETE, seen=seen, base=fleet.bases[key])
+    fleet.driver.applier.apply(step, "intent")
+    assert alive(bystander.pid)
+
+
+def test_a_restart_replaces_what_ran_when_it_was_planned_and_nothing_younger(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP, replicas=2)
+    seen = fleet.look()
+    base = fleet.bases[process_key(BOT)]
+    step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=seen, base=base)
+    before = fleet.pids()
+    fleet.driver.applier.apply(step, "intent")
+    between = fleet.pids()
+    assert not set(before) & set(between)
+    fleet.driver.applier.apply(step, "intent")
+    assert fleet.pids() == between
+
+
+def test_another_spec_replaces_every_replica_and_only_once(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, replicas=2)
+    before = fleet.pids()
+    changed = fleet.fields("sleep", "301", replicas=2)
+    fleet.apply(changed, Verb.RESTART)
+    after = fleet.pids()
+    assert len(after) == 2
+    assert not set(before) & set(after)
+    assert fleet.look().reason is None
+
+
+def test_scaling_starts_and_stops_only_the_difference(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, replicas=2)
+    first, second = fleet.pids()
+    fleet.apply(fleet.fields(*SLEEP, replicas=3), Verb.UPDATE)
+    assert fleet.pids()[:2] == [first, second]
+    assert len(fleet.pids()) == 3
+    fleet.apply(fleet.fields(*SLEEP, replicas=1), Verb.UPDATE)
+    assert fleet.pids() == [first]
+
+
+def test_an_extra_replica_is_stopped_and_the_recorded_one_kept(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    environment = dict(
+        line.split("=", 1) for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in line
+    )
+    with subprocess.Popen(SLEEP, env=environment, start_new_session=True) as extra:
+        try:
+            seen = until(lambda: (found := fleet.look()).reason == "ExtraReplica" and found)
+            assert seen.fields is not None
+            assert seen.fields.value["replicas"] == 2
+            fleet.apply(fields, Verb.UPDATE)
+            assert extra.wait(10) == -signal.SIGTERM
+            assert fleet.pids() == [pid]
+        finally:
+            kill(extra.pid)
+
+
+def test_facts_survive_a_round_trip_and_refuse_nonsense() -> None:
+    host = this_host()
+    known = (Known(0, 12, 34, "ab"),)
+    assert decode(encode(host, known)) == Facts(host, known)
+    assert decode(None) == Facts()
+    assert decode(process_fields := encode(host, known)).here(host._replace(boot="other")) == Facts()
+    assert process_fields.value["replicas"] == [[0, 12, 34, "ab"]]

@@ -1,0 +1,192 @@
+"""Between observations: exits by event, memory limits, floods of output."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops_agent.drivers.place import Place
+from gitops_agent.drivers.process.logs import Logs, Rotation
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Verb
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, alive, kill, until
+
+Events = queue.Queue[tuple[AgentKey, str]]
+
+HUNGRY = "import time; ballast = bytearray(96 * 2**20); print('full', flush=True); time.sleep(300)"
+
+
+def watching(fleet: Fleet) -> Events:
+    events: Events = queue.Queue()
+    assert fleet.driver.watcher is not None
+    fleet.driver.watcher.start(lambda agent, reason: events.put((agent, reason)))
+    return events
+
+
+def test_the_exit_of_a_child_is_an_event_and_it_is_reaped(fleet: Fleet) -> None:
+    events = watching(fleet)
+    fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    kill(pid)
+    assert events.get(timeout=10) == (BOT, "ProcessExited")
+    assert not Path(f"/proc/{pid}").exists()
+    assert "killed by signal 9" in fleet.look().message
+
+
+def test_the_exit_of_an_adopted_agent_is_an_event_too(make_fleet: Callable[..., Fleet]) -> None:
+    fleet = make_fleet(watch_every=60.0)
+    fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    fleet.restart()
+    events = watching(fleet)
+    assert fleet.pids() == [pid]
+    kill(pid)
+    assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def test_an_exit_before_the_watcher_looked_is_not_missed(fleet: Fleet) -> None:
+    events = watching(fleet)
+    fleet.run("true")
+    assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
+    events = watching(fleet)
+    other = BOT._replace(name="other")
+    fleet.run(*SLEEP)
+    fleet.run(*SLEEP, agent=other)
+    fleet.apply(None, Verb.DELETE)
+    kill(fleet.pids(other)[0])
+    assert events.get(timeout=10) == (other, "ProcessExited")
+    assert fleet.driver.watcher is not None
+    fleet.driver.watcher.stop()
+    assert events.empty()
+
+
+def test_a_watcher_can_be_stopped_and_started_again(fleet: Fleet) -> None:
+    fleet.run(*SLEEP)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        watching(fleet)
+        assert fleet.driver.watcher is not None
+        fleet.driver.watcher.stop()
+        fleet.driver.watcher.stop()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_agent_over_its_memory_limit_is_noticed_and_replaced(fleet: Fleet) -> None:
+    events = watching(fleet)
+    fields = fleet.run(PYTHON, "-c", HUNGRY, resources={"limits": {"memory": "64Mi"}})
+    (pid,) = fleet.pids()
+    assert events.get(timeout=20) == (BOT, "MemoryLimit")
+    seen = fleet.look()
+    assert seen.reason == "MemoryLimit"
+    assert seen.fields is not None
+    assert seen.fields.value["state"] == "OverMemory"
+    fleet.apply(fields, Verb.UPDATE)
+    assert not alive(pid)
+    assert len(fleet.pids()) == 1
+
+
+def test_memory_is_counted_over_the_whole_tree(fleet: Fleet) -> None:
+    fleet.run("sh", "-c", f'{PYTHON} -c "{HUNGRY}" & wait', resources={"limits": {"memory": "64Mi"}})
+    until(lambda: fleet.look().reason == "MemoryLimit")
+
+
+def test_an_agent_below_its_limit_is_left_alone(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, resources={"limits": {"memory": "64Mi"}})
+    assert fleet.look().reason is None
+
+
+def test_a_flood_of_output_costs_a_bounded_amount_of_disk(make_fleet: Callable[..., Fleet]) -> None:
+    size = 200_000
+    fleet = make_fleet(rotation=Rotation(size=size, keep=2), watch_every=0.05)
+    watching(fleet)
+    # 20 MB in chunks that a rotation can keep up with.
+    code = "import time\nfor n in range(400):\n    print('x' * 50000, flush=True); time.sleep(0.002)\nprint('end', flush=True); time.sleep(300)"
+    fleet.run(PYTHON, "-c", code)
+    logs = fleet.folder() / "logs"
+    until(lambda: (logs / "0.log.2").exists())
+    until(lambda: any(b"end" in path.read_bytes()[-10:] for path in logs.iterdir()))
+    until(lambda: (logs / "0.log").stat().st_size <= size)
+    kept = sorted(path.name for path in logs.iterdir())
+    assert kept == ["0.log", "0.log.1", "0.log.2"]
+    assert sum(path.stat().st_size for path in logs.iterdir()) <= 3 * size
+    assert fleet.look().reason is None, "the agent never noticed"
+
+
+def test_rotation_happens_on_observation_too(make_fleet: Callable[..., Fleet]) -> None:
+    fleet = make_fleet(rotation=Rotation(size=10, keep=1))
+    fleet.run("sh", "-c", "echo 0123456789abcdef; sleep 300")
+    logs = fleet.folder() / "logs"
+    until(lambda: fleet.look() and (logs / "0.log.1").exists())
+    assert (logs / "0.log.1").read_text() == "6789abcdef\n"[-10:]
+    assert (logs / "0.log").read_text() == ""
+
+
+@pytest.mark.unit
+def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> None:
+    logs = Logs(Place(str(tmp_path)), Rotation(size=4, keep=2))
+    for text in (b"first", b"second", b"third"):
+        handle = logs.open(BOT, 0)
+        os.write(handle, text)
+        os.close(handle)
+        assert logs.rotate(BOT, 0)
+        assert not logs.rotate(BOT, 0)
+    folder = logs.path(BOT, 0).parent
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        "0.log": b"",
+        "0.log.1": b"hird",
+        "0.log.2": b"cond",
+    }
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.unit
+def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
+    logs = Logs(Place(str(tmp_path)), Rotation(size=4, keep=2))
+    os.close(logs.open(BOT, 0))
+    victim = tmp_path / "victim"
+    victim.write_text("precious content")
+    logs.path(BOT, 0).unlink()
+    logs.path(BOT, 0).symlink_to(victim)
+    assert not logs.rotate(BOT, 0)
+    with pytest.raises(OSError, match="symbolic"):
+        logs.open(BOT, 0)
+    assert victim.read_text() == "precious content"
+
+
+def test_exec_probes_run_as_the_agent(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.run(*SLEEP, workdir=str(tmp_path), env=[{"name": "LEVEL", "value": "info"}])
+    assert fleet.driver.runner is not None
+    run = fleet.driver.runner.run
+    assert run(BOT, ["sh", "-c", 'echo "$LEVEL $PWD"'], 10).message == f"exit code 0: info {tmp_path}"
+    assert run(BOT, ["sh", "-c", "exit 3"], 10) == type(run(BOT, ["true"], 10))(False, "exit code 3")
+    assert not run(BOT, ["no-such-program"], 10).ok
+    assert not run(BOT._replace(name="nobody"), ["true"], 10).ok
+    assert "GITOPS" not in run(BOT, ["env"], 10).message
+    assert len(fleet.look().live["replicas"]) == 1
+
+
+def test_an_exec_probe_is_cut_off_in_time_and_size(fleet: Fleet) -> None:
+    fleet.run(*SLEEP)
+    assert fleet.driver.runner is not None
+    run = fleet.driver.runner.run
+    began = time.monotonic()
+    slow = run(BOT, ["sh", "-c", "sleep 300 & sleep 300"], 0.2)
+    assert not slow.ok
+    assert "no answer within 0.2 s" in slow.message
+    until(lambda: len(fleet.marked()) == 1)
+    assert time.monotonic() - began < 100, "the limit is not the sleep's"
+    assert not run(BOT, ["yes"], 0.3).ok
+    assert len(run(BOT, ["sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"], 20).message) < 5000
+    # A helper left in the background keeps the pipe open, but not us.
+    assert run(BOT, ["sh", "-c", "sleep 300 & echo fine"], 20).message == "exit code 0: fine"
+    until(lambda: len(fleet.marked()) == 1)
+    assert run(BOT, ["printf", "\\033[31mred\\000"], 10).message == "exit code 0: [31mred"
