@@ -7,6 +7,7 @@ because that is where its advisories are. Its errors end here, as SourceUnavaila
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import resource
@@ -64,8 +65,7 @@ class Git:
         self.address = address
         self._settings = settings
         self._given = environment
-        self._config = settings.state / "git.config"
-        self._checked = False
+        self._config: Path | None = None
 
     def at(self, directory: Path) -> Git:
         """The same git for another directory of ours."""
@@ -156,9 +156,11 @@ class Git:
     def _environment(self) -> dict[str, str]:
         local = self.address.local
         text = config_text(self.address, self._given, [local, local.resolve()] if local else [])
-        if not self._checked or not self._config.exists():
+        if self._config is None or not self._config.exists():
+            # Named by its content: another process with other settings writes another file.
+            name = f"git-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:12]}.config"
+            self._config = self._settings.state.absolute() / name
             _replace(self._config, text)
-            self._checked = True
         return base_environment(self._given, self.address, str(self._config))
 
 
@@ -169,11 +171,11 @@ def _write(pipe: IO[bytes], data: bytes) -> None:
 def _replace(path: Path, text: str) -> None:
     """Write a file so that others see the old one or the new one, and only if it differs."""
     try:
-        if path.exists() and path.read_text(encoding="utf-8") == text:
+        if path.exists() and path.read_text(encoding="utf-8", errors="surrogateescape") == text:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8", errors="surrogateescape")
         fresh.replace(path)
     except OSError as problem:
         raise UsageError(

@@ -222,6 +222,13 @@ class Mirror:
         answer = self.git.local("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
         return answer.text if answer.code == 0 else None
 
+    def known_commits(self, shas: Iterable[str]) -> list[str]:
+        """Those of the given full shas that are commits of the mirror."""
+        asked = list(shas)
+        given = "".join(f"{sha}\n" for sha in asked).encode()
+        types = self.git.local("cat-file", "--batch-check=%(objecttype)", stdin=given).text.split("\n")
+        return [sha for sha, kind in zip(asked, types, strict=False) if kind == "commit"]
+
     def _head(self) -> str:
         head = self.resolve(self.head_ref)
         if head is None:
@@ -301,6 +308,8 @@ class Mirror:
         When the message of ``later`` names several commits, ``earlier`` among them, all of them together are
         compared. Merges count by their first parent.
         """
+        if not self.resolve(f"{earlier}^{{commit}}"):
+            return False
         named = [sha for sha in reverted(self.revision(later).message) if self.resolve(f"{sha}^{{commit}}")]
         together = named if any(earlier.startswith(sha) for sha in named) else [earlier]
         return self.reading(
@@ -349,7 +358,7 @@ class Mirror:
     def blobs(self, ids: Iterable[str], max_bytes: int | None = None) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, in the order given, through one git process.
 
-        A blob larger than ``max_bytes`` (default: the larger limit of files) raises SourceRefused before it is read;
+        A blob larger than ``max_bytes`` (default: the limit in settings) raises SourceRefused before it is read;
         ``entries`` tells sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
         wanted = list(ids)

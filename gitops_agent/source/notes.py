@@ -47,15 +47,17 @@ class Notes:
         return {sha: texts[blob].decode(errors="replace") for sha, blob in blob_of.items() if blob in texts}
 
     def write(self, notes: Mapping[str, str]) -> None:
-        """Set the notes of some commits, in one commit of the mirror."""
-        if not notes:
-            return
+        """Set the notes of some commits, in one commit of the mirror.
+
+        A commit that the mirror does not have any more cannot carry a note and is left out: it must not keep the
+        others from theirs.
+        """
         mirror = self._mirror
         with mirror.exclusive():
-            before = mirror.resolve(mirror.notes_ref)
-            mirror.git.local(
-                "fast-import", "--quiet", "--done", "--date-format=now", stdin=self._import(notes, before)
-            )
+            known = {sha: notes[sha] for sha in mirror.known_commits(notes)}
+            if known:
+                stream = self._import(known, mirror.resolve(mirror.notes_ref))
+                mirror.git.local("fast-import", "--quiet", "--done", "--date-format=now", stdin=stream)
 
     def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
         who = identity(self._settings)

@@ -52,7 +52,9 @@ def test_nothing_is_fetched_when_nothing_moved(mirror: Mirror, monkeypatch: pyte
 def test_local_forms(form: str, desk: Desk, mirror_of: MirrorOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(desk.bare.parent)
     repo = {"bare path": str(desk.bare), "work path": str(desk.work), "file url": desk.bare.as_uri()}
-    assert mirror_of(repo=repo.get(form, "./fleet.git")).refresh().sha == desk.head()
+    mirror = mirror_of(repo=repo.get(form, "./fleet.git"), state_dir="state")
+    assert mirror.refresh().sha == desk.head()
+    assert (desk.bare.parent / "state/mirror.git").is_dir()
 
 
 def test_a_repository_of_another_user_is_read(desk: Desk, mirror_of: MirrorOf, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_notes_are_replaced_and_kept(desk: Desk, mirror: Mirror, notes: Notes) -
     notes.write({first: "one\n", second: "two\n"})
     notes.write({first: "three\n"})
     notes.write({})
+    notes.write({"f" * 40: "nobody\n"})
     assert (notes.read(first), notes.read(second)) == ("three\n", "two\n")
 
 
