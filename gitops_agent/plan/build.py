@@ -82,7 +82,10 @@ def _doubt(observation: Observation) -> tuple[int, bytes, float]:
 def _differing(situation: Situation, observed: Observed, healths: Healths) -> Iterator[_Differing]:
     """What is not in sync, wanted resources first."""
     bases, paired = situation.bases, 0
+    unknown = _unknown(situation)
     for agent in _agents(situation):
+        if agent.key in unknown:
+            continue
         health = healths.get(agent.key)
         ailing = health if health is not None and health.restart else None
         for resource in agent.resources:
@@ -97,6 +100,8 @@ def _differing(situation: Situation, observed: Observed, healths: Healths) -> It
         return
     agents = situation.snapshot.agents
     for key in _unwanted(situation, observed):
+        if key.agent in unknown:
+            continue
         yield from _judge(Legs(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
 
 
@@ -128,6 +133,16 @@ def _agents(situation: Situation) -> Iterable[Agent]:
     if situation.scope is None:
         return agents.values()
     return [agents[key] for key in situation.scope if key in agents]
+
+
+def _unknown(situation: Situation) -> set[AgentKey]:
+    """The agents with a resource that could not be looked at. Nothing of them is touched: neither may a runtime
+    start on a config that is not known, nor a config go from under a runtime that may still be there."""
+    blind = situation.blind
+    if not blind:
+        return set()
+    wanted = {a.key for a in _agents(situation) if any(r.driver in blind for r in a.resources)}
+    return wanted | {key.agent for key, base in situation.bases.items() if base.driver in blind}
 
 
 def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:
