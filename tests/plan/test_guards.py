@@ -184,6 +184,13 @@ def test_a_tenant_may_be_stricter(tenant: Any, blocks: bool) -> None:
     assert plan_of(without(members, 2), members, {"tenants": {"acme": tenant}}).blocked is blocks
 
 
+def test_exactly_the_ratio_does_not_trip_although_binary_fractions_fall_short() -> None:
+    members = fleet(100)
+    policy = {"massDelete": {"min": 5, "ratio": 0.29}}
+    assert not plan_of(without(members, 29), members, policy).blocked
+    assert plan_of(without(members, 30), members, policy).blocked
+
+
 def test_a_tenant_can_not_be_looser() -> None:
     members = fleet(10)
     policy = {"tenants": {"acme": {"massDelete": {"min": 100, "ratio": 1.0}}}}

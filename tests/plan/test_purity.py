@@ -16,8 +16,8 @@ ROOT = Path(gitops_agent.__file__).parent
 FILES = sorted(path for folder in ("model", "plan") for path in (ROOT / folder).rglob("*.py"))
 ALLOWED = frozenset(
     {
-        "__future__", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools", "math",
-        "operator", "re", "typing",
+        "__future__", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools",
+        "math", "operator", "re", "typing",
         "gitops_agent", "jsonpatch", "orjson", "pydantic",
     }
 )  # fmt: skip

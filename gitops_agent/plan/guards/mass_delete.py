@@ -95,7 +95,8 @@ def threshold_for(situation: Situation, tenant: str) -> Threshold:
 
 
 def _trips(count: int, size: int, limit: Threshold) -> bool:
-    return count >= limit.min and count > limit.ratio * size
+    # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
+    return count >= limit.min and count > limit.ratio * size + 1e-9
 
 
 def _finding(plan: Plan, where: str, count: int, size: int, limit: Threshold) -> Finding:
