@@ -6,7 +6,7 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from gitops_agent.intake import Intake, source_finding
@@ -47,6 +47,12 @@ class PassResult:
     busy: bool = False
     wait: float | None = None
 
+    def no_later_than(self, seconds: float | None) -> PassResult:
+        """The same result, with something to do in so many seconds at the latest."""
+        if seconds is None or (self.wait is not None and self.wait <= seconds):
+            return self
+        return replace(self, wait=seconds)
+
     @property
     def phase(self) -> Phase | None:
         """The phase of the newest commit."""
@@ -63,6 +69,7 @@ class Bookkeeper:
         self._clock = clock
         self._statuses: dict[AgentKey, AgentStatus] = dict(journal.statuses())
         self._unready_since: dict[AgentKey, float] = {}
+        self._became_ready = False
         self._published: dict[str, CommitRecord] = {}
 
     def unfinished(self) -> frozenset[AgentKey]:
@@ -133,8 +140,8 @@ class Bookkeeper:
             )
         self._publish()
         self._journal.put({"last_pass": str(self._clock.now())})
-        waits = self._waits(health.values(), pending)
-        return replace(self._result(intake, blocked or plan, executed), wait=min(waits, default=None))
+        result = self._result(intake, blocked or plan, executed)
+        return replace(result, wait=min(self._waits(plan, pending, progressed=bool(done)), default=None))
 
     def _judge_agents(
         self,
@@ -148,6 +155,7 @@ class Bookkeeper:
         owed: dict[AgentKey, list[Action]] = {}
         for action in pending:
             owed.setdefault(action.key.agent, []).append(action)
+        self._became_ready = False
         changed = []
         for key in snapshot.agents if scope is None else scope:
             agent = snapshot.agents.get(key)
@@ -167,6 +175,7 @@ class Bookkeeper:
             )
             previous = self._statuses.get(key)
             status = judge(view, previous, commit, now)
+            self._became_ready |= status.ready and (previous is None or not previous.ready)
             self._track(key, status.ready, monotonic)
             if status != previous:
                 self._statuses[key] = status
@@ -252,14 +261,17 @@ class Bookkeeper:
         if old:
             self._journal.finish((), attempts=old)
 
-    def _waits(self, health: Iterable[Health], pending: Sequence[Action]) -> list[float]:
-        now, monotonic, attempts = self._clock.now(), self._clock.monotonic(), self._journal.attempts()
-        waits = [max(0.0, h.recheck_at - monotonic) for h in health if h.recheck_at is not None]
-        for action in pending:
-            attempt = attempts.get(action.key)
-            waits.append(SOON if attempt is None else max(SOON, attempt.next_at - now))
-        waits += [SOON for h in health if h.state is not HealthState.HEALTHY and h.recheck_at is None][:1]
-        return waits
+    def _waits(self, plan: Plan, pending: Sequence[Action], *, progressed: bool) -> list[float]:
+        """When there will be work: a retry is due, or what this pass did releases what it held back.
+
+        What waits for people (a pause, an approval, a doubt) wakes nobody.
+        """
+        now, attempts = self._clock.now(), self._journal.attempts()
+        waits = [max(SOON, attempts[action.key].next_at - now) for action in pending if action.key in attempts]
+        allowed = {action.key for action in plan.allowed}
+        skipped = any(action.key in allowed and action.key not in attempts for action in pending)
+        held_back = any(v.guard in ("dependencies", "action_cap") and v.held for v in plan.verdicts)
+        return waits + [SOON] * (skipped or (held_back and (progressed or self._became_ready)))
 
     def _publish(self) -> None:
         """Tell the sinks about commits whose record changed since they were last told."""

@@ -67,9 +67,10 @@ class Pipeline:
             self._receiver.enforce(snapshot)
         executed = self._reconcile(plan, actor)
         after = self._look_again(snapshot, look, executed)
-        return self._books.close(
+        result = self._books.close(
             intake, snapshot, (plan, blocked), executed, (after.observed, after.health, scope)
         )
+        return result.no_later_than(self._monitor.next_due())
 
     def preview(self, snapshot: Snapshot) -> Plan:
         """The plan for a snapshot, without doing any of it."""
@@ -79,7 +80,9 @@ class Pipeline:
         """The first pass looks at everything; a commit adds the agents it moves."""
         if scope is None or not self._settled:
             return None
-        return scope | intake.moved | self._books.unfinished()
+        if intake.snapshot is not None:
+            self._monitor.forget(key for key in intake.moved if key not in intake.snapshot.agents)
+        return scope | intake.moved | self._books.unfinished() | self._monitor.due()
 
     def _look(self, snapshot: Snapshot, scope: Scope) -> Look:
         bases = self._bench.journal.bases()
@@ -92,11 +95,13 @@ class Pipeline:
         if self._settled:
             return
         journal = self._bench.journal
-        known = [i for i in journal.open_intents() if i.action.driver not in look.observed.blind]
-        outcomes, bases, forgotten = settle(known, look.observed.seen, self._bench.clock.now())
+        left_open = journal.open_intents()
+        known = [intent for intent in left_open if intent.action.driver not in look.observed.blind]
+        outcomes, bases, forgotten = settle(known, look.observed.seen, self._bench.clock.now(), journal.bases())
         if outcomes:
             journal.finish(outcomes, bases=bases, forgotten=forgotten)
-        self._settled = True
+        # What a blind driver left open is settled on a later pass; until then every pass looks at everything.
+        self._settled = len(known) == len(left_open)
 
     def _plan(self, snapshot: Snapshot, look: Look, scope: Scope) -> Plan:
         situation: Situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from random import Random
 
 from gitops_agent.errors import ApplyError, GitopsAgentError
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import EMPTY, Base
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
@@ -44,8 +45,25 @@ def execute(plan: Plan, bench: Workbench, actor: str) -> list[Executed]:
     lanes: dict[AgentKey, deque[Action]] = {}
     for action in plan.allowed:
         lanes.setdefault(action.key.agent, deque()).append(action)
+    if not lanes:
+        return []
+    # What a crash left open is tried again under the same idempotency key.
+    reused = {_same(intent.action): intent.id for intent in bench.journal.open_intents()}
     done: list[Executed] = []
-    running = _begin(lanes.values(), plan, bench, actor)
+
+    def begin(some: Iterable[deque[Action]]) -> dict[Future[Outcome], Intent]:
+        now = bench.clock.now()
+        heads = [lane.popleft() for lane in some if lane]
+        ids = [reused.pop(_same(action), "") or uuid.uuid4().hex for action in heads]
+        intents = [
+            Intent(name, action, plan.commit, plan.digest, actor, now)
+            for name, action in zip(ids, heads, strict=True)
+        ]
+        if intents:
+            bench.journal.begin(intents)
+        return {bench.pool.submit(_carry_out, intent, bench): intent for intent in intents}
+
+    running = begin(lanes.values())
     while running:
         finished, _ = wait(running, return_when=FIRST_COMPLETED)
         round_: list[Executed] = [(running.pop(future).action, future.result()) for future in finished]
@@ -53,20 +71,13 @@ def execute(plan: Plan, bench: Workbench, actor: str) -> list[Executed]:
         done += round_
         open_lanes = [lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE]
         if not bench.interrupted():
-            running |= _begin(open_lanes, plan, bench, actor)
+            running |= begin(open_lanes)
     return done
 
 
-def _begin(
-    lanes: Iterable[deque[Action]], plan: Plan, bench: Workbench, actor: str
-) -> dict[Future[Outcome], Intent]:
-    now = bench.clock.now()
-    intents = [
-        Intent(uuid.uuid4().hex, lane.popleft(), plan.commit, plan.digest, actor, now) for lane in lanes if lane
-    ]
-    if intents:
-        bench.journal.begin(intents)
-    return {bench.pool.submit(_carry_out, intent, bench): intent for intent in intents}
+def _same(action: Action) -> tuple[ResourceKey, Verb, Fields | None]:
+    """What makes two actions the same effect."""
+    return action.key, action.verb, action.desired
 
 
 def _carry_out(intent: Intent, bench: Workbench) -> Outcome:

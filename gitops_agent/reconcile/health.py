@@ -7,7 +7,7 @@ neither ages every heartbeat at once nor makes every process young again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,7 @@ class _Memory:
     age_then: float
     beats: dict[int, tuple[Heartbeat | None, float, float]] = field(default_factory=dict)
     probes: dict[str, _ProbeState] = field(default_factory=dict)
+    stale_at: float | None = None
 
     def uptime(self, monotonic: float) -> float:
         return self.age_then + monotonic - self.first_seen
@@ -65,12 +66,35 @@ class HealthMonitor:
         self._clock = clock
         self._pool = pool
         self._memories: dict[AgentKey, _Memory] = {}
+        self._recheck: dict[AgentKey, float] = {}
+
+    def due(self) -> frozenset[AgentKey]:
+        """The agents whose health must be looked at again now: a probe is due, or time has decided something."""
+        now = self._clock.monotonic()
+        return frozenset(key for key, at in self._recheck.items() if at <= now)
+
+    def next_due(self) -> float | None:
+        """Seconds until there is something to look at again."""
+        first = min(self._recheck.values(), default=None)
+        return None if first is None else max(0.0, first - self._clock.monotonic())
 
     def judge(self, subjects: Sequence[Subject]) -> dict[AgentKey, Health]:
         """The health of each subject; probes that are due run side by side first."""
         alive = [subject for subject in subjects if self._remember(subject)]
         self._run_due_probes(alive)
-        return {subject.agent: self._verdict(subject) for subject in subjects}
+        verdicts = {subject.agent: self._verdict(subject) for subject in subjects}
+        for agent, health in verdicts.items():
+            if health.recheck_at is None:
+                self._recheck.pop(agent, None)
+            else:
+                self._recheck[agent] = health.recheck_at
+        return verdicts
+
+    def forget(self, agents: Iterable[AgentKey]) -> None:
+        """Agents that left Git are not looked at again."""
+        for agent in agents:
+            self._memories.pop(agent, None)
+            self._recheck.pop(agent, None)
 
     def _remember(self, subject: Subject) -> bool:
         seen = subject.runtime
@@ -106,7 +130,7 @@ class HealthMonitor:
             health = judge(subject, memory, self._clock.monotonic())
             if health is not None:
                 return health
-        return Health(HealthState.HEALTHY, "Healthy", "", recheck_at=_next_probe(memory))
+        return Health(HealthState.HEALTHY, "Healthy", "", recheck_at=_next_look(subject, memory))
 
     def _heartbeat(self, subject: Subject, memory: _Memory, monotonic: float) -> Health | None:
         spec = subject.spec.get("heartbeat")
@@ -117,6 +141,7 @@ class HealthMonitor:
         for replica, beat in enumerate(subject.runtime.heartbeats or (None,)):
             ages.append((self._age(replica, beat, memory, monotonic), beat))
         age, beat = max(ages, key=lambda pair: pair[0])
+        memory.stale_at = monotonic + limit - age
         if age <= limit:
             return None
         if beat is not None and beat.pending:
@@ -125,10 +150,11 @@ class HealthMonitor:
                 HealthState.STUCK,
                 "ToolCallInProgress",
                 f"no heartbeat for {age:.0f} s, but a tool call is in progress ({calls}): not restarted",
+                recheck_at=monotonic + limit,
             )
         restart = spec.get("onStale", "Restart") == "Restart"
         message = f"no heartbeat for {age:.0f} s (limit {limit:.0f} s)"
-        return Health(HealthState.STUCK, "HeartbeatStale", message, restart=restart)
+        return Health(HealthState.STUCK, "HeartbeatStale", message, restart, recheck_at=monotonic + limit)
 
     def _age(self, replica: int, beat: Heartbeat | None, memory: _Memory, monotonic: float) -> float:
         known = memory.beats.get(replica)
@@ -178,7 +204,7 @@ def _uptime(subject: Subject, memory: _Memory, monotonic: float) -> Health | Non
     uptime = memory.uptime(monotonic)
     if uptime >= wanted:
         return None
-    message = f"up for {uptime:.1f} s of {wanted:.0f} s"
+    message = f"up for {uptime:.1f} s of {wanted:g} s"
     return Health(HealthState.STARTING, "MinUptime", message, recheck_at=monotonic + wanted - uptime)
 
 
@@ -203,5 +229,9 @@ def _readiness(subject: Subject, memory: _Memory, _monotonic: float) -> Health |
     return Health(HealthState.UNHEALTHY, "ReadinessFailed", message, recheck_at=state.due_at)
 
 
-def _next_probe(memory: _Memory) -> float | None:
-    return min((state.due_at for state in memory.probes.values()), default=None)
+def _next_look(subject: Subject, memory: _Memory) -> float | None:
+    """When a probe is due, or the heartbeat would be stale without a new one."""
+    moments = [state.due_at for state in memory.probes.values()]
+    if subject.spec.get("heartbeat") and memory.stale_at is not None:
+        moments.append(memory.stale_at)
+    return min(moments, default=None)
