@@ -134,7 +134,9 @@ def open_daemon(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        signal.signal(signal.SIGHUP, lambda *_: inbox.fetch("SIGHUP"))
+        # A service asks the source again on SIGHUP; started by hand, the terminal is gone and so are we.
+        hang_up = end if sys.stderr.isatty() else lambda *_: inbox.fetch("SIGHUP")
+        signal.signal(signal.SIGHUP, hang_up)
         yield Daemon(instance.machine, Random(), progress)  # noqa: S311 - jitter, not a secret
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -94,6 +96,25 @@ ACTS = (
 
 def play(*, keep: bool) -> int:
     """Play all acts, then leave nothing running. The exit code."""
+    with _alone():
+        return _play(keep=keep)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One demo at a time on a machine: two would own the same agents and listen on the same ports."""
+    path = Path(tempfile.gettempdir()) / f"gitops-agent-demo-{os.getuid()}.lock"
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stdout.write("Another demo is running here; this one begins when it has ended.\n")
+            sys.stdout.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _play(*, keep: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="gitops-agent-demo-"))
     with as_file(files("gitops_agent.cli").joinpath("example")) as example:
         stage = Stage(folder, example, sys.stdout)
