@@ -97,7 +97,9 @@ class Fleet:
     def __init__(self, state: Path, environment: dict[str, str] | None = None, **options: Any) -> None:
         self.instance = f"test-{uuid.uuid4().hex[:12]}"
         self.state = state
-        self.environment = environment if environment is not None else {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
+        self.environment = (
+            environment if environment is not None else {"PATH": os.environ["PATH"], "HOME": "/nowhere"}
+        )
         self.options = options
         self.bases: dict[ResourceKey, Base] = {}
         self.driver = self.fresh()

@@ -1,4 +1,4 @@
-"""Agents outlive us: after a crash or the loss of the state directory they are found again, never started twice."""
+"""Agents outlive us: after a crash or the loss of the state directory they are found, never started twice."""
 
 from __future__ import annotations
 

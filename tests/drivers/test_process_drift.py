@@ -167,7 +167,9 @@ def test_an_agent_of_another_instance_is_not_ours(fleet: Fleet) -> None:
         assert alive(other.pid), "never touched, whatever action comes"
 
 
-def test_an_unmarked_lookalike_is_in_the_way_and_taken_over_only_by_an_action(fleet: Fleet, tmp_path: Path) -> None:
+def test_an_unmarked_lookalike_is_in_the_way_and_taken_over_only_by_an_action(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     fields = fleet.run(*SLEEP, workdir=str(tmp_path))
     kill(fleet.pids()[0])
     until(lambda: fleet.look().fields is None)
@@ -258,5 +260,7 @@ def test_scope_limits_what_is_returned(make_fleet: Callable[..., Fleet]) -> None
     fleet.run(*SLEEP)
     fleet.run(*SLEEP, agent=other)
     assert [seen.key.agent for seen in fleet.driver.observer.observe(frozenset({other}), fleet.bases)] == [other]
-    everyone = {seen.key.agent for seen in fleet.driver.observer.observe(None, fleet.bases) if seen.owner is Owner.OURS}
+    everyone = {
+        seen.key.agent for seen in fleet.driver.observer.observe(None, fleet.bases) if seen.owner is Owner.OURS
+    }
     assert everyone == {BOT, other}

@@ -14,7 +14,7 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, alive, until
 
-DUMP = "import json, os, sys; json.dump(dict(os.environ), sys.stdout); sys.stdout.flush(); import time; time.sleep(300)"
+DUMP = "import json, os, time; print(json.dumps(dict(os.environ)), flush=True); time.sleep(300)"
 
 
 def log(fleet: Fleet, replica: int = 0) -> str:
@@ -37,13 +37,19 @@ def test_an_agent_runs_in_its_own_session_and_is_seen_as_ours(fleet: Fleet) -> N
 
 
 def test_the_environment_is_the_declared_one_and_nothing_else(make_fleet: Callable[..., Fleet]) -> None:
-    own = {"PATH": os.environ["PATH"], "HOME": "/home/x", "LANG": "C.UTF-8", "SECRET_OF_OURS": "canary", "A_TOKEN": "t"}
+    own = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/home/x",
+        "LANG": "C.UTF-8",
+        "SECRET_OF_OURS": "canary",
+        "A_TOKEN": "t",
+    }
     fleet = make_fleet(environment=own)
     reference = {"secretRef": {"provider": "env", "name": "A_TOKEN"}}
     fields = fleet.run(
         PYTHON, "-c", DUMP, env=[{"name": "LEVEL", "value": "info"}, {"name": "TOKEN", "valueFrom": reference}]
     )
-    found = json.loads(until(lambda: log(fleet)))
+    found = json.loads(until(lambda: (text := log(fleet)).endswith("\n") and text))
     found.pop("LC_CTYPE", None)  # Python's own doing
     assert found == {
         "PATH": own["PATH"],
@@ -64,7 +70,7 @@ def test_no_descriptor_of_ours_is_inherited(fleet: Fleet, tmp_path: Path) -> Non
         os.set_inheritable(ours.fileno(), True)
         fleet.run(*SLEEP)
     (pid,) = fleet.pids()
-    targets = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    targets = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
     output = str(fleet.folder() / "logs" / "0.log")
     assert sorted(targets) == sorted(["/dev/null", output, output])
 
@@ -141,7 +147,7 @@ def test_a_command_that_is_not_executable_is_a_permanent_error(fleet: Fleet, tmp
 
 
 def test_a_missing_workdir_is_a_permanent_error(fleet: Fleet, tmp_path: Path) -> None:
-    with pytest.raises(ApplyError, match="workdir .*/nowhere is not a folder") as refused:
+    with pytest.raises(ApplyError, match=r"workdir .*/nowhere is not a folder") as refused:
         fleet.run(*SLEEP, workdir=str(tmp_path / "nowhere"))
     assert refused.value.permanent
 
@@ -149,10 +155,10 @@ def test_a_missing_workdir_is_a_permanent_error(fleet: Fleet, tmp_path: Path) ->
 def test_a_declared_workdir_is_used_and_an_own_folder_without_one(fleet: Fleet, tmp_path: Path) -> None:
     fleet.run(*SLEEP, workdir=str(tmp_path))
     (pid,) = fleet.pids()
-    assert os.readlink(f"/proc/{pid}/cwd") == str(tmp_path)
+    assert Path(f"/proc/{pid}/cwd").readlink() == tmp_path
     fleet.apply(fleet.fields(*SLEEP), Verb.RESTART)
     (pid,) = fleet.pids()
-    assert os.readlink(f"/proc/{pid}/cwd") == str(fleet.folder() / "work")
+    assert Path(f"/proc/{pid}/cwd").readlink() == fleet.folder() / "work"
 
 
 def test_text_that_a_shell_would_run_is_only_text(fleet: Fleet, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, until
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+)
 SHORT = {"signal": "SIGTERM", "grace": "200ms"}
 
 

@@ -70,13 +70,13 @@ def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
 
 def test_a_watcher_can_be_stopped_and_started_again(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         watching(fleet)
         assert fleet.driver.watcher is not None
         fleet.driver.watcher.stop()
         fleet.driver.watcher.stop()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_an_agent_over_its_memory_limit_is_noticed_and_replaced(fleet: Fleet) -> None:
@@ -108,7 +108,11 @@ def test_a_flood_of_output_costs_a_bounded_amount_of_disk(make_fleet: Callable[.
     fleet = make_fleet(rotation=Rotation(size=size, keep=2), watch_every=0.05)
     watching(fleet)
     # 20 MB in chunks that a rotation can keep up with.
-    code = "import time\nfor n in range(400):\n    print('x' * 50000, flush=True); time.sleep(0.002)\nprint('end', flush=True); time.sleep(300)"
+    code = (
+        "import time\n"
+        "for n in range(400):\n    print('x' * 50000, flush=True); time.sleep(0.002)\n"
+        "print('end', flush=True); time.sleep(300)"
+    )
     fleet.run(PYTHON, "-c", code)
     logs = fleet.folder() / "logs"
     until(lambda: (logs / "0.log.2").exists())

@@ -9,13 +9,12 @@ from typing import Any
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.bundle import bundle
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.quantity import memory_bytes, seconds
 
 DRIVER = "process"
-RESERVED = "MANAGED_AGENT_"
 OWN_SETTINGS = "GITOPS_AGENT_"
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
 
@@ -96,29 +95,18 @@ def _env(variable: EnvVar) -> dict[str, JSON]:
 
 
 def _check(runtime: Runtime) -> None:
-    if not runtime.command or not runtime.command[0]:
-        raise ValueError(
-            'runtime.command is empty: the process driver needs a program, such as ["python", "-m", "bot"]'
-        )
+    """What the schema allows, because other drivers can do it, and this one cannot."""
     if runtime.image is not None:
         raise ValueError("runtime.image means nothing to the process driver: remove it or choose another driver")
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
         raise ValueError(f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none")
-    names: set[str] = set()
     for variable in runtime.env:
-        _check_variable(variable, names)
+        if variable.value_from is not None:
+            _check_secret(variable.name, variable.value_from.secret_ref)
 
 
-def _check_variable(variable: EnvVar, names: set[str]) -> None:
-    if variable.name.startswith(RESERVED):
-        raise ValueError(f"runtime.env {variable.name}: names that start with {RESERVED} are set by gitops-agent")
-    if variable.name in names:
-        raise ValueError(f"runtime.env {variable.name} is declared twice: keep one")
-    names.add(variable.name)
-    if variable.value_from is None:
-        return
-    reference = variable.value_from.secret_ref
+def _check_secret(name: str, reference: SecretRef) -> None:
     if reference.provider == "file" and not posixpath.isabs(reference.name):
-        raise ValueError(f"runtime.env {variable.name}: the secret file {reference.name!r} needs an absolute path")
+        raise ValueError(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
     if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
-        raise ValueError(f"runtime.env {variable.name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+        raise ValueError(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")

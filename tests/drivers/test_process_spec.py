@@ -1,0 +1,265 @@
+"""The pure parts: what a document asks, marks, matching, judging."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops_agent.drivers.process.census import count, split_extras, tree
+from gitops_agent.drivers.process.cgroup import Groups, Parent, delegated_parent
+from gitops_agent.drivers.process.facts import Facts, Known
+from gitops_agent.drivers.process.marks import Marks, read_marks
+from gitops_agent.drivers.process.match import has_environment, runs_command
+from gitops_agent.drivers.process.spec import Desired, resources
+from gitops_agent.drivers.process.table import Host, Proc
+from gitops_agent.model.key import AgentKey
+from tests.drivers.conftest import agent_document
+
+pytestmark = pytest.mark.unit
+
+AGENT = AgentKey("acme", "bot")
+COMMAND = ["python", "-m", "bot"]
+
+
+def fields(spec: dict[str, Any] | None = None, **runtime: Any) -> dict[str, Any]:
+    (resource,) = resources(AGENT, agent_document(AGENT, spec=spec, **{"command": COMMAND, **runtime}))
+    return resource.fields.value
+
+
+def test_the_resource_carries_everything_a_start_needs() -> None:
+    env = [
+        {"name": "LEVEL", "value": "info"},
+        {"name": "TOKEN", "valueFrom": {"secretRef": {"provider": "env", "name": "T"}}},
+    ]
+    found = fields(env=env, replicas=2, resources={"limits": {"memory": "64Mi"}})
+    assert found["env"] == [
+        {"name": "LEVEL", "value": "info"},
+        {"name": "TOKEN", "secretRef": {"provider": "env", "name": "T"}},
+    ]
+    assert (found["command"], found["workdir"], found["replicas"]) == (COMMAND, None, 2)
+    assert (found["state"], found["memoryLimit"], found["reload"]) == ("Running", 64 * 2**20, "Restart")
+    assert found["stop"] == {"signal": "SIGTERM", "grace": 10.0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": ["other"]},
+        {"workdir": "/srv"},
+        {"env": [{"name": "A", "value": "b"}]},
+        {"reload": "Hot"},
+        {"spec": {"instructions": "Be kind."}},
+        {"spec": {"tools": [{"name": "crm"}]}},
+    ],
+)
+def test_what_needs_a_restart_changes_the_spec(change: dict[str, Any]) -> None:
+    assert fields(**change)["spec"] != fields()["spec"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"replicas": 3},
+        {"stop": {"signal": "SIGINT", "grace": "1s"}},
+        {"resources": {"limits": {"memory": "1Gi"}}},
+        {"minUptime": "9s"},
+        {"spec": {"lifecycle": "Stopped"}},
+        {"spec": {"description": "New words"}},
+    ],
+)
+def test_what_needs_none_does_not(change: dict[str, Any]) -> None:
+    assert fields(**change)["spec"] == fields()["spec"]
+
+
+def test_hot_reload_keeps_the_bundle_out_of_the_spec() -> None:
+    assert fields(reload="Hot")["spec"] == fields(reload="Hot", spec={"instructions": "Be kind."})["spec"]
+
+
+def test_stopped_is_dormant_and_retired_is_nothing() -> None:
+    (stopped,) = resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Stopped"}, command=COMMAND))
+    assert stopped.dormant
+    assert (stopped.fields.value["replicas"], stopped.fields.value["state"]) == (0, "Stopped")
+    assert resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=COMMAND)) == ()
+    assert resources(AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "sentence"),
+    [
+        ({"command": []}, "needs command"),
+        ({"workdir": "here"}, "runtime.workdir 'here' is relative"),
+        ({"image": "busybox"}, "runtime.image means nothing"),
+        ({"env": [{"name": "MANAGED_AGENT_OWNER", "value": "me"}]}, "are set by gitops-agent"),
+        ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "more than once"),
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretRef": {"provider": "file", "name": "../x"}}}]},
+            "needs an absolute path",
+        ),
+        (
+            {
+                "env": [
+                    {"name": "A", "valueFrom": {"secretRef": {"provider": "env", "name": "GITOPS_AGENT_TOKEN"}}}
+                ]
+            },
+            "settings of ours",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_sentence(runtime: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        fields(**runtime)
+
+
+def test_desired_reads_back_what_the_compiler_wrote() -> None:
+    (resource,) = resources(AGENT, agent_document(AGENT, command=COMMAND, replicas=4))
+    desired = Desired.of(resource.fields)
+    assert (desired.command, desired.replicas, desired.grace) == (tuple(COMMAND), 4, 10.0)
+
+
+def environ(**values: str) -> bytes:
+    return b"".join(f"{name}={value}\0".encode() for name, value in values.items())
+
+
+def test_marks_are_read_back() -> None:
+    block = environ(
+        PATH="/bin", MANAGED_AGENT_OWNER="prod/acme/bot", MANAGED_AGENT_REPLICA="3", MANAGED_AGENT_SPEC="af"
+    )
+    assert read_marks(block) == Marks("prod", AGENT, 3, "af")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    ["", "prod", "prod/acme", "prod/../bot", "prod/acme/../../etc", "prod/acme/bot/x", "prod/acme/Bot", "a/b/c\n"],
+)
+def test_marks_that_we_would_never_write_are_none(owner: str) -> None:
+    block = environ(MANAGED_AGENT_OWNER=owner, MANAGED_AGENT_REPLICA="0", MANAGED_AGENT_SPEC="af")
+    assert read_marks(block) is None
+
+
+@given(st.binary(max_size=300))
+def test_no_environment_breaks_the_reader(noise: bytes) -> None:
+    read_marks(noise)
+    read_marks(b"MANAGED_AGENT_OWNER=" + noise)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared", "same"),
+    [
+        (("python", "-m", "bot"), ("python", "-m", "bot"), True),
+        (("/usr/bin/python3", "/srv/bot", "-v"), ("./bot", "-v"), True),
+        (("python", "-m", "other"), ("python", "-m", "bot"), False),
+        (("python", "-m", "bot", "--debug"), ("python", "-m", "bot"), False),
+        (("sleep", "9"), ("sleep", "300"), False),
+        (("bot: waiting for work",), ("python", "-m", "bot"), True),
+        ((), ("python",), True),
+    ],
+)
+def test_command_lines_match_behind_an_interpreter(
+    found: tuple[str, ...], declared: tuple[str, ...], same: bool
+) -> None:
+    assert runs_command(found, declared) is same
+
+
+@given(st.lists(st.text(min_size=1), min_size=1), st.lists(st.text(min_size=1), max_size=3))
+def test_a_declared_command_always_matches_itself(command: list[str], interpreter: list[str]) -> None:
+    assert runs_command([*interpreter, *command], command)
+
+
+def test_environments_compare_literals_only() -> None:
+    declared = [{"name": "A", "value": "1"}, {"name": "B", "secretRef": {"provider": "env", "name": "X"}}]
+    assert has_environment({"A": "1", "B": "anything"}, declared)
+    assert not has_environment({"A": "2"}, declared)
+
+
+def proc(
+    pid: int, *, ppid: int = 1, session: int | None = None, replica: int | None = 0, state: str = "S"
+) -> Proc:
+    marks = None if replica is None else Marks("me", AGENT, replica, "aa")
+    return Proc(pid, state, ppid, pid, session if session is not None else pid, pid * 10, 100, marks)
+
+
+def table(*procs: Proc) -> dict[int, Proc]:
+    return {one.pid: one for one in procs}
+
+
+def test_only_marked_session_leaders_without_marked_ancestors_are_replicas() -> None:
+    sweep = table(
+        proc(1, replica=None),
+        proc(10),
+        proc(11, ppid=10, session=10),
+        proc(12, ppid=10),  # a tool in a session of its own
+        proc(13, ppid=11),  # and one below that
+        proc(20, replica=1),
+        proc(30, state="Z"),
+    )
+    census = count(sweep, "me", {})
+    assert [replica.proc.pid for replica in census.ours[AGENT]] == [10, 20]
+    assert count(sweep, "you", {}).ours == {}
+    assert [one.pid for one in count(sweep, "you", {}).others[AGENT]] == [10, 20]
+    first = census.ours[AGENT][0]
+    assert [one.pid for one in tree(first, census.ours[AGENT], census)] == [10, 11, 12, 13]
+
+
+def test_facts_make_an_unmarked_process_ours_only_by_pid_and_start() -> None:
+    sweep = table(proc(10, replica=None), proc(11, replica=None))
+    facts = Facts(Host("b", "n"), (Known(0, 10, 100, "aa"), Known(1, 11, 999, "aa")))
+    (replica,) = count(sweep, "me", {AGENT: facts}).ours[AGENT]
+    assert (replica.proc.pid, replica.known) == (10, True)
+
+
+def test_of_two_the_recorded_one_counts_and_a_daemon_is_not_extra() -> None:
+    sweep = table(proc(10), proc(20), proc(30))
+    facts = Facts(Host("b", "n"), (Known(0, 20, 200, "aa"),))
+    replicas = count(sweep, "me", {AGENT: facts}).ours[AGENT]
+    lines = {10: ("bot",), 20: ("bot",), 30: ("tool",)}
+    first, extra = split_extras(replicas, lambda pid: lines[pid])
+    assert [replica.proc.pid for replica in first] == [20]
+    assert [replica.proc.pid for replica in extra] == [10]
+
+
+pids = st.integers(min_value=1, max_value=30)
+
+
+@given(
+    st.lists(st.builds(proc, pids, ppid=pids, session=pids, replica=st.sampled_from([None, 0, 1])), max_size=30)
+)
+def test_every_marked_process_belongs_to_at_most_one_replica(procs: list[Proc]) -> None:
+    census = count(table(*procs), "me", {})
+    replicas = census.ours.get(AGENT, ())
+    leaders = {replica.proc.pid for replica in replicas}
+    for replica in replicas:
+        members = {one.pid for one in tree(replica, replicas, census)}
+        assert replica.proc.pid in members
+        escaped = members - census.below(replica.proc.pid)
+        assert not escaped & (leaders - {replica.proc.pid})
+
+
+def test_a_group_is_used_only_where_the_machine_delegated_one(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("0::/own\n")
+    (tmp_path / "mountinfo").write_text(f"1 2 0:3 / {tmp_path}/fs rw - cgroup2 cgroup rw\n")
+    own = tmp_path / "fs" / "own"
+    own.mkdir(parents=True)
+    (own / "cgroup.subtree_control").write_text("cpu memory\n")
+    # Writable, but nobody said it is ours: for root that is not enough.
+    found = delegated_parent(tmp_path)
+    assert found == (Parent(own, 2) if os.geteuid() != 0 else None)
+    assert delegated_parent(tmp_path / "nowhere") is None
+
+
+def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
+    groups = Groups("me", Parent(tmp_path, 2))
+    assert groups.confine(AGENT, 0, 4711, 1000)
+    made = tmp_path / "gitops-agent.me.acme.bot.0"
+    assert (made / "memory.max").read_text() == "1000"
+    assert groups.confines(AGENT, 0, 4711)
+    assert not groups.confines(AGENT, 0, 1)
+    assert not groups.killed(AGENT, 0)
+    (made / "memory.events").write_text("oom 1\noom_kill 2\n")
+    assert groups.killed(AGENT, 0)
+    assert not Groups("me", None).confine(AGENT, 0, 4711, 1000)
+    assert not Groups("me", Parent(tmp_path / "missing", 2)).confine(AGENT, 0, 4711, 1000)
