@@ -91,8 +91,8 @@ def _carry_out(intent: Intent, bench: Workbench) -> Outcome:
 
     if not action.verb.touches_live:
         return outcome(Result.DONE, "recorded")
-    applier = bench.appliers[action.driver]
     try:
+        applier = bench.appliers[action.driver]
         if not applier.unchanged(action):
             return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
         applied = applier.apply(action, intent.id)

@@ -1,0 +1,344 @@
+"""Execution: lanes, order, what a failure ends, what is written when, and that nothing unexpected gets out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from gitops_agent.errors import ApplyError, GitopsAgentError, ObserveError
+from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
+from gitops_agent.model.plan import Action, Class, Decision, Verb
+from gitops_agent.ports import Applier
+from gitops_agent.reconcile.execute import Executed, Workbench, execute
+from gitops_agent.testing.clock import FrozenClock
+from gitops_agent.testing.faults import Crash, FaultInjector, FaultyApplier
+from gitops_agent.testing.faulty_journal import FaultyJournal
+from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+
+from .make import ONE, SHA, THREE, TWO, WANTED, action, base, bring_up, plan
+
+pytestmark = pytest.mark.unit
+OTHER = Fields.of({"command": ["other"]})
+
+
+class Rig:
+    """A journal, a live system and a workbench; ``trace`` tells in which order they were used."""
+
+    def __init__(self, journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> None:
+        self.journal = journal
+        self.clock = clock
+        self.live = MemoryDriver(clock=clock)
+        self.points = FaultInjector()
+        self.unexpected: list[tuple[Exception, Action]] = []
+        self.bench = Workbench(
+            appliers={"memory": FaultyApplier(self.live, self.points)},
+            journal=FaultyJournal(journal, self.points),
+            clock=clock,
+            random=Random(1),
+            pool=pool,
+            on_unexpected=lambda problem, about: self.unexpected.append((problem, about)),
+        )
+
+    def using(self, applier: Applier) -> None:
+        self.bench = replace(self.bench, appliers={"memory": applier})
+
+    def run(self, *actions: Action, **more: Any) -> list[Executed]:
+        return execute(plan(*actions, **more), self.bench, "test")
+
+    @property
+    def trace(self) -> list[str]:
+        return [point.rpartition(":")[0] for point in self.points.points()]
+
+
+@pytest.fixture
+def rig(journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> Rig:
+    return Rig(journal, clock, pool)
+
+
+def results(executed: list[Executed]) -> dict[str, Result]:
+    return {str(action.key): outcome.result for action, outcome in executed}
+
+
+class Doing:
+    """An applier that does what a function does; live is always as planned."""
+
+    def __init__(
+        self, do: Callable[[Action], Applied | None], *, unchanged: Callable[[Action], bool] | None = None
+    ):
+        self.do = do
+        self.check = unchanged or (lambda _: True)
+
+    def unchanged(self, action: Action) -> bool:
+        return self.check(action)
+
+    def apply(self, action: Action, intent: str) -> Applied:
+        return self.do(action) or Applied("done")
+
+
+# -- order and lanes
+
+
+def test_steps_of_one_agent_run_in_order_and_agents_side_by_side(rig: Rig) -> None:
+    meeting, order = Barrier(2), dict[AgentKey, list[str]]()
+
+    def do(action: Action) -> None:
+        order.setdefault(action.key.agent, []).append(action.key.kind)
+        meeting.wait(20)  # only two lanes at the same time get past this
+
+    rig.using(Doing(do))
+    done = rig.run(*bring_up(ONE), *bring_up(TWO))
+    assert order == {ONE: ["config", "runtime"], TWO: ["config", "runtime"]}
+    assert [outcome.result for _, outcome in done] == [Result.DONE] * 4
+
+
+def test_a_failure_ends_its_lane_and_no_other(rig: Rig) -> None:
+    rig.live.fail_always("no room", key=config_key(ONE))
+    done = rig.run(*bring_up(ONE), *bring_up(TWO))
+    assert results(done) == {
+        str(config_key(ONE)): Result.FAILED,
+        str(config_key(TWO)): Result.DONE,
+        str(runtime_key(TWO)): Result.DONE,
+    }
+    assert runtime_key(ONE) not in rig.live.live
+
+
+def test_only_what_the_plan_allows_is_done(rig: Rig) -> None:
+    asked = replace(action(runtime_key(TWO)), decision=Decision.ASK)
+    done = rig.run(
+        action(runtime_key(ONE)), asked, action(runtime_key(THREE)), held=frozenset({runtime_key(THREE)})
+    )
+    assert set(rig.live.live) == {runtime_key(ONE)}
+    assert len(done) == 1
+
+
+def test_an_empty_plan_writes_nothing(rig: Rig) -> None:
+    assert rig.run() == []
+    assert rig.trace == []
+
+
+def test_what_moved_since_the_plan_is_left_alone(rig: Rig) -> None:
+    rig.live.plant(runtime_key(ONE), {"command": ["by hand"]})
+    done = rig.run(action(runtime_key(ONE)), action(config_key(TWO)))
+    assert results(done)[str(runtime_key(ONE))] is Result.SKIPPED
+    assert rig.live.live[runtime_key(ONE)].fields == Fields.of({"command": ["by hand"]})
+    assert runtime_key(ONE) not in rig.journal.bases()
+    assert runtime_key(ONE) not in rig.journal.attempts()
+    assert config_key(TWO) in rig.live.live
+
+
+def test_a_skipped_step_ends_the_lane(rig: Rig) -> None:
+    rig.live.plant(config_key(ONE), {"by": "hand"})
+    assert results(rig.run(*bring_up(ONE))) == {str(config_key(ONE)): Result.SKIPPED}
+
+
+def test_steps_that_only_touch_our_record_call_no_driver(rig: Rig) -> None:
+    rig.journal.finish((), bases=[base(runtime_key(TWO)), base(runtime_key(THREE))])
+    rig.run(
+        action(runtime_key(ONE), Verb.ADOPT, Class.MISSING_INTERNAL, facts=Fields.of({"pid": 7})),
+        action(runtime_key(TWO), Verb.FORGET),
+        action(runtime_key(THREE), Verb.RELEASE, desired=None),
+    )
+    assert rig.live.calls.total() == 0
+    bases = rig.journal.bases()
+    assert set(bases) == {runtime_key(ONE), runtime_key(THREE)}
+    assert bases[runtime_key(ONE)].facts == Fields.of({"pid": 7})
+    assert bases[runtime_key(THREE)].retained
+    assert rig.journal.attempts() == {}
+
+
+# -- pre-emption
+
+
+def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
+    """What was begun is finished and written; what was not begun is left for the next pass."""
+    urgent, entered = Event(), Event()
+
+    def do(action: Action) -> None:
+        entered.set()
+        urgent.set()
+
+    rig.using(Doing(do))
+    rig.bench = replace(rig.bench, interrupted=urgent.is_set)
+    done = rig.run(*bring_up(ONE), *bring_up(TWO))
+    assert entered.is_set()
+    assert set(results(done)) == {str(config_key(ONE)), str(config_key(TWO))}
+    assert rig.journal.open_intents() == []
+    assert set(rig.journal.bases()) == {config_key(ONE), config_key(TWO)}
+
+
+# -- what is written when
+
+
+def test_intents_come_before_effects_in_one_transaction_per_round(rig: Rig) -> None:
+    rig.run(*bring_up(ONE), *bring_up(TWO), *bring_up(THREE))
+    assert rig.trace[:2] == ["journal.begin:before", "journal.begin:after"]
+    opened = effects = 0
+    for point in rig.trace:
+        opened += point == "journal.begin:after"
+        effects += point == "apply:before"
+        assert not effects or opened, rig.trace
+    assert rig.trace[-1] == "journal.finish:after"
+    assert effects == 6
+    # Three agents of two steps: the first round is one transaction, not three.
+    first = rig.trace.index("apply:before")
+    assert rig.trace[:first].count("journal.begin:after") == 1
+    assert len([entry for entry in rig.journal.entries() if entry.result == Result.DONE]) == 6
+
+
+@pytest.mark.parametrize("point", ["journal.begin:before", "journal.begin:after"])
+def test_an_intent_that_could_not_be_written_has_no_effect(rig: Rig, point: str) -> None:
+    rig.points._point = point
+    with pytest.raises(Crash):
+        rig.run(*bring_up(ONE))
+    assert rig.live.live == {}
+    assert len(rig.journal.open_intents()) == (point == "journal.begin:after")
+
+
+def test_an_entry_tells_who_did_what_for_which_commit_and_why(rig: Rig) -> None:
+    rig.run(replace(action(runtime_key(ONE)), live=None))
+    (entry,) = rig.journal.entries()
+    assert (entry.actor, entry.commit, entry.plan, entry.reason) == ("test", SHA, "digest", "AgentAdded")
+    assert (entry.verb, entry.before, entry.after, entry.result) == ("create", None, WANTED, "Done")
+    assert entry.at == rig.clock.now()
+    assert entry.duration == 0.0
+
+
+def test_what_a_crash_left_open_is_tried_under_the_same_key(rig: Rig) -> None:
+    step = action(runtime_key(ONE))
+    rig.journal.begin([Intent("first-try", step, SHA, "digest", "test", 1.0)])
+    rig.run(step)
+    assert rig.live.applied == [("first-try", Verb.CREATE, runtime_key(ONE))]
+    assert rig.journal.open_intents() == []
+
+
+def test_another_wish_for_the_same_resource_gets_a_key_of_its_own(rig: Rig) -> None:
+    rig.journal.begin([Intent("old", action(runtime_key(ONE), desired=OTHER), SHA, "digest", "test", 1.0)])
+    rig.run(action(runtime_key(ONE)))
+    ((used, _, _),) = rig.live.applied
+    assert used != "old"
+    assert rig.journal.open_intents() == []
+
+
+# -- bases
+
+
+def base_of(rig: Rig, key: ResourceKey) -> tuple[str, float, Fields]:
+    found = rig.journal.bases()[key]
+    return found.commit, found.applied_at, found.fields
+
+
+def test_a_change_moves_the_base_to_the_commit(rig: Rig) -> None:
+    rig.journal.finish((), bases=[base(runtime_key(ONE), OTHER)])
+    rig.live.plant(runtime_key(ONE), OTHER.value)
+    rig.run(action(runtime_key(ONE), Verb.RESTART, live=OTHER, base=OTHER))
+    assert base_of(rig, runtime_key(ONE)) == (SHA, rig.clock.now(), WANTED)
+
+
+def test_a_repair_keeps_the_commit_it_repairs(rig: Rig) -> None:
+    rig.journal.finish((), bases=[base(runtime_key(ONE))])
+    rig.run(action(runtime_key(ONE), Verb.CREATE, Class.MISSING_EXTERNAL, base=WANTED))
+    assert base_of(rig, runtime_key(ONE)) == ("earlier", 5.0, WANTED)
+    assert rig.journal.bases()[runtime_key(ONE)].facts == rig.live.live[runtime_key(ONE)].facts
+
+
+def test_what_was_retained_and_is_wanted_again_is_new(rig: Rig) -> None:
+    rig.journal.finish((), bases=[base(runtime_key(ONE), retained=True)])
+    rig.run(action(runtime_key(ONE)))
+    found = rig.journal.bases()[runtime_key(ONE)]
+    assert (found.commit, found.retained) == (SHA, False)
+
+
+def test_a_deleted_resource_leaves_no_base_and_a_failed_one_keeps_its_own(rig: Rig) -> None:
+    for agent in (ONE, TWO):
+        rig.journal.finish((), bases=[base(runtime_key(agent))])
+        rig.live.plant(runtime_key(agent), WANTED.value)
+    rig.live.fail_always(key=runtime_key(TWO))
+    rig.run(*(action(runtime_key(agent), Verb.DELETE, live=WANTED) for agent in (ONE, TWO)))
+    assert set(rig.journal.bases()) == {runtime_key(TWO)}
+    assert set(rig.live.live) == {runtime_key(TWO)}
+
+
+# -- attempts
+
+
+def test_failures_add_up_and_a_change_that_succeeds_clears_them(rig: Rig) -> None:
+    rig.live.fail_next(2, "no room")
+    rig.run(action(runtime_key(ONE)))
+    first = rig.journal.attempts()[runtime_key(ONE)]
+    rig.run(action(runtime_key(ONE)))
+    second = rig.journal.attempts()[runtime_key(ONE)]
+    assert (first.failures, second.failures) == (1, 2)
+    assert rig.clock.now() < first.next_at < second.next_at
+    assert "no room" in second.error
+    rig.run(action(runtime_key(ONE)))
+    assert rig.journal.attempts() == {}
+
+
+def test_a_repair_counts_as_an_attempt_because_it_may_not_last(rig: Rig) -> None:
+    rig.journal.finish((), bases=[base(runtime_key(ONE))], attempts={runtime_key(ONE): Attempt(2, 1.0, "x")})
+    rig.run(action(runtime_key(ONE), Verb.CREATE, Class.MISSING_EXTERNAL, reason="ProcessGone", base=WANTED))
+    attempt = rig.journal.attempts()[runtime_key(ONE)]
+    assert (attempt.failures, attempt.permanent) == (3, False)
+    assert "ProcessGone" in attempt.error
+
+
+def test_what_cannot_be_helped_waits_the_longest(rig: Rig) -> None:
+    rig.live.fail_always("command not found", permanent=True)
+    rig.run(action(runtime_key(ONE)))
+    attempt = rig.journal.attempts()[runtime_key(ONE)]
+    assert attempt.permanent
+    assert attempt.next_at == rig.clock.now() + 300
+
+
+# -- whatever a driver does
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (ApplyError("disk is full", hint="free some space"), "disk is full (free some space)"),
+        (ObserveError("cannot look"), "cannot look"),
+        (GitopsAgentError("odd"), "odd"),
+        (RuntimeError("secret detail"), "unexpected RuntimeError in driver memory"),
+        (KeyError("facts"), "unexpected KeyError in driver memory"),
+        (RecursionError(), "unexpected RecursionError in driver memory"),
+    ],
+)
+@pytest.mark.parametrize("where", ["precheck", "apply"])
+def test_whatever_a_driver_raises_becomes_an_outcome(rig: Rig, problem: Exception, told: str, where: str) -> None:
+    def fail(_: Action) -> Any:
+        raise problem
+
+    def broken(step: Action) -> Any:
+        return fail(step) if step.key.agent == ONE else None
+
+    if where == "apply":
+        rig.using(Doing(broken))
+    else:
+        rig.using(Doing(lambda _: None, unchanged=lambda step: broken(step) is None))
+    done = rig.run(*bring_up(ONE), *bring_up(TWO))
+    (failed,) = [outcome for step, outcome in done if step.key.agent == ONE]
+    assert (failed.result, failed.message) == (Result.FAILED, told)
+    assert [outcome.result for step, outcome in done if step.key.agent == TWO] == [Result.DONE] * 2
+    known = isinstance(problem, GitopsAgentError)
+    assert [found for found, _ in rig.unexpected] == ([] if known else [problem])
+    assert all(about.key == config_key(ONE) for _, about in rig.unexpected)
+    assert config_key(ONE) in rig.journal.attempts()
+    assert rig.journal.open_intents() == []
+
+
+def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
+    lost = replace(action(runtime_key(ONE), Verb.DELETE), driver="uninstalled")
+    done = rig.run(lost, *bring_up(TWO))
+    assert results(done)[str(runtime_key(ONE))] is Result.FAILED
+    assert runtime_key(TWO) in rig.live.live
+    assert rig.journal.open_intents() == []
