@@ -56,6 +56,7 @@ class Bounded:
             yield
         finally:
             timer.cancel()
+            timer.join()
         if self._overrun:
             raise self._overrun
 
@@ -86,11 +87,11 @@ class Bounded:
                 _close(stream)
 
     def _kill(self, why: Overrun | None) -> None:
-        self._overrun = self._overrun or why
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # it ended in the meantime
+            return  # it ended by itself in the meantime
+        self._overrun = self._overrun or why
 
     def _drain(self) -> None:
         assert self._process.stderr is not None
