@@ -14,7 +14,7 @@ from typing import Any
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Heartbeat, Observation
+from gitops_agent.model.observation import EMPTY, Heartbeat, Observation, Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.ports import Clock, ExecResult, Runner
@@ -45,18 +45,34 @@ class _ProbeState:
 
 
 @dataclass(slots=True)
+class _Beat:
+    """The newest heartbeat of one replica: how old it was when we first saw it, and when we last looked."""
+
+    said: Heartbeat | None
+    age_then: float
+    first_seen: float
+    looked_at: float
+
+
+@dataclass(slots=True)
 class _Memory:
     """What we remember of one life of one agent: it starts anew when its process does."""
 
     started_at: float
+    facts: Fields
     first_seen: float
     age_then: float
-    beats: dict[int, tuple[Heartbeat | None, float, float]] = field(default_factory=dict)
+    beats: dict[int, _Beat] = field(default_factory=dict)
     probes: dict[str, _ProbeState] = field(default_factory=dict)
     stale_at: float | None = None
 
     def uptime(self, monotonic: float) -> float:
         return self.age_then + monotonic - self.first_seen
+
+    def is_of(self, seen: Observation) -> bool:
+        """Whether this is still the same life. The handle decides as well: a wall clock that jumped moves every
+        start time, and must not make us forget what we know."""
+        return self.started_at == seen.started_at or (self.facts == seen.facts != EMPTY)
 
 
 class HealthMonitor:
@@ -102,9 +118,9 @@ class HealthMonitor:
             self._memories.pop(subject.agent, None)
             return False
         memory = self._memories.get(subject.agent)
-        if memory is None or memory.started_at != seen.started_at:
+        if memory is None or not memory.is_of(seen):
             age = max(0.0, self._clock.now() - seen.started_at)
-            memory = _Memory(seen.started_at, self._clock.monotonic(), age)
+            memory = _Memory(seen.started_at, seen.facts, self._clock.monotonic(), age)
             self._memories[subject.agent] = memory
         return True
 
@@ -158,11 +174,14 @@ class HealthMonitor:
 
     def _age(self, replica: int, beat: Heartbeat | None, memory: _Memory, monotonic: float) -> float:
         known = memory.beats.get(replica)
-        if known is None or known[0] != beat:
+        if known is None or (beat is not None and known.said != beat):
             age = memory.uptime(monotonic) if beat is None else max(0.0, self._clock.now() - beat.at)
-            known = (beat, monotonic, age)
-            memory.beats[replica] = known
-        return known[2] + monotonic - known[1]
+            if known is not None:
+                # It was written since we last looked, whatever the wall clock did meanwhile.
+                age = min(age, monotonic - known.looked_at)
+            known = memory.beats[replica] = _Beat(beat, age, monotonic, monotonic)
+        known.looked_at = monotonic
+        return known.age_then + monotonic - known.first_seen
 
 
 def _period(name: str, spec: Mapping[str, Any], state: _ProbeState) -> float:
@@ -187,6 +206,9 @@ def _not_running(subject: Subject) -> Health | None:
     if seen is None or seen.fields is None:
         reason = (seen.reason if seen else None) or "NotRunning"
         return Health(HealthState.UNHEALTHY, reason, (seen.message if seen else "") or "not running")
+    if seen.owner is not Owner.OURS:
+        # Somebody else's, or nobody's: how well it does says nothing about our agent.
+        return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.state == "Suspended":
         return Health(HealthState.UNHEALTHY, "Suspended", seen.message or "suspended by a signal")
     wanted = subject.fields.value.get("replicas", 1)

@@ -22,11 +22,14 @@ _READ_CAP = 4096
 def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> ExecResult:
     """Run one probe as its fields say; what goes wrong is the answer, never an exception."""
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
-    if http_spec := spec.get("http"):
-        return _http(http_spec["port"], http_spec.get("path", "/"), timeout)
-    if runner is None:
-        return ExecResult(False, "this runtime cannot run commands")
-    return runner.run(agent, spec["exec"]["command"], timeout)
+    try:
+        if http_spec := spec.get("http"):
+            return _http(http_spec["port"], http_spec.get("path", "/"), timeout)
+        if runner is None:
+            return ExecResult(False, "this runtime cannot run commands")
+        return runner.run(agent, spec["exec"]["command"], timeout)
+    except Exception as problem:  # one agent's probe must not stop the judging of its siblings
+        return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
 
 
 def _http(port: int, path: str, timeout: float) -> ExecResult:
@@ -34,7 +37,7 @@ def _http(port: int, path: str, timeout: float) -> ExecResult:
     connection = http.client.HTTPConnection(OWN_ADDRESS, port, timeout=timeout)
     try:
         connection.connect()
-        with _deadline(connection.sock, timeout):
+        with _deadline(connection.sock, timeout) as late:
             connection.request("GET", path, headers={"User-Agent": "gitops-agent-probe", "Connection": "close"})
             response = connection.getresponse()
             response.read(_READ_CAP)
@@ -42,14 +45,21 @@ def _http(port: int, path: str, timeout: float) -> ExecResult:
         return ExecResult(False, f"{asked}: {problem or type(problem).__name__}")
     finally:
         connection.close()
+    if late.is_set():  # what was cut off may look complete
+        return ExecResult(False, f"{asked}: no complete answer within {timeout:g} s")
     return ExecResult(200 <= response.status < 400, f"{asked}: {response.status}")
 
 
 @contextmanager
-def _deadline(connected: socket.socket, timeout: float) -> Iterator[None]:
-    """Cut the connection when the whole exchange takes too long: an agent that drips bytes must not hold us."""
+def _deadline(connected: socket.socket, timeout: float) -> Iterator[threading.Event]:
+    """Cut the connection when the whole exchange takes too long: an agent that drips bytes must not hold us.
+
+    The event says whether that happened.
+    """
+    late = threading.Event()
 
     def cut() -> None:
+        late.set()
         try:
             connected.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -59,6 +69,6 @@ def _deadline(connected: socket.socket, timeout: float) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield late
     finally:
         timer.cancel()

@@ -32,8 +32,9 @@ def read_heartbeat(place: Place, agent: AgentKey, replica: int, now: float) -> H
     at = content.get("at")
     if isinstance(at, bool) or not isinstance(at, int | float):
         return None
-    # A moment in the future would never go stale; the file's own time is the next best witness.
-    moment = float(at) if at <= now else min(found.st_mtime, now)
+    # A moment in the future is not believed; the file's own time is the next best witness. That one may be in the
+    # future as well, when the clock was set back: it stays as it is, so that two looks see the same heartbeat.
+    moment = float(at) if at <= now else found.st_mtime
     return Heartbeat(moment, _turn(content.get("turn")), _pending(content.get("pending")))
 
 
