@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +16,13 @@ import pytest
 from gitops_agent.drivers.process import Options, build
 from gitops_agent.drivers.process.facts import decode, encode
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.errors import ObserveError
+from gitops_agent.drivers.process.table import ProcessTable
+from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
 from gitops_agent.ports import Workplace
-from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, alive, kill, until
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, until
 
 
 def marks(fleet: Fleet, fields: Fields, instance: str | None = None, **more: str) -> dict[str, str]:
@@ -160,7 +162,7 @@ def test_an_agent_of_another_instance_is_not_ours(fleet: Fleet) -> None:
     fields = fleet.fields(*SLEEP)
     with by_hand(*SLEEP, env=marks(fleet, fields, instance="somebody-else")) as other:
         seen = until(lambda: fleet.see())
-        assert (seen.owner, seen.reason) == (Owner.OTHER, "OtherInstance")
+        assert (seen.owner, seen.reason) == (Owner.OTHER, "MarkedByOther")
         assert "somebody-else" in seen.message
         fleet.apply(fields, Verb.CREATE)
         fleet.apply(None, Verb.DELETE)
@@ -175,7 +177,7 @@ def test_an_unmarked_lookalike_is_in_the_way_and_taken_over_only_by_an_action(
     until(lambda: fleet.look().fields is None)
     with by_hand(*SLEEP, cwd=tmp_path) as foreign:
         seen = until(lambda: (found := fleet.look()).owner is Owner.NONE and found)
-        assert seen.reason == "ForeignProcess"
+        assert seen.reason == "NotMarked"
         assert seen.fields is not None
         assert seen.live["foreign"] == [foreign.pid]
         repaired(fleet, fields, Verb.UPDATE)
@@ -264,3 +266,50 @@ def test_scope_limits_what_is_returned(make_fleet: Callable[..., Fleet]) -> None
         seen.key.agent for seen in fleet.driver.observer.observe(None, fleet.bases) if seen.owner is Owner.OURS
     }
     assert everyone == {BOT, other}
+
+
+def test_a_debugger_is_reported_and_left_alone(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    attach = (
+        f"import ctypes, sys; print(ctypes.CDLL(None).ptrace(16, {pid}, None, None), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([PYTHON, "-c", attach], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as debugger:
+        assert debugger.stdout is not None
+        if debugger.stdout.readline().strip() != b"0":
+            debugger.kill()
+            pytest.skip("this machine does not let one process trace another")
+        seen = until(lambda: (found := fleet.look()).state == "Traced" and found)
+        assert seen.reason is None
+        assert seen.fields is not None
+        assert seen.fields.value["state"] == "Running"
+        assert "debugger" in seen.message
+        fleet.apply(fields, Verb.UPDATE)
+        assert fleet.look().state == "Traced"
+        debugger.kill()
+
+
+def test_a_jump_of_the_wall_clock_moves_the_start_along(fleet: Fleet) -> None:
+    fleet.run(*SLEEP)
+    table = ProcessTable()
+    proc = table.one(fleet.pids()[0])
+    assert proc is not None
+    before = table.started_at(proc, time.time())
+    after = table.started_at(proc, time.time() + 3600)
+    assert 3590 < after - before < 3610, "an agent does not grow older because the clock was set"
+
+
+def test_a_full_disk_is_said_and_nothing_starts(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = fleet.fields(*SLEEP)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", full)
+        with pytest.raises(ApplyError, match="No space left on device") as refused:
+            fleet.apply(fields)
+    assert not refused.value.permanent
+    assert fleet.marked() == []
+    fleet.apply(fields)
+    assert len(fleet.pids()) == 1

@@ -220,9 +220,9 @@ def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: _Loo
     pids = ", ".join(str(proc.pid) for proc in procs)
     whose = procs[0].marks.instance if procs[0].marks else ""
     if owner is Owner.OTHER:
-        reason, message = "OtherInstance", f"pid {pids} is managed by the instance {whose}"
+        reason, message = "MarkedByOther", f"pid {pids} is managed by the instance {whose}"
     else:
-        reason, message = "ForeignProcess", f"pid {pids} runs the same command in the same folder, but is not ours"
+        reason, message = "NotMarked", f"pid {pids} runs the same command in the same folder, but is not ours"
     return Observation(
         key=process_key(agent),
         driver=DRIVER,
