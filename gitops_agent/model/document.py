@@ -208,7 +208,7 @@ class Model(Strict):
     provider: Word
     name: Word
     fallbacks: tuple[Word, ...] = ()
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class FileRef(Strict):
@@ -336,7 +336,7 @@ class AgentSpec(Strict):
     instructions_from: FileRef | None = None
     tools: Annotated[tuple[Tool, ...], AfterValidator(_distinct)] = ()
     mcp_servers: Annotated[tuple[McpServer, ...], AfterValidator(_distinct)] = ()
-    limits: dict[str, Any] = {}
+    limits: dict[str, Any] = Field(default_factory=dict)
     credential_pool_ref: PoolRef | None = None
     channels: Annotated[tuple[Channel, ...], AfterValidator(_distinct)] = ()
     dns: tuple[DnsRecord, ...] = ()
@@ -344,9 +344,9 @@ class AgentSpec(Strict):
     probes: Probes = Probes()
     heartbeat: Heartbeat | None = None
     checks: tuple[dict[str, Any], ...] = ()
-    hooks: dict[str, Any] = {}
+    hooks: dict[str, Any] = Field(default_factory=dict)
     rollout: AgentRollout = AgentRollout()
-    authority: dict[str, Literal["git", "live"]] = {}
+    authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_prompt(self) -> AgentSpec:
@@ -360,7 +360,7 @@ class Metadata(Strict):
 
     name: Name
     tenant: Name | None = None
-    labels: dict[LabelText, LabelText] = {}
+    labels: dict[LabelText, LabelText] = Field(default_factory=dict)
 
 
 class AgentDocument(Strict):
@@ -419,7 +419,7 @@ class TenantPolicy(Strict):
 class PolicySpec(TenantPolicy):
     """The limits within which we act. Without a document these defaults hold."""
 
-    tenants: dict[Name, TenantPolicy] = {}
+    tenants: dict[Name, TenantPolicy] = Field(default_factory=dict)
 
 
 class PolicyMetadata(Strict):
@@ -442,7 +442,7 @@ class Selector(Strict):
 
     tenant: Name | None = None
     names: tuple[Name, ...] = ()
-    labels: dict[LabelText, LabelText] = {}
+    labels: dict[LabelText, LabelText] = Field(default_factory=dict)
 
 
 class OverlaySpec(Strict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 
 DURATION_PATTERN = r"^(0|([0-9]{1,6}(ms|s|m|h|d)){1,4})$"
 MEMORY_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -19,6 +20,7 @@ _BYTES = {
 }  # fmt: skip
 
 
+@lru_cache(1024)  # the same few texts stand in every document
 def seconds(text: str) -> float:
     """The length of a duration such as ``1m30s``; it must match DURATION_PATTERN."""
     if not re.fullmatch(DURATION_PATTERN, text):
@@ -26,6 +28,7 @@ def seconds(text: str) -> float:
     return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
+@lru_cache(1024)
 def memory_bytes(text: str) -> int:
     """The bytes in a memory quantity such as ``256Mi``; it must match MEMORY_PATTERN."""
     if not re.fullmatch(MEMORY_PATTERN, text):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -37,6 +38,7 @@ class Cache:
     def __init__(self, path: Path, version: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._writer: Thread | None = None
         self._unchecked = _CHECK_AFTER  # rows written since they were last counted; at first nobody knows
         self._attempt(lambda: self._open(version))
         if self._connection is None:  # discarded: once more, from nothing
@@ -44,20 +46,36 @@ class Cache:
 
     def get(self, wanted: Mapping[str, str]) -> dict[str, FileUnit]:
         """The units known for some files (path to blob)."""
+        self._settle()
         names = {_name(path, blob): (path, blob) for path, blob in wanted.items()}
         return self._attempt(lambda: self._find(names)) or {}
 
     def put(self, units: Collection[FileUnit]) -> None:
-        """Keep units; in one transaction."""
-        if units:
+        """Keep units, in one transaction; many of them behind the back of the caller, who has work to do."""
+        self._settle()
+        if len(units) > _SCAN:
+            self._writer = Thread(target=self._attempt, args=(lambda: self._write(units),), name="snapshot-cache")
+            self._writer.start()
+        elif units:
             self._attempt(lambda: self._write(units))
 
     def trim(self, in_use: Mapping[str, FileUnit]) -> None:
         """Forget rows that no file needs, once there are many of them."""
+        if self._writer is not None:
+            return  # next time
         self._attempt(lambda: self._trim(in_use))
 
     def close(self) -> None:
-        """Close the file; afterwards nothing is found and nothing kept."""
+        """Finish writing and close the file; afterwards nothing is found and nothing kept."""
+        self._settle()
+        self._drop_connection()
+
+    def _settle(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _drop_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -131,10 +149,10 @@ class Cache:
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self.close()
+            self._drop_connection()
 
     def _discard(self) -> None:
-        self.close()
+        self._drop_connection()
         for suffix in ("", "-wal", "-shm"):
             try:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)

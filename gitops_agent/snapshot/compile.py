@@ -11,7 +11,6 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from sys import intern
 from typing import NamedTuple
 
@@ -27,8 +26,8 @@ from gitops_agent.snapshot.unit import AgentUnit, Issue, OverlayUnit
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
+_RUNTIME = Kind.RUNTIME.value
 _MODE = {str(member): member for member in Mode}
-_seconds = lru_cache(1024)(seconds)  # the same few durations stand in every document
 
 Compilers = Sequence[tuple[str, SpecCompiler]]
 
@@ -63,7 +62,7 @@ def draft(
     if tenant is None:
         return None, issues
     key = AgentKey(intern(tenant), document.metadata.name)
-    labels = tuple(sorted(document.metadata.labels.items()))
+    labels = _labels(document)
     chosen = overlays.matching(bench.overlays, key, labels)
     if chosen:
         patched, issues = overlays.apply(raw, chosen, key, bench.file_bytes)
@@ -99,7 +98,7 @@ def finish(bench: Workbench, made: Draft, content: bytes | None) -> tuple[AgentU
 def _agent(
     made: Draft, document: AgentDocument, resources: tuple[Resource, ...], depends_on: tuple[AgentKey, ...]
 ) -> Agent:
-    spec, metadata = document.spec, document.metadata
+    spec = document.spec
     return Agent(
         key=made.key,
         origin=made.origin,
@@ -109,12 +108,17 @@ def _agent(
         mode=_MODE[spec.reconcile.mode],
         pause=_pause(spec.reconcile),
         adopt=spec.adopt,
-        labels=tuple(sorted(metadata.labels.items())) if metadata.labels else (),
+        labels=_labels(document) if made.overlays else made.labels,
         depends_on=depends_on,
-        health_timeout=_seconds(spec.rollout.health_timeout),
+        health_timeout=seconds(spec.rollout.health_timeout),
         authority=tuple(sorted(spec.authority.items())) if spec.authority else (),
         description=spec.description or "",
     )
+
+
+def _labels(document: AgentDocument) -> tuple[tuple[str, str], ...]:
+    labels = document.metadata.labels
+    return tuple([(intern(name), intern(labels[name])) for name in sorted(labels)]) if labels else ()
 
 
 def _pause(reconcile: Reconcile) -> Pause | None:
@@ -225,25 +229,22 @@ _DEMANDS: tuple[tuple[str, str, Callable[[AgentSpec], object]], ...] = (
 
 
 def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], compilers: Compilers) -> list[Issue]:
+    asked = spec.dns or spec.channels or spec.entitlement or spec.credential_pool_ref or spec.checks or spec.hooks
+    if not asked and _RUNTIME in kinds:
+        return []
+    unmet = [(field, kind) for field, kind, asks in _DEMANDS if asks(spec) and kind not in kinds]
+    missing: list[tuple[tuple[str, ...], str, str]] = [(("spec", field), field, kind) for field, kind in unmet]
+    if _RUNTIME not in kinds:
+        missing.append((("spec", "runtime", "driver"), f"runtime.driver {spec.runtime.driver}", _RUNTIME))
     issues: list[Issue] = []
-    installed = ", ".join(sorted(name for name, _ in compilers)) or "none"
-    if Kind.RUNTIME not in kinds:
-        summary = f"agent {made.key}: no driver for runtime.driver {spec.runtime.driver}"
-        detail = f"Installed drivers: {installed}. Install the driver, or choose another."
-        issues.append(
-            Issue(Code.DRIVER_NOT_INSTALLED, made.origin, ("spec", "runtime", "driver"), summary, detail)
-        )
-    for field, kind, demand in _DEMANDS:
-        if demand(spec) and kind not in kinds:
-            summary = f"agent {made.key}: no driver for {field} ({kind})"
-            detail = f"Installed drivers: {installed}. Install one for {kind}, or remove the field."
-            issues.append(
-                Issue(Code.DRIVER_NOT_INSTALLED, made.origin, ("spec", field), summary, detail, at_key=True)
-            )
+    for loc, what, kind in missing:
+        installed = ", ".join(sorted(name for name, _ in compilers)) or "none"
+        detail = f"Installed drivers: {installed}. Install one for {kind}, or change the field."
+        summary = f"agent {made.key}: no driver for {what} ({kind})"
+        issues.append(Issue(Code.DRIVER_NOT_INSTALLED, made.origin, loc, summary, detail, at_key=len(loc) == 2))
     for field, content in (("checks", spec.checks), ("hooks", spec.hooks)):
         if content:
             summary = f"agent {made.key}: {field} is not built yet"
-            issues.append(
-                Issue(Code.NOT_BUILT_YET, made.origin, ("spec", field), summary, "Remove the field.", at_key=True)
-            )
+            loc = ("spec", field)
+            issues.append(Issue(Code.NOT_BUILT_YET, made.origin, loc, summary, "Remove the field.", at_key=True))
     return issues

@@ -22,6 +22,7 @@ from gitops_agent.snapshot.positions import Locator, Positions, Spot
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
 _MASK = "\ue000"
+_STRICT = yaml_rs.DuplicateKeyPolicy.Error
 _LENIENT = yaml_rs.DuplicateKeyPolicy.LastWins
 _REPLAYED = yaml_rs.AliasLimits(max_total_replayed_events=100_000)
 
@@ -55,6 +56,8 @@ class FileParser:
 
     def parse(self, path: str, data: bytes) -> tuple[list[Document], list[Finding]]:
         """The documents of ours in a file, and everything there is to say about the file."""
+        if (document := self._plain(data)) is not None:
+            return [document], []
         findings: list[Finding] = []
         content = self._decode(path, data, findings)
         if content is None:
@@ -69,6 +72,20 @@ class FileParser:
         suspect = texts.has_control_bytes(data) or not content.isascii()
         documents = [self._document(path, chunk, suspect, findings) for chunk in chunks]
         return [document for document in documents if document is not None], findings
+
+    def _plain(self, data: bytes) -> Document | None:
+        """The one document of ours in a file that needs no closer look. None: it needs one."""
+        try:
+            text = data.decode("utf-8")
+            if len(data) > self._limits.file_bytes or not texts.is_plain(data, text):
+                return None
+            value = _parse(text, _STRICT)
+        except (UnicodeDecodeError, yaml_rs.YAMLDecodeError, Unreadable):
+            return None
+        if type(value) is not dict or value.get("apiVersion") != API_VERSION or type(value.get("kind")) is not str:
+            return None
+        raw = _plain_json(value, self._limits.depth)
+        return None if raw is None else Document(1, text, API_VERSION, value["kind"], raw)
 
     def _decode(self, path: str, data: bytes, findings: list[Finding]) -> str | None:
         if len(data) > self._limits.file_bytes:
@@ -114,23 +131,23 @@ class FileParser:
         read: tuple[dict[str, Any], bool, bool],
         findings: list[Finding],
     ) -> Document | None:
-        """What only documents of ours must fulfil. The common case is a few searches in C."""
+        """What only documents of ours must fulfil."""
         value, suspect, repeated = read
+        kind = value.get("kind")
         judge = _Judge(path, chunk, self._locator, findings)
         if repeated:
             judge.duplicates()
         if suspect:
             judge.control_characters()
-        if texts.count_properties(chunk.text):
+        if texts.may_have_properties(chunk.text):
             judge.properties(value, self._limits.aliases)
         if "<<" in chunk.text and _has_key(value, "<<"):
             judge.merge_keys()
-        if chunk.text.startswith("%") or "\n%" in chunk.text:
+        if "%" in chunk.text:
             judge.directives()
         raw = judge.json(value, self._limits.depth)
         if raw is None:
             return None
-        kind = value.get("kind")
         return Document(*chunk, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
 
 
@@ -190,6 +207,8 @@ class _Judge:
 
     def directives(self) -> None:
         """``%YAML 1.1`` would promise readings that nobody here keeps."""
+        if not self._chunk.text.startswith("%") and "\n%" not in self._chunk.text:
+            return
         for spot in self._located().directives():
             self._say(Code.DIRECTIVE, spot, "a YAML directive (%…) is not supported", "Remove the line.")
 
@@ -251,7 +270,7 @@ def not_utf8(path: str, data: bytes, start: int) -> Finding:
 def _read(text: str) -> tuple[Any, bool]:
     """The value, and whether keys were repeated (then the last one of them holds)."""
     try:
-        return _parse(text, yaml_rs.DuplicateKeyPolicy.Error), False
+        return _parse(text, _STRICT), False
     except yaml_rs.YAMLDecodeError as problem:
         if not str(problem).startswith("duplicate mapping key"):
             raise _unreadable(problem) from None
@@ -293,6 +312,15 @@ def _foreign(path: str, chunk: texts.Chunk, value: object) -> Finding:
         summary = f"ignored: kind is {kind}, but apiVersion is {shown(version)}"
         return warning(Code.FOREIGN_DOCUMENT, place, summary, detail)
     return info(Code.FOREIGN_DOCUMENT, place, "ignored: not a document of gitops-agent", detail)
+
+
+def _plain_json(value: dict[str, Any], depth: int) -> bytes | None:
+    """The value as JSON when there is nothing to think about."""
+    try:
+        raw = orjson.dumps(value)
+    except (TypeError, RecursionError):
+        return None
+    return None if b"null" in raw or raw.count(b"{") + raw.count(b"[") > depth else raw
 
 
 def _deep(allowed: int) -> str:

@@ -22,9 +22,10 @@ _FORMATS = re.compile(
     re.VERBOSE,
 )
 
-_SHORTEST = 16
+SHORTEST = 16
+"""No known kind of credential is shorter."""
 
 
 def looks_secret(text: str) -> bool:
     """Whether a text has the form of a known kind of credential."""
-    return len(text) >= _SHORTEST and _FORMATS.search(text) is not None
+    return len(text) >= SHORTEST and _FORMATS.search(text) is not None

@@ -128,7 +128,11 @@ class Reading:
         waiting: list[_Opened] = []
         bench = self._bench(known)
         for path, blob, data in self._contents(wanted):
-            opened = self._open(bench, path, blob, data)
+            documents, findings = self._parser.parse(path, data)
+            if len(documents) == 1 and not findings and (unit := self._plain(bench, path, blob, documents[0])):
+                yield unit
+                continue
+            opened = self._open(bench, _Opened(path, blob, findings), documents)
             if opened.overlays:
                 known.extend(opened.overlays)
                 bench = self._bench(known)
@@ -166,12 +170,21 @@ class Reading:
             finding = too_much(self._bytes, self._settings.limits)
             raise InvalidDesiredState("the commit is too large to be read", (finding,), hint=finding.detail)
 
-    def _open(self, bench: Workbench, path: str, blob: str, data: bytes) -> _Opened:
-        documents, findings = self._parser.parse(path, data)
-        opened = _Opened(path, blob, findings)
+    def _plain(self, bench: Workbench, path: str, blob: str, document: Document) -> FileUnit | None:
+        """The common file: one valid agent with nothing to wait for. None: it needs the longer way."""
+        model, _ = validate(path, document, self.locator) if document.kind == "Agent" else (None, [])
+        if not isinstance(model, AgentDocument):
+            return None
+        draft, _ = compiling.draft(bench, Origin(path, document.line, blob), model, document.raw)
+        if draft is None or draft.inlined is not None:
+            return None
+        unit, _ = compiling.finish(bench, draft, None)
+        return FileUnit(path, blob, (unit,)) if unit is not None else None
+
+    def _open(self, bench: Workbench, opened: _Opened, documents: Sequence[Document]) -> _Opened:
         for document in documents:
-            model, wrong = validate(path, document, self.locator)
-            findings.extend(wrong)
+            model, wrong = validate(opened.path, document, self.locator)
+            opened.findings.extend(wrong)
             if model is not None:
                 self._sort(bench, opened, document, model)
         return opened

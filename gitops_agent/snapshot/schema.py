@@ -12,7 +12,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.snapshot.codes import Code, Place, error, shown
 from gitops_agent.snapshot.documents import Document
 from gitops_agent.snapshot.explain import Problem, explain, nearest
-from gitops_agent.snapshot.literal import looks_secret
+from gitops_agent.snapshot.literal import SHORTEST, looks_secret
 from gitops_agent.snapshot.positions import Loc, Locator
 
 _VALIDATORS = {kind: model.__pydantic_validator__.validate_json for kind, model in DOCUMENTS.items()}
@@ -76,10 +76,11 @@ def _literal_secrets(document: AgentDocument) -> list[Loc]:
     runtime = document.spec.runtime
     found: list[Loc] = []
     for position, variable in enumerate(runtime.env):
-        if variable.value is not None and looks_secret(variable.value):
+        text = variable.value
+        if text is not None and len(text) >= SHORTEST and looks_secret(text):
             found.append(("spec", "runtime", "env", position, "value"))
     for position, argument in enumerate(runtime.command):
-        if looks_secret(argument):
+        if len(argument) >= SHORTEST and looks_secret(argument):
             found.append(("spec", "runtime", "command", position))
     return found
 

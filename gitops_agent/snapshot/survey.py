@@ -36,16 +36,17 @@ class Survey:
 
     def after(self, changes: Iterable[Change]) -> Survey:
         """The survey of the next commit; this one stays as it is."""
-        new = Survey(self.rules, dict(self.entries), dict(self.names), whole=not self.entries)
-        arriving: list[Change] = []
-        for change in changes:  # leaving first: a rename that changes only case is no collision
+        known = list(changes)
+        renames = any(change.blob is None or change.path not in self.entries for change in known)
+        names = dict(self.names) if renames else self.names
+        new = Survey(self.rules, dict(self.entries), names, whole=not self.entries)
+        for change in known:  # leaving first: a rename that changes only case is no collision
             new.moved.add(change.path)
-            if new.entries.pop(change.path, None) is not None:
-                new.names.pop(folded(change.path), None)
+            if new.entries.pop(change.path, None) is not None and renames:
+                names.pop(folded(change.path), None)
+        for change in known:
             if change.blob is not None:
-                arriving.append(change)
-        for change in arriving:
-            new._add(change)
+                new._add(change)
         return new
 
     def _add(self, change: Change) -> None:

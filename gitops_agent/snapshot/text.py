@@ -65,11 +65,11 @@ def _without_end_marker(chunk: Chunk) -> Chunk:
 def is_safe(text: str) -> bool:
     """Whether no reading of this text can be nested deeper than SAFE_DEPTH.
 
-    Every level needs an indicator of its own, and a block level two characters; so short text and text with few
-    indicators is safe at once. For the rest, levels of block nesting are bounded by how far a line is indented
-    (two levels may share a column), and aliases can stack what anchors hold.
+    Every level needs an indicator of its own, and a block level two characters (the fast parser bounds flow
+    levels itself); so short text and text with few indicators is safe at once. For the rest, block levels are
+    bounded by how far a line is indented (two may share a column), and aliases can stack what anchors hold.
     """
-    if len(text) <= SAFE_DEPTH or sum(map(text.count, "-?:[{")) <= SAFE_DEPTH:
+    if len(text) <= 2 * SAFE_DEPTH or sum(map(text.count, "-?:[{")) <= SAFE_DEPTH:
         return True
     indented = max((_width(match.group()) for match in _LINE_PREFIX.finditer(text)), default=0)
     depth = 2 * (indented + 1)
@@ -90,10 +90,25 @@ def control_character(text: str) -> re.Match[str] | None:
     return _CONTROL.search(text)
 
 
-def count_properties(text: str, kinds: str = "!&*") -> int:
-    """At most how many tags, anchors and aliases the text can hold."""
-    if not any(kind in text for kind in kinds):
-        return 0
+def is_plain(data: bytes, text: str) -> bool:
+    """Whether the text is one short document in which nothing needs a closer look: most documents are."""
+    return (
+        len(text) <= 2 * SAFE_DEPTH
+        and text.isascii()
+        and not ("<<" in text or "%" in text or "\r" in text or "\n---" in text or "\n..." in text)
+        and not may_have_properties(text)
+        and not text.startswith("...")
+        and not has_control_bytes(data)
+    )
+
+
+def may_have_properties(text: str) -> bool:
+    """Whether the text can hold a tag, an anchor or an alias at all."""
+    return ("!" in text or "&" in text or "*" in text) and _PROPERTY.search(text) is not None
+
+
+def count_properties(text: str, kinds: str) -> int:
+    """At most how many tags (or anchors, or aliases) the text can hold."""
     return sum(match.group() in kinds for match in _PROPERTY.finditer(text))
 
 
