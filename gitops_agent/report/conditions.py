@@ -29,7 +29,8 @@ class AgentView:
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
     ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed`` when the agent had its
-    whole ``healthTimeout`` and did not become healthy.
+    whole ``healthTimeout`` and did not become healthy. ``held``: a guard that only people release holds something
+    of it; ``frozen``: and that guard is a freeze.
     """
 
     agent: Agent
@@ -40,6 +41,8 @@ class AgentView:
     attempts: Mapping[ResourceKey, Attempt] | None = None
     blind: str | None = None
     deadline_passed: bool = False
+    held: bool = False
+    frozen: bool = False
 
 
 def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -47,10 +50,12 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
     ready, reason, message = _readiness(view)
     stalled = _stalled(view)
     statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
-    if not ready and stalled is None and view.agent.lifecycle is not Lifecycle.RETIRED:
+    if not ready and stalled is None and _is_on_its_way(view):
         statements.append((ConditionType.RECONCILING, True, reason, message))
     if stalled is not None:
         statements.append((ConditionType.STALLED, True, *stalled))
+    if view.frozen:
+        statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze in the policy holds work back"))
     if (drift := _drift(view)) is not None:
         statements.append((ConditionType.DRIFTED, True, *drift))
     known = {condition.type: condition for condition in previous.conditions} if previous else {}
@@ -74,7 +79,7 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
     if view.agent.lifecycle is Lifecycle.RETIRED:
         return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
     owed = next((action for action in view.pending if action.decision is Decision.REPAIR), None)
-    doubtful = next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
+    doubtful = _doubtful(view)
     health = view.health
     if health is not None and health.state not in _READY_STATES:
         return False, health.reason, health.message
@@ -88,15 +93,30 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
     return True, word, health.message
 
 
+def _is_on_its_way(view: AgentView) -> bool:
+    """Whether the agent is expected to become Ready without a person: it is starting, or we are at work on it."""
+    if view.held:
+        return False
+    starting = view.health is not None and view.health.state is HealthState.STARTING
+    return starting or any(action.decision in (Decision.REPAIR, Decision.WAIT) for action in view.pending)
+
+
 def _stalled(view: AgentView) -> tuple[str, str] | None:
     for attempt in _attempts(view):
         if attempt.permanent:
             return "CannotApply", attempt.error
         if attempt.stalled:
             return "BackOff", f"tried {attempt.failures} times; last: {attempt.error}"
+    if (doubt := _doubtful(view)) is not None:
+        return doubt.reason, doubt.message
     if view.deadline_passed and view.health is not None and view.health.state not in _READY_STATES:
         return "HealthTimeout", f"not healthy within {view.agent.health_timeout:.0f} s: {view.health.message}"
     return None
+
+
+def _doubtful(view: AgentView) -> Action | None:
+    """What only people can decide: nobody is on the way, so waiting for it would be waiting for ever."""
+    return next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
 
 
 def _attempts(view: AgentView) -> list[Attempt]:
