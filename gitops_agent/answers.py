@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gitops_agent.bookkeeping import PassResult
 from gitops_agent.errors import UsageError
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import Clock, JournalReader
+from gitops_agent.proceedings import PassResult
 from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus

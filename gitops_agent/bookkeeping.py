@@ -7,20 +7,21 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import orjson
 
 from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt, Outcome, Result
-from gitops_agent.model.plan import Action, Class, Plan
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.plan import Action, Class, Effect, Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
-from gitops_agent.observe import Observed
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
+from gitops_agent.proceedings import FOR_PEOPLE, PassResult, Proceedings
 from gitops_agent.report.conditions import AgentView, judge
 from gitops_agent.report.phases import Standing, judged, stopped
 
@@ -30,33 +31,8 @@ STABLE_AFTER = 60.0
 SOON = 0.25
 """How soon to look again while something is in progress and nothing says when it will be done."""
 
-
-@dataclass(frozen=True, slots=True)
-class PassResult:
-    """What a pass ended with. ``wait`` is how many seconds until there is something to do, if known."""
-
-    commit: str | None
-    enforced: str | None
-    record: CommitRecord | None
-    statuses: Mapping[AgentKey, AgentStatus]
-    findings: tuple[Finding, ...]
-    plan: Plan | None = None
-    executed: Sequence[tuple[Action, Outcome]] = ()
-    unavailable: bool = False
-    retry_after: float | None = None
-    busy: bool = False
-    wait: float | None = None
-
-    def no_later_than(self, seconds: float | None) -> PassResult:
-        """The same result, with something to do in so many seconds at the latest."""
-        if seconds is None or (self.wait is not None and self.wait <= seconds):
-            return self
-        return replace(self, wait=seconds)
-
-    @property
-    def phase(self) -> Phase | None:
-        """The phase of the newest commit."""
-        return self.record.phase if self.record else None
+PUBLISHED = 100
+"""How many of the newest commits are looked at for news."""
 
 
 class Bookkeeper:
@@ -68,9 +44,11 @@ class Bookkeeper:
         self._sinks = sinks
         self._clock = clock
         self._statuses: dict[AgentKey, AgentStatus] = dict(journal.statuses())
+        self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
         self._unready_since: dict[AgentKey, float] = {}
-        self._became_ready = False
         self._published: dict[str, CommitRecord] = {}
+
+    # -- before a pass acts
 
     def unfinished(self) -> frozenset[AgentKey]:
         """The agents that a scoped pass must look at too: those on their way, and those waiting for them."""
@@ -84,176 +62,122 @@ class Bookkeeper:
             bases=self._journal.bases(),
             attempts=self._journal.attempts(),
             ready=_Ready(self._statuses),
-            unconverged=self._unconverged(),
             scope=scope,
             blind=blind,
         )
 
     def welcome(self, intake: Intake) -> None:
         """A new commit is announced before anything is done about it, and gives its agents a fresh start."""
-        if not intake.is_candidate or not intake.moved or intake.head is None:
-            self._publish()
-            return
-        record = self._journal.commit(intake.head.sha)
-        if record is not None and record.phase is Phase.PENDING:
+        record = self._journal.commit(intake.head.sha) if intake.head and intake.is_candidate else None
+        if record is not None and record.phase is Phase.PENDING and record.started_at is None:
             begun = replace(record, started_at=self._clock.now(), changed=len(intake.moved))
             self._journal.put_commits([begun])
-            known = self._journal.attempts()
-            stale = {key: None for key in known if key.agent in intake.moved}
+            self._touch(self._touched | intake.moved)
+            stale = {key: None for key in self._journal.attempts() if key.agent in intake.moved}
             if stale:
                 self._journal.finish((), attempts=stale)
             for key in intake.moved:
                 self._unready_since.pop(key, None)
         self._publish()
 
+    # -- after it
+
     def idle(self, intake: Intake) -> PassResult:
         """Nothing is desired yet (no commit was ever good): touch nothing, say why."""
         self._publish()
         self._journal.put({"last_pass": str(self._clock.now())})
-        return self._result(intake, None, ())
+        return self._result(intake)
 
-    def close(
-        self,
-        intake: Intake,
-        snapshot: Snapshot,
-        plans: tuple[Plan, Plan | None],
-        executed: Sequence[tuple[Action, Outcome]],
-        look: tuple[Observed, Mapping[AgentKey, Health], Scope],
-    ) -> PassResult:
+    def close(self, pass_: Proceedings) -> PassResult:
         """Judge agents, then the newest commit; write both; tell the sinks."""
-        plan, blocked = plans
-        observed, health, _ = look
-        done = {action.key for action, outcome in executed if outcome.result is Result.DONE}
-        pending = [action for action in plan.actions if action.key not in done]
-        # Who waits for another agent has not begun: its time to become healthy starts when it may.
-        waiting = {
-            key.agent for verdict in plan.verdicts if verdict.guard == "dependencies" for key in verdict.held
-        }
-        self._judge_agents(snapshot, pending, look)
-        for key in waiting:
-            self._unready_since.pop(key, None)
-        self._journal.record_observations(list(observed.seen.values()))
-        self._forgive(health)
-        if intake.head is not None and intake.is_candidate:
-            self._judge_commit(
-                intake, snapshot, plan if blocked is None else blocked, pending, blocked is not None
-            )
+        became_ready = self._judge_agents(pass_)
+        self._journal.record_observations(list(pass_.look.observed.seen.values()))
+        self._forgive(pass_.look.health)
+        if pass_.intake.head is not None and pass_.intake.is_candidate:
+            self._judge_commit(pass_, pass_.intake.head.sha)
         self._publish()
         self._journal.put({"last_pass": str(self._clock.now())})
-        result = self._result(intake, blocked or plan, executed)
-        return replace(result, wait=min(self._waits(plan, pending, progressed=bool(done)), default=None))
+        plan = pass_.blocked or pass_.plan
+        return replace(
+            self._result(pass_.intake, plan),
+            plan=plan,
+            executed=pass_.executed,
+            frozen=bool(pass_.held_by("freeze")),
+            wait=min(self._waits(pass_, progressed=became_ready or bool(pass_.done)), default=None),
+        )
 
-    def _judge_agents(
-        self,
-        snapshot: Snapshot,
-        pending: Sequence[Action],
-        look: tuple[Observed, Mapping[AgentKey, Health], Scope],
-    ) -> None:
-        observed, health, scope = look
-        now, monotonic, commit = self._clock.now(), self._clock.monotonic(), snapshot.revision.sha
-        bases, attempts = self._journal.bases(), self._journal.attempts()
-        owed: dict[AgentKey, list[Action]] = {}
-        for action in pending:
-            owed.setdefault(action.key.agent, []).append(action)
-        self._became_ready = False
-        changed = []
-        for key in snapshot.agents if scope is None else scope:
-            agent = snapshot.agents.get(key)
-            if agent is None:
-                continue
-            view = AgentView(
-                agent=agent,
-                seen=observed.seen,
-                bases=bases,
-                health=health.get(key),
-                pending=owed.get(key, ()),
-                attempts=attempts,
-                blind=next((observed.blind[r.driver] for r in agent.resources if r.driver in observed.blind), None)
-                if observed.blind
-                else None,
-                deadline_passed=self._is_overdue(agent, monotonic),
-            )
+    # -- agents
+
+    def _judge_agents(self, pass_: Proceedings) -> bool:
+        """Write the statuses that changed; whether somebody became Ready."""
+        snapshot, scope = pass_.snapshot, pass_.look.scope
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        # Who waits for another agent has not begun: its time to become healthy starts when it may.
+        waiting = pass_.held_by("dependencies")
+        changed: list[AgentStatus] = []
+        became_ready = False
+        for view in self._views(pass_, monotonic):
+            key = view.agent.key
             previous = self._statuses.get(key)
-            status = judge(view, previous, commit, now)
-            self._became_ready |= status.ready and (previous is None or not previous.ready)
-            self._track(key, status.ready, monotonic)
+            status = judge(view, previous, snapshot.revision.sha, now)
+            if status.ready or key in waiting:
+                self._unready_since.pop(key, None)
+            else:
+                self._unready_since.setdefault(key, monotonic)
             if status != previous:
+                became_ready |= status.ready and (previous is None or not previous.ready)
                 self._statuses[key] = status
                 changed.append(status)
-        removed = self._gone(snapshot, scope, bases)
+        removed = self._gone(snapshot, scope)
         if changed or removed:
             self._journal.put_statuses(changed, removed)
+        return became_ready
 
-    def _gone(self, snapshot: Snapshot, scope: Scope, bases: Mapping[ResourceKey, Base]) -> list[AgentKey]:
+    def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
+        snapshot, look = pass_.snapshot, pass_.look
+        bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
+        held, frozen = pass_.held_by(*FOR_PEOPLE), pass_.held_by("freeze")
+        owed: dict[AgentKey, list[Action]] = {}
+        for action in pass_.pending:
+            owed.setdefault(action.key.agent, []).append(action)
+        for key in snapshot.agents if look.scope is None else look.scope:
+            agent = snapshot.agents.get(key)
+            if agent is not None:
+                yield AgentView(
+                    agent=agent,
+                    seen=look.observed.seen,
+                    bases=bases,
+                    health=look.health.get(key),
+                    pending=owed.get(key, ()),
+                    attempts=attempts,
+                    blind=_blindness(agent, blind) if blind else None,
+                    deadline_passed=self._is_overdue(agent, monotonic),
+                    held=key in held,
+                    frozen=key in frozen,
+                )
+
+    def _gone(self, snapshot: Snapshot, scope: Scope) -> list[AgentKey]:
+        """Agents that left Git, once nothing of them is on record any more."""
         candidates = self._statuses if scope is None else scope
         absent = [key for key in candidates if key not in snapshot.agents and key in self._statuses]
         if not absent:
             return []
-        held = {key.agent for key, base in bases.items() if not base.retained}
+        held = {key.agent for key, base in self._journal.bases().items() if not base.retained}
         removed = [key for key in absent if key not in held]
         for key in removed:
             del self._statuses[key]
         return removed
 
-    def _track(self, key: AgentKey, ready: bool, monotonic: float) -> None:
-        if ready:
-            self._unready_since.pop(key, None)
-        else:
-            self._unready_since.setdefault(key, monotonic)
-
     def _is_overdue(self, agent: Agent, monotonic: float) -> bool:
         since = self._unready_since.get(agent.key)
         return since is not None and monotonic - since > agent.health_timeout
 
-    def _judge_commit(
-        self, intake: Intake, snapshot: Snapshot, plan: Plan, pending: Sequence[Action], is_blocked: bool
-    ) -> None:
-        record = self._journal.commit(snapshot.revision.sha if not is_blocked else intake.head.sha)  # type: ignore[union-attr]
-        if record is None or record.phase.terminal:
-            return
-        now = self._clock.now()
-        if is_blocked:
-            verdict = tuple(f for v in plan.verdicts for f in v.findings if v.effect.value == "block")
-            updated = stopped(record, Phase.BLOCKED, verdict or plan.findings, now, plan.digest)
-        else:
-            updated = judged(record, self._standing(record, snapshot, plan, pending), now)
-        if updated != record:
-            self._journal.put_commits([updated])
-
-    def _standing(
-        self, record: CommitRecord, snapshot: Snapshot, plan: Plan, pending: Sequence[Action]
-    ) -> Standing:
-        monotonic, now = self._clock.monotonic(), self._clock.now()
-        exempt = {key for key, agent in snapshot.agents.items() if is_hands_off(agent, now)}
-        owed = [a for a in pending if a.cls is Class.CHANGE and a.key.agent not in exempt]
-        open_commits = self._unjudged(record)
-        touched = {base.key.agent for base in self._journal.bases().values() if base.commit in open_commits}
-        overdue = [
-            key for key in self._unready_since
-            if (agent := snapshot.agents.get(key)) is not None and self._is_overdue(agent, monotonic)
-        ]  # fmt: skip
-        return Standing(plan, touched - exempt, owed, overdue, self._statuses, plan.findings)
-
-    def _unjudged(self, record: CommitRecord) -> frozenset[str]:
-        """This commit, and those before it that were superseded before they could be judged."""
-        shas = {record.sha}
-        for older in self._journal.commits():
-            if older.position >= record.position:
-                continue
-            if older.phase is not Phase.SUPERSEDED:
-                break
-            shas.add(older.sha)
-        return frozenset(shas)
-
-    def _unconverged(self) -> frozenset[str]:
-        return frozenset(r.sha for r in self._journal.commits(100) if r.phase is not Phase.CONVERGED)
-
     def _forgive(self, health: Mapping[AgentKey, Health]) -> None:
         """Retry states of agents that have been healthy for long enough are dropped."""
-        now, known = self._clock.now(), self._journal.attempts()
+        now = self._clock.now()
         old: dict[ResourceKey, Attempt | None] = {
             key: None
-            for key, attempt in known.items()
+            for key, attempt in self._journal.attempts().items()
             if now > attempt.next_at + STABLE_AFTER
             and (verdict := health.get(key.agent)) is not None
             and verdict.state in (HealthState.HEALTHY, HealthState.STOPPED)
@@ -261,21 +185,75 @@ class Bookkeeper:
         if old:
             self._journal.finish((), attempts=old)
 
-    def _waits(self, plan: Plan, pending: Sequence[Action], *, progressed: bool) -> list[float]:
+    # -- commits
+
+    def _judge_commit(self, pass_: Proceedings, sha: str) -> None:
+        record = self._journal.commit(sha)
+        if record is None or record.phase.terminal:
+            return
+        now = self._clock.now()
+        if pass_.blocked is not None:
+            updated = stopped(record, Phase.BLOCKED, _block_findings(pass_.blocked), now, pass_.blocked.digest)
+        else:
+            updated = judged(record, self._standing(pass_), now)
+        if updated != record:
+            self._journal.put_commits([updated])
+        if updated.phase is Phase.CONVERGED:
+            self._establish()
+        if updated.phase.terminal:
+            self._touch(frozenset())
+
+    def _standing(self, pass_: Proceedings) -> Standing:
+        monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents
+        exempt = {key for key in self._touched if is_hands_off(agents.get(key), now)}
+        owed = [
+            a for a in pass_.pending if a.cls is Class.CHANGE and not is_hands_off(agents.get(a.key.agent), now)
+        ]
+        late = [
+            key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
+        ]
+        frozen = any(action.key.agent in pass_.held_by("freeze") for action in owed)
+        return Standing(
+            pass_.plan, self._touched - exempt, owed, late, self._statuses, pass_.plan.findings, frozen=frozen
+        )
+
+    def _touch(self, agents: frozenset[AgentKey]) -> None:
+        """Remember, across restarts, which agents must be Ready before the newest commit has converged.
+
+        A commit that is superseded before it could be judged leaves its agents to the next one.
+        """
+        if agents != self._touched:
+            self._touched = agents
+            self._journal.put({"touched": orjson.dumps([list(key) for key in sorted(agents)]).decode()})
+
+    def _establish(self) -> None:
+        """A commit converged: what is there now is there to stay, and its loss would be one."""
+        young = [
+            replace(base, established=True)
+            for base in self._journal.bases().values()
+            if not base.established and base.key.agent in self._touched
+        ]
+        if young:
+            self._journal.finish((), bases=young)
+
+    # -- what comes next
+
+    def _waits(self, pass_: Proceedings, *, progressed: bool) -> list[float]:
         """When there will be work: a retry is due, or what this pass did releases what it held back.
 
         What waits for people (a pause, an approval, a doubt) wakes nobody.
         """
-        now, attempts = self._clock.now(), self._journal.attempts()
+        now, attempts, pending = self._clock.now(), self._journal.attempts(), pass_.pending
         waits = [max(SOON, attempts[action.key].next_at - now) for action in pending if action.key in attempts]
-        allowed = {action.key for action in plan.allowed}
+        allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
-        held_back = any(v.guard in ("dependencies", "action_cap") and v.held for v in plan.verdicts)
-        return waits + [SOON] * (skipped or (held_back and (progressed or self._became_ready)))
+        released = progressed and pass_.held_by("dependencies", "action_cap")
+        return waits + ([SOON] if skipped or released else [])
 
     def _publish(self) -> None:
         """Tell the sinks about commits whose record changed since they were last told."""
-        changed = [record for record in self._journal.commits(100) if self._published.get(record.sha) != record]
+        records = self._journal.commits(PUBLISHED)
+        changed = [record for record in records if self._published.get(record.sha) != record]
         if not changed:
             return
         self._published.update((record.sha, record) for record in changed)
@@ -284,28 +262,35 @@ class Bookkeeper:
         for sink in self._sinks:
             sink.publish(report)
 
-    def _result(self, intake: Intake, plan: Plan | None, executed: Sequence[tuple[Action, Outcome]]) -> PassResult:
+    def _result(self, intake: Intake, plan: Plan | None = None) -> PassResult:
         commit = intake.head.sha if intake.head else None
         record = self._journal.commit(commit) if commit else None
         problem = (source_finding(intake.problem),) if intake.problem else ()
         findings = problem + (record.findings if record else ()) + (plan.findings if plan else ())
-        busy = any(
-            condition.type is ConditionType.RECONCILING
-            for s in self._statuses.values()
-            for condition in s.conditions
-        )
         return PassResult(
             commit=commit,
             enforced=self._journal.get("enforced"),
             record=record,
             statuses=self._statuses,
             findings=tuple(dict.fromkeys(findings)),
-            plan=plan,
-            executed=executed,
             unavailable=intake.problem is not None,
             retry_after=getattr(intake.problem, "retry_after", None),
-            busy=busy,
+            busy=any(_is_reconciling(status) for status in self._statuses.values()),
         )
+
+
+def _is_reconciling(status: AgentStatus) -> bool:
+    return any(condition.type is ConditionType.RECONCILING for condition in status.conditions)
+
+
+def _blindness(agent: Agent, blind: Mapping[str, str]) -> str | None:
+    """Why nothing can be said about an agent, if one of its drivers could not be asked."""
+    return next((blind[resource.driver] for resource in agent.resources if resource.driver in blind), None)
+
+
+def _block_findings(plan: Plan) -> tuple[Finding, ...]:
+    said = tuple(f for verdict in plan.verdicts if verdict.effect is Effect.BLOCK for f in verdict.findings)
+    return said or plan.findings
 
 
 class _Ready(Set[AgentKey]):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gitops_agent.bookkeeping import PassResult
 from gitops_agent.inbox import Inbox
 from gitops_agent.model.status import Phase
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Watcher
+from gitops_agent.proceedings import PassResult
 from gitops_agent.source.backoff import delay
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
         return 6
     if result.phase is Phase.INVALID:
         return 3
-    if result.phase is Phase.BLOCKED:
+    if result.phase is Phase.BLOCKED or result.frozen:
         return 4
     if result.phase is Phase.DEGRADED or timed_out or not result.phase.terminal:
         return 5

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from gitops_agent.bookkeeping import Bookkeeper, PassResult
+from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.intake import Intake, Receiver
 from gitops_agent.journal.replay import settle
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.status import Health
 from gitops_agent.observe import Observed, observe
 from gitops_agent.plan.build import build
 from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Driver, Scope
+from gitops_agent.proceedings import Look, PassResult, Proceedings
 from gitops_agent.reconcile.execute import Executed, Workbench, execute
 from gitops_agent.reconcile.health import HealthMonitor
 from gitops_agent.reconcile.subjects import subjects
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the live systems gave."""
-
-    observed: Observed
-    health: dict[AgentKey, Health]
 
 
 class Pipeline:
@@ -59,6 +47,7 @@ class Pipeline:
         plan = self._plan(intake.snapshot, look, scope)
         snapshot, blocked = intake.snapshot, None
         if plan.blocked and intake.is_candidate:
+            # The newest commit waits for people; drift against the last good one is repaired meanwhile.
             blocked = plan
             if intake.fallback is not None:
                 snapshot = intake.fallback
@@ -67,9 +56,7 @@ class Pipeline:
             self._receiver.enforce(snapshot)
         executed = self._reconcile(plan, actor)
         after = self._look_again(snapshot, look, executed)
-        result = self._books.close(
-            intake, snapshot, (plan, blocked), executed, (after.observed, after.health, scope)
-        )
+        result = self._books.close(Proceedings(intake, snapshot, plan, blocked, executed, after))
         return result.no_later_than(self._monitor.next_due())
 
     def preview(self, snapshot: Snapshot) -> Plan:
@@ -88,7 +75,7 @@ class Pipeline:
         bases = self._bench.journal.bases()
         observed = observe(self._drivers, scope, bases, self._bench.pool)
         judged = subjects(snapshot, observed.seen, bases, scope, self._drivers)
-        return Look(observed, self._monitor.judge(judged))
+        return Look(observed, self._monitor.judge(judged), scope)
 
     def _settle(self, look: Look) -> None:
         """Intents that a crash left open are settled by what is there, not by guessing."""
@@ -120,7 +107,4 @@ class Pipeline:
         fresh = self._look(snapshot, touched)
         kept = {key: seen for key, seen in look.observed.seen.items() if key.agent not in touched}
         merged = Observed(kept | dict(fresh.observed.seen), {**look.observed.blind, **fresh.observed.blind})
-        return Look(merged, look.health | fresh.health)
-
-
-Progress = Callable[[PassResult], None]
+        return Look(merged, {**look.health, **fresh.health}, look.scope)

@@ -17,7 +17,7 @@ from types import FrameType
 import structlog
 
 from gitops_agent.answers import Answers
-from gitops_agent.bookkeeping import Bookkeeper, PassResult
+from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.clock import SystemClock
 from gitops_agent.daemon import Daemon, Machine, Rhythm
 from gitops_agent.errors import GitopsAgentError, UsageError
@@ -31,6 +31,7 @@ from gitops_agent.model.plan import Action
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
 from gitops_agent.preview import Planner, Rollback
+from gitops_agent.proceedings import PassResult
 from gitops_agent.reconcile.execute import Workbench
 from gitops_agent.reconcile.health import HealthMonitor
 from gitops_agent.report.git_notes import GitNotesSink

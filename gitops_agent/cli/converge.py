@@ -10,7 +10,7 @@ import typer
 from gitops_agent.cli.common import Call, print_json, print_text, style
 
 if TYPE_CHECKING:
-    from gitops_agent.bookkeeping import PassResult
+    from gitops_agent.proceedings import PassResult
     from gitops_agent.settings import Settings
 
 _NO_PUSH = typer.Option("--no-push", help="Keep notes in the local mirror; push nothing.", show_default=False)

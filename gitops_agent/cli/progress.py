@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gitops_agent.bookkeeping import PassResult
     from gitops_agent.cli.common import Call
+    from gitops_agent.proceedings import PassResult
     from gitops_agent.settings import Settings
 
 

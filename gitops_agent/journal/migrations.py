@@ -21,6 +21,7 @@ STEPS: Mapping[int, tuple[str, ...]] = {
         "CREATE INDEX ix_intents_commit ON intents (commit_sha, seq)",
         "CREATE INDEX ix_decisions_agent ON decisions (agent, at)",
     ),
+    3: ("ALTER TABLE bases ADD COLUMN established BOOLEAN DEFAULT true NOT NULL",),
 }
 """The statements that lead to each version from the one before, in SQL that SQLite and PostgreSQL share."""
 

@@ -14,6 +14,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.record import base_after
 
 _GONE = (Verb.DELETE, Verb.FORGET)
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]
@@ -42,7 +43,7 @@ def settle(
         if result is Result.DONE:
             written.pop(key, None)
             forgotten.pop(key, None)
-            base = _base_after(intent, seen, now, (bases or {}).get(key))
+            base = base_after(intent.action, (bases or {}).get(key), intent.commit, now, _facts(seen))
             if base is not None:
                 written[key] = base
             elif intent.action.verb in _GONE:
@@ -116,25 +117,6 @@ def _outcome(intent: Intent, result: Result, seen: Observation | None, now: floa
         Result.UNKNOWN: "interrupted; whether it happened cannot be seen, and it must not happen twice",
     }[result]
     return Outcome(intent.id, result, message, now, 0.0, _facts(seen))
-
-
-def _base_after(intent: Intent, seen: Observation | None, now: float, old: Base | None) -> Base | None:
-    action = intent.action
-    fields = action.desired if action.verb is not Verb.RELEASE else action.base
-    if action.verb in _GONE or fields is None:
-        return None
-    repaired = old is not None and old.fields == fields and not old.retained
-    return Base(
-        key=action.key,
-        driver=action.driver,
-        fields=fields,
-        commit=old.commit if old and repaired else intent.commit,
-        applied_at=old.applied_at if old and repaired else now,
-        deletion=action.deletion,
-        idempotent=action.idempotent,
-        retained=action.verb is Verb.RELEASE,
-        facts=_facts(seen),
-    )
 
 
 def _facts(seen: Observation | None) -> Fields:

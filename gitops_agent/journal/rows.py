@@ -49,12 +49,13 @@ def base_row(base: Base) -> Row:
         "idempotent": base.idempotent,
         "retained": base.retained,
         "facts": base.facts,
+        "established": base.established,
     }
 
 
 def base_of(row: Found) -> Base:
     """The base in a row (by position, in the order of the table: tens of thousands are read at once)."""
-    key, driver, fields, commit, applied_at, deletion, idempotent, retained, facts = row
+    key, driver, fields, commit, applied_at, deletion, idempotent, retained, facts, established = row
     return Base(
         key_of(key),
         intern(driver),
@@ -65,6 +66,7 @@ def base_of(row: Found) -> Base:
         idempotent,
         retained,
         facts,
+        established,
     )
 
 

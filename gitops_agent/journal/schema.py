@@ -24,11 +24,12 @@ from sqlalchemy import (
     Table,
     TypeDecorator,
     false,
+    true,
 )
 
 from gitops_agent.model.fields import Fields
 
-VERSION = 2
+VERSION = 3
 
 
 class Text(TypeDecorator[str]):
@@ -146,6 +147,7 @@ bases = Table(
     Column("idempotent", Boolean, nullable=False),
     Column("retained", Boolean, nullable=False),
     Column("facts", RawFields, nullable=False),
+    Column("established", Boolean, nullable=False, server_default=true()),
 )
 
 attempts = Table(

@@ -69,7 +69,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What we last applied to a resource. ``retained``: let go by deletionPolicy, no longer ours to touch."""
+    """What we last applied to a resource.
+
+    ``retained``: let go by deletionPolicy, no longer ours to touch. ``established``: it was there when some commit
+    converged, so taking it away is a loss and not the undoing of a failed creation.
+    """
 
     key: ResourceKey
     driver: str
@@ -80,3 +84,4 @@ class Base:
     idempotent: bool = True
     retained: bool = False
     facts: Fields = EMPTY
+    established: bool = True

@@ -15,6 +15,7 @@ from gitops_agent.plan.guards.action_cap import action_cap
 from gitops_agent.plan.guards.backoff import backoff
 from gitops_agent.plan.guards.dependencies import dependencies
 from gitops_agent.plan.guards.empty_source import empty_source
+from gitops_agent.plan.guards.freeze import freeze
 from gitops_agent.plan.guards.mass_delete import mass_delete
 from gitops_agent.plan.guards.observe_mode import observe_mode
 from gitops_agent.plan.guards.paused import paused
@@ -23,6 +24,7 @@ from gitops_agent.plan.situation import Situation
 Guard = Callable[[Plan, Situation], Verdict]
 
 GUARDS: tuple[Guard, ...] = (
+    freeze,
     observe_mode,
     paused,
     empty_source,

@@ -47,6 +47,7 @@ class Reason(StrEnum):
 class Hold(StrEnum):
     """Why a guard holds actions: the codes of its findings."""
 
+    FROZEN = "Frozen"
     OBSERVE_MODE = "ObserveMode"
     PAUSED = "Paused"
     EMPTY_SOURCE = "EmptySource"
@@ -106,6 +107,7 @@ MEANINGS: dict[Reason, Meaning] = {
 }
 
 HOLDS: dict[Hold, str] = {
+    Hold.FROZEN: "A freeze in the Policy covers the agent: nothing is done, everything is still reported.",
     Hold.OBSERVE_MODE: "The agent is in Observe mode: drift is reported, nothing is done.",
     Hold.PAUSED: "The agent is paused, with a reason and perhaps an end.",
     Hold.EMPTY_SOURCE: "The commit holds no agent at all; an empty source never deletes anything.",

@@ -21,10 +21,8 @@ class Situation:
 
     ``by_agent`` indexes ``bases`` so that a scoped pass need not walk all of them (see ``keys_by_agent``);
     ``fleet`` counts the agents with a runtime by tenant before this plan (see ``fleet_sizes``; when empty it is
-    counted on demand). ``unconverged`` holds the shas of commits that never converged; ``established`` the
-    agents of the last converged snapshot, which keep counting even when such a commit touched them.
-    ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that could not be asked:
-    nothing is concluded about their resources.
+    counted on demand). ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
+    could not be asked: nothing is concluded about their resources.
     """
 
     now: float
@@ -34,8 +32,6 @@ class Situation:
     ready: AbstractSet[AgentKey] = frozenset()
     fleet: Mapping[str, int] = field(default_factory=dict)
     scope: Scope = None
-    unconverged: AbstractSet[str] = frozenset()
-    established: Collection[AgentKey] = frozenset()
     repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
     blind: AbstractSet[str] = frozenset()
     by_agent: Mapping[AgentKey, Collection[ResourceKey]] | None = None

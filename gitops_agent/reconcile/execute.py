@@ -17,9 +17,10 @@ from random import Random
 from gitops_agent.errors import ApplyError, GitopsAgentError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import EMPTY, Base
+from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
+from gitops_agent.model.record import base_after
 from gitops_agent.ports import Applier, Clock, Journal
 from gitops_agent.reconcile.retry import after_failure
 
@@ -116,31 +117,13 @@ def _finish(round_: Sequence[Executed], plan: Plan, bench: Workbench) -> None:
     done = [(action, outcome) for action, outcome in round_ if outcome.result is Result.DONE]
     bench.journal.finish(
         [outcome for _, outcome in round_],
-        bases=[base for action, outcome in done if (base := base_after(action, outcome, known, plan.commit))],
+        bases=[
+            base
+            for action, outcome in done
+            if (base := base_after(action, known.get(action.key), plan.commit, outcome.at, outcome.facts))
+        ],
         forgotten=[action.key for action, _ in done if action.verb in (Verb.DELETE, Verb.FORGET)],
         attempts=_attempts_after(round_, bench),
-    )
-
-
-def base_after(action: Action, outcome: Outcome, known: Mapping[ResourceKey, Base], commit: str) -> Base | None:
-    """What our record says after a successful action; None when it says nothing any more.
-
-    A repair of drift applies what an earlier commit asked for, so the base keeps that commit.
-    """
-    if action.verb in (Verb.DELETE, Verb.FORGET):
-        return None
-    old = known.get(action.key)
-    repaired = old is not None and old.fields == action.desired and not old.retained
-    return Base(
-        key=action.key,
-        driver=action.driver,
-        fields=action.desired or (old.fields if old else EMPTY),
-        commit=old.commit if old and repaired else commit,
-        applied_at=old.applied_at if old and repaired else outcome.at,
-        deletion=action.deletion,
-        idempotent=action.idempotent,
-        retained=action.verb is Verb.RELEASE,
-        facts=outcome.facts,
     )
 
 

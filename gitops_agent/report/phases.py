@@ -18,6 +18,7 @@ class Standing:
 
     ``touched``: agents this commit (or one it superseded before that was judged) changed. ``owed``: actions a
     commit asks for that are not done yet. ``overdue``: agents that had their whole ``healthTimeout``.
+    ``frozen``: a freeze holds back some of what is owed.
     """
 
     plan: Plan
@@ -26,6 +27,7 @@ class Standing:
     overdue: Collection[AgentKey]
     statuses: Mapping[AgentKey, AgentStatus]
     findings: tuple[Finding, ...] = ()
+    frozen: bool = False
 
 
 def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
@@ -92,6 +94,8 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
     if not unready and not standing.owed:
         text = f"{record.changed} changed" if record.changed else "nothing to change"
         return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
+    if standing.frozen:
+        return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     late = sorted(set(standing.overdue) & ({*unready} | {action.key.agent for action in standing.owed}))
     if late:
         return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=_why(late, standing))

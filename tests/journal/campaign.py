@@ -22,6 +22,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from gitops_agent.journal.schema import VERSION
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.outcome import Attempt
@@ -170,10 +171,16 @@ def migration(folder: Path) -> None:
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
         connection = sqlite3.connect(place / FILE_NAME)
         (version,) = connection.execute("SELECT version FROM schema_version").fetchone()
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(decisions)")]
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(decisions)")}
+        columns |= {row[1] for row in connection.execute("PRAGMA table_info(bases)")}
         indexes = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
         connection.close()
-        new = {version == 2, "held" in columns, "ix_intents_commit" in indexes, "ix_decisions_agent" in indexes}
+        steps = {"held", "established"}, {"ix_intents_commit", "ix_decisions_agent"}
+        new = {
+            version == VERSION,
+            *(name in columns for name in steps[0]),
+            *(name in indexes for name in steps[1]),
+        }
         with open_journal(place) as journal:
             kept = RUNTIME in journal.bases() and len(journal.decisions()) == 1
         say(point=nth, killed=was_killed, sound=len(new) == 1, exact=kept)

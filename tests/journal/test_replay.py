@@ -117,7 +117,15 @@ def test_a_settled_intent_brings_the_record_up_to_date() -> None:
         [an_intent(action=action)], {RUNTIME: an_observation(facts=Fields.of({"pid": 9}))}, NOW
     )
     expected = Base(
-        RUNTIME, "memory", WANTED, SHA, NOW, DeletionPolicy.RETAIN, idempotent=False, facts=Fields.of({"pid": 9})
+        RUNTIME,
+        "memory",
+        WANTED,
+        SHA,
+        NOW,
+        DeletionPolicy.RETAIN,
+        idempotent=False,
+        facts=Fields.of({"pid": 9}),
+        established=False,
     )
     assert (bases, forgotten) == ([expected], [])
     assert [(item.intent, item.result, item.at, item.duration) for item in outcomes] == [

@@ -205,23 +205,16 @@ def test_the_policy_can_be_looser_for_all() -> None:
 
 
 def test_undoing_a_commit_that_never_converged_loses_nothing() -> None:
-    members = [(a, replace(b, commit="bad"), seen) for a, b, seen in fleet(10)]
+    members = fleet(10)
     kept = without(members, 8)
     assert plan_of(kept, members).blocked
-    assert not plan_of(kept, members, unconverged=frozenset({"bad"})).blocked
+    failed = [(a, replace(b, established=False), seen) for a, b, seen in members]
+    assert not plan_of(kept, failed).blocked
 
 
-def test_a_failed_commit_that_only_touched_agents_does_not_exempt_them() -> None:
-    members = [(a, replace(b, commit="bad"), seen) for a, b, seen in fleet(10)]
-    kept, bad = without(members, 8), frozenset({"bad"})
-    established = frozenset(declared.key for declared, *_ in members)
-    assert plan_of(kept, members, unconverged=bad, established=established).blocked
-
-    configs = [make.base(make.key(str(a.key), "config", "bundle"), {"m": 1}) for a, *_ in members]
-    snapshot = make.snapshot(kept)
-    bases = [base for _, base, _ in members] + configs
-    observed = [seen for *_, seen in members] + [make.live(each.key, {"m": 1}) for each in configs]
-    assert make.plan(snapshot, observed, bases, unconverged=bad).blocked
+def test_one_established_runtime_among_failed_ones_is_counted() -> None:
+    members = [(a, replace(b, established=index < 5), seen) for index, (a, b, seen) in enumerate(fleet(10))]
+    assert plan_of([], members + fleet(1, tenant="other")).blocked
 
 
 def test_a_scoped_pass_can_not_slip_one_deletion_of_many_through() -> None:

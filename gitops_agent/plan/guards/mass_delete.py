@@ -59,16 +59,11 @@ def _is_dormant(base: Base) -> bool:
 
 
 def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
-    """Agents all of whose record comes from commits that never converged: undoing those loses nothing.
-
-    All of it must: a commit that merely touched an agent leaves some base of an earlier commit behind.
-    """
-    if not situation.unconverged:
-        return
+    """Agents whose runtime no commit ever converged with: undoing the commit that made them loses nothing."""
     index = keys_by_agent(situation.bases) if situation.by_agent is None else situation.by_agent
     for agent in agents:
-        commits = {base.commit for key in index.get(agent, ()) if (base := situation.bases.get(key)) is not None}
-        if commits and commits <= situation.unconverged and agent not in situation.established:
+        known = [situation.bases[key] for key in index.get(agent, ()) if key.kind == Kind.RUNTIME]
+        if known and not any(base.established for base in known):
             yield agent
 
 

@@ -1,0 +1,87 @@
+"""Proceedings: everything one pass saw, decided and did, and what it ended with. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gitops_agent.intake import Intake
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
+from gitops_agent.observe import Observed
+from gitops_agent.ports import Scope
+
+FOR_PEOPLE = frozenset({"observe_mode", "paused", "freeze", "empty_source", "mass_delete"})
+"""Guards whose holds only people end. The others end by themselves: with time, or when another agent is Ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the live systems gave, and how much of the fleet it covered."""
+
+    observed: Observed
+    health: Mapping[AgentKey, Health]
+    scope: Scope
+
+
+@dataclass(frozen=True)
+class Proceedings:
+    """One pass. ``snapshot`` was enforced; ``blocked`` is the plan of a newest commit that a guard stops."""
+
+    intake: Intake
+    snapshot: Snapshot
+    plan: Plan
+    blocked: Plan | None
+    executed: Sequence[tuple[Action, Outcome]]
+    look: Look
+
+    @cached_property
+    def done(self) -> frozenset[ResourceKey]:
+        """The resources on which an action succeeded."""
+        return frozenset(action.key for action, outcome in self.executed if outcome.result is Result.DONE)
+
+    @cached_property
+    def pending(self) -> tuple[Action, ...]:
+        """The actions still to be done: held, failed, or not for us to decide."""
+        return tuple(action for action in self.plan.actions if action.key not in self.done)
+
+    def held_by(self, *guards: str) -> frozenset[AgentKey]:
+        """The agents some of these guards hold something of."""
+        return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass ended with. ``wait`` is how many seconds until there is something to do, if known.
+
+    ``busy``: some agent is on its way. ``frozen``: a freeze holds work back.
+    """
+
+    commit: str | None
+    enforced: str | None
+    record: CommitRecord | None
+    statuses: Mapping[AgentKey, AgentStatus]
+    findings: tuple[Finding, ...]
+    plan: Plan | None = None
+    executed: Sequence[tuple[Action, Outcome]] = ()
+    unavailable: bool = False
+    retry_after: float | None = None
+    busy: bool = False
+    frozen: bool = False
+    wait: float | None = None
+
+    def no_later_than(self, seconds: float | None) -> PassResult:
+        """The same result, with something to do in so many seconds at the latest."""
+        if seconds is None or (self.wait is not None and self.wait <= seconds):
+            return self
+        return replace(self, wait=seconds)
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase of the newest commit."""
+        return self.record.phase if self.record else None
