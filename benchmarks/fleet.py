@@ -61,11 +61,12 @@ def spec(number: int, *, lifecycle: str = "Running") -> tuple[str, str]:
     return f"agents/{tenant}/{name}.yaml", text
 
 
-def build_fleet(folder: Path, size: int) -> str:
+def build_fleet(folder: Path, size: int, *, lifecycle: str = "Running") -> str:
     """A bare repository with one commit that declares ``size`` agents; the sha of the commit."""
     folder.mkdir(parents=True)
     git(folder, "init", "--quiet", "--bare", "--initial-branch", "main", ".")
-    return commit(folder, dict(spec(number) for number in range(size)), message=f"A fleet of {size}")
+    specs = dict(spec(number, lifecycle=lifecycle) for number in range(size))
+    return commit(folder, specs, message=f"A fleet of {size}")
 
 
 def commit(repo: Path, files: Mapping[str, str], *, message: str = "A change") -> str:
