@@ -70,14 +70,15 @@ class Bookkeeper:
         """A new commit is announced before anything is done about it, and gives its agents a fresh start."""
         record = self._journal.commit(intake.head.sha) if intake.head and intake.is_candidate else None
         if record is not None and record.phase is Phase.PENDING and record.started_at is None:
-            begun = replace(record, started_at=self._clock.now(), changed=len(intake.moved))
-            self._journal.put_commits([begun])
             self._touch(self._touched | intake.moved)
             stale = {key: None for key in self._journal.attempts() if key.agent in intake.moved}
             if stale:
                 self._journal.finish((), attempts=stale)
             for key in intake.moved:
                 self._unready_since.pop(key, None)
+            # Last, because it says that all of this was done: a crash before it does it again.
+            begun = replace(record, started_at=self._clock.now(), changed=len(intake.moved))
+            self._journal.put_commits([begun])
         self._publish()
 
     # -- after it
@@ -90,9 +91,9 @@ class Bookkeeper:
 
     def close(self, pass_: Proceedings) -> PassResult:
         """Judge agents, then the newest commit; write both; tell the sinks."""
+        self._forgive(pass_.look.health)
         became_ready = self._judge_agents(pass_)
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
-        self._forgive(pass_.look.health)
         if pass_.intake.head is not None and pass_.intake.is_candidate:
             self._judge_commit(pass_, pass_.intake.head.sha)
         self._publish()
@@ -196,10 +197,10 @@ class Bookkeeper:
             updated = stopped(record, Phase.BLOCKED, _block_findings(pass_.blocked), now, pass_.blocked.digest)
         else:
             updated = judged(record, self._standing(pass_), now)
-        if updated != record:
-            self._journal.put_commits([updated])
         if updated.phase is Phase.CONVERGED:
             self._establish()
+        if updated != record:
+            self._journal.put_commits([updated])
         if updated.phase.terminal:
             self._touch(frozenset())
 

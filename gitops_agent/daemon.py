@@ -92,7 +92,9 @@ def run_once(machine: Machine, timeout: float, progress: Progress) -> tuple[Pass
             left = deadline - machine.clock.monotonic()
             if is_settled(result) or left <= 0 or machine.inbox.closed:
                 return result, not is_settled(result)
-            machine.inbox.take(min(left, result.wait if result.wait is not None else 1.0))
+            request = machine.inbox.take(min(left, result.wait if result.wait is not None else 1.0))
+            if request is not None and request.fetch:
+                next_fetch = machine.clock.monotonic()
     finally:
         _stop(machine.watchers)
 
@@ -126,25 +128,25 @@ class Daemon:
             self._scheduler.shutdown(wait=False)
 
     def _loop(self) -> None:
-        inbox, wait = self._machine.inbox, None
+        inbox, wait, behind = self._machine.inbox, None, False
         while not inbox.closed:
             request = inbox.take(wait)
             if inbox.closed:
                 return
             scope, fetch = (request.scope, request.fetch) if request else (frozenset(), False)
             try:
-                result = self._machine.pipeline.run(scope, fetch=fetch, actor="run")
+                result = self._machine.pipeline.run(None if behind else scope, fetch=fetch, actor="run")
             except Exception as problem:  # one bad pass must not end the loop: say so, and try again later
                 self._machine.on_unexpected(problem)
-                wait = min(60.0, (wait or 1.0) * 2)
-                continue
-            finally:
+                # What it was about is lost: the next pass looks at everything.
+                wait, behind = min(60.0, (wait or 1.0) * 2), True
                 if fetch:
                     self._poll_again(failed=True)
+                continue
             if fetch:
                 self._poll_again(failed=result.unavailable, retry_after=result.retry_after)
             self._progress(result)
-            wait = result.wait
+            wait, behind = result.wait, False
 
     def _poll_again(self, *, failed: bool, retry_after: float | None = None) -> None:
         """Schedule the next poll: the interval with jitter, or longer while the source does not answer."""

@@ -1,0 +1,142 @@
+"""A desired repository in memory: the source and the loader of a pass, with everything a remote may do to us."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha1
+from typing import Any
+
+from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused
+from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause
+from gitops_agent.model.document import AgentDocument, PolicySpec
+from gitops_agent.model.fields import Fields, canonical
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.ports import Driver
+
+TENANT = "acme"
+Spec = Mapping[str, Any]
+Fleet = Mapping[str, Spec]
+
+
+def key(name: str) -> AgentKey:
+    return AgentKey(TENANT, name)
+
+
+@dataclass(frozen=True)
+class Commit:
+    revision: Revision
+    fleet: Fleet
+    policy: Spec
+    errors: tuple[Finding, ...]
+
+
+class Repository:
+    """Commits on one branch. ``down`` is raised by the next refreshes while it is set."""
+
+    def __init__(self, drivers: Sequence[Driver]) -> None:
+        self.drivers = drivers
+        self.commits: dict[str, Commit] = {}
+        self.head: str | None = None
+        self.down: SourceError | None = None
+        self.refreshed = self.loaded = 0
+
+    def commit(
+        self,
+        fleet: Fleet | None = None,
+        *,
+        policy: Spec | None = None,
+        broken: str = "",
+        message: str = "",
+        parent: str | None = None,
+        missing_path: bool = False,
+    ) -> str:
+        """A commit on top of the head (or of ``parent``: a rewritten branch); its sha."""
+        before = self.commits.get(parent or self.head or "")
+        fleet = dict(fleet if fleet is not None else before.fleet if before else {})
+        chosen = dict(policy if policy is not None else before.policy if before else {})
+        parents = (before.revision.sha,) if before else ()
+        tree = "" if missing_path else sha1(canonical([fleet, chosen, broken])).hexdigest()
+        number = len(self.commits)
+        sha = sha1(f"{number} {tree} {parents}".encode()).hexdigest()
+        text = message or f"commit {number}"
+        revision = Revision(sha, tree, parents, "Ada <ada@example.com>", float(number), float(number), text)
+        errors = (Finding(Severity.ERROR, "BadYaml", "a.yaml:1:1", broken),) if broken else ()
+        self.commits[sha] = Commit(revision, fleet, chosen, errors)
+        self.head = sha
+        return sha
+
+    # -- the source
+
+    def refresh(self) -> Revision:
+        self.refreshed += 1
+        if self.down is not None:
+            raise self.down
+        assert self.head is not None
+        return self.commits[self.head].revision
+
+    def revision(self, ref: str) -> Revision:
+        if ref not in self.commits:
+            raise SourceRefused(f"there is no commit {ref}")
+        return self.commits[ref].revision
+
+    def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
+        known = {revision.sha for revision in self.history(old, 10**6)} if old else set()
+        found = [revision for revision in self.history(new, 10**6) if revision.sha not in known]
+        return tuple(reversed(found)) if old else (self.revision(new),)
+
+    def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
+        found: list[Revision] = []
+        at: str | None = sha
+        while at is not None and len(found) < limit:
+            found.append(self.revision(at))
+            at = next(iter(found[-1].parents), None)
+        return tuple(found)
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        return old in {revision.sha for revision in self.history(new, 10**6)}
+
+    def undoes(self, later: str, earlier: str) -> bool:
+        return False
+
+    def merged(self, sha: str) -> tuple[str, ...]:
+        return ()
+
+    # -- the loader
+
+    def load(self, revision: Revision) -> Snapshot:
+        self.loaded += 1
+        commit = self.commits[revision.sha]
+        if commit.errors:
+            raise InvalidDesiredState("not valid", commit.errors)
+        agents = {key(name): self._agent(name, spec) for name, spec in commit.fleet.items()}
+        return Snapshot(revision, agents, PolicySpec.model_validate_json(Fields.of(commit.policy).raw))
+
+    def _agent(self, name: str, given: Spec) -> Agent:
+        runtime = {"driver": "process", "command": ["serve"], **given.get("runtime", {})}
+        content = {
+            "apiVersion": "gitops-agent.dev/v1",
+            "kind": "Agent",
+            "metadata": {"name": name, "tenant": TENANT},
+            "spec": {**given, "runtime": runtime},
+        }
+        document = AgentDocument.model_validate_json(Fields.of(content).raw)
+        spec = document.spec
+        resources = [resource for driver in self.drivers for resource in driver.compile(key(name), document)]
+        made = Agent(
+            key=key(name),
+            origin=Origin(f"agents/{TENANT}/{name}.yaml", 1, "blob"),
+            # A driver has the kinds config and runtime, and health comes between them.
+            resources=tuple(sorted(resources, key=lambda each: each.key.kind)),
+            lifecycle=Lifecycle(spec.lifecycle),
+            deletion=DeletionPolicy(spec.deletion_policy),
+            mode=Mode(spec.reconcile.mode),
+            adopt=spec.adopt,
+            depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),
+            health_timeout=seconds(spec.rollout.health_timeout),
+        )
+        return replace(made, pause=Pause("by hand")) if spec.reconcile.paused else made

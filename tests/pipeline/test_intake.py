@@ -1,0 +1,233 @@
+"""From the repository to what is in force: candidates, fallbacks, rejections, and sources that do not answer."""
+
+from __future__ import annotations
+
+from gitops_agent.errors import SourceRefused, SourceUnavailable
+from gitops_agent.model.status import Phase
+
+from .repository import key
+from .world import World, names
+
+DOWN = SourceUnavailable("cannot reach the repository", retry_after=7.0)
+
+
+def test_the_first_commit_is_taken_whole(world: World) -> None:
+    sha = world.commit("one", "two")
+    result = world.converge()
+    assert (result.commit, result.enforced, result.phase) == (sha, sha, Phase.CONVERGED)
+    assert names(list(result.statuses)) == ["one", "two"]
+
+
+def test_a_broken_commit_leaves_the_last_good_one_in_force_and_repaired(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    bad = world.repository.commit(broken="duplicate key: name")
+    world.live.lose([*world.running])
+    world.clock.advance(60)
+    result = world.run()
+    assert (result.commit, result.enforced, result.phase) == (bad, good, Phase.INVALID)
+    assert [finding.summary for finding in result.findings if finding.code == "BadYaml"] == ["duplicate key: name"]
+    assert world.running == world.wanted(good)
+    assert world.phase(good) is Phase.CONVERGED
+
+
+def test_a_rejected_head_is_read_once(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    world.repository.commit(broken="x")
+    world.run()
+    loaded = world.repository.loaded
+    for _ in range(3):
+        assert world.run().phase is Phase.INVALID
+    assert world.repository.loaded == loaded
+    world.boot()
+    assert world.run().phase is Phase.INVALID, "a new process comes to the same answer"
+
+
+def test_a_good_commit_after_a_broken_one_is_followed(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    bad = world.repository.commit(broken="x")
+    world.run()
+    good = world.commit("one", "two")
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(good)
+    assert world.phase(bad) is Phase.INVALID
+
+
+def test_nothing_is_done_when_no_commit_was_ever_good(world: World) -> None:
+    bad = world.repository.commit({"one": {}}, broken="x")
+    result = world.run()
+    assert (result.commit, result.enforced, result.phase) == (bad, None, Phase.INVALID)
+    assert world.live.calls["apply"] == 0
+    assert not result.statuses
+
+
+def test_a_push_of_several_commits_enforces_the_newest(world: World) -> None:
+    first = world.commit("one")
+    world.converge()
+    middle = [world.commit("one", "two"), world.repository.commit(broken="x"), world.commit("one", "three")]
+    last = world.commit("one", "four")
+    assert world.converge().phase is Phase.CONVERGED
+    assert [world.phase(sha) for sha in (first, *middle, last)] == [
+        Phase.CONVERGED,
+        *[Phase.SUPERSEDED] * 3,
+        Phase.CONVERGED,
+    ]
+    assert world.running == world.wanted(last)
+    assert [record.sha for record in world.journal.commits()] == [last, *reversed(middle), first]
+
+
+def test_a_newer_commit_supersedes_one_that_never_converged(world: World) -> None:
+    world.live.fail_always("no room")
+    first = world.commit("one")
+    assert world.run().phase is Phase.RECONCILING
+    world.live.heal()
+    second = world.commit("one", "two")
+    assert world.converge().phase is Phase.CONVERGED
+    assert (world.phase(first), world.phase(second)) == (Phase.SUPERSEDED, Phase.CONVERGED)
+
+
+# -- a source that does not answer
+
+
+def test_an_unreachable_source_changes_nothing_and_repairs_go_on(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    world.repository.down = DOWN
+    world.live.lose([*world.running])
+    world.clock.advance(60)
+    result = world.run()
+    assert result.unavailable
+    assert result.retry_after == 7.0
+    assert "SourceUnavailable" in {finding.code for finding in result.findings}
+    assert world.running == world.wanted(good)
+    assert world.journal.get("source_problem") == "cannot reach the repository"
+    world.repository.down = None
+    assert not world.run().unavailable
+    assert world.journal.get("source_problem") is None
+
+
+def test_a_source_that_was_never_reached(world: World) -> None:
+    world.repository.down = DOWN
+    result = world.run()
+    assert (result.commit, result.phase, result.unavailable) == (None, None, True)
+    assert world.live.calls["apply"] == 0
+
+
+def test_a_restart_without_the_source_goes_on_from_what_is_known(world: World) -> None:
+    good = world.commit("one")
+    world.converge()
+    world.repository.down = SourceRefused("the branch main does not exist")
+    world.boot()
+    world.live.lose([*world.running])
+    world.clock.advance(60)
+    result = world.run()
+    assert (result.commit, result.enforced, result.unavailable) == (good, good, True)
+    assert world.running == world.wanted(good)
+
+
+def test_a_mirror_that_lost_everything_touches_nothing(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    before = dict(world.live.live)
+    lost = world.repository.commits.pop(good)
+    world.repository.down = DOWN
+    world.boot()
+    result = world.run()
+    assert result.unavailable
+    assert world.live.live == before
+    world.repository.commits[good] = lost
+    world.repository.down = None
+    assert world.converge().enforced == good
+    assert world.live.live == before
+
+
+# -- history that was rewritten
+
+
+def test_a_rewritten_branch_is_refused_and_so_is_everything_on_top_of_it(world: World) -> None:
+    first = world.commit("one")
+    good = world.commit("one", "two")
+    world.converge()
+    rewritten = world.commit("three", parent=first)
+    result = world.run()
+    assert (result.phase, result.enforced) == (Phase.REFUSED, good)
+    assert any("ForcePush" in finding.code for finding in result.findings)
+    on_top = world.commit("three", "four")
+    assert world.run().phase is Phase.REFUSED
+    assert world.running == world.wanted(good)
+    assert [world.phase(sha) for sha in (good, rewritten, on_top)] == [
+        Phase.CONVERGED,
+        Phase.REFUSED,
+        Phase.REFUSED,
+    ]
+
+
+def test_a_branch_that_contains_the_old_commit_again_is_followed(world: World) -> None:
+    first = world.commit("one")
+    good = world.commit("one", "two")
+    world.converge()
+    world.commit("three", parent=first)
+    world.run()
+    merged = world.commit("one", "two", "three", parent=good)
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(merged)
+
+
+def test_back_to_the_commit_in_force_is_no_rewrite(world: World) -> None:
+    first = world.commit("one")
+    good = world.commit("one", "two")
+    world.converge()
+    world.commit("three", parent=first)
+    world.run()
+    world.repository.head = good
+    result = world.converge()
+    assert (result.commit, result.enforced) == (good, good)
+    assert result.phase is Phase.CONVERGED
+
+
+def test_the_policy_in_force_may_follow_a_rewritten_branch(world: World) -> None:
+    first = world.commit("one", policy={"forcePush": "follow"})
+    world.commit("one", "two")
+    world.converge()
+    rewritten = world.commit("one", "three", parent=first)
+    result = world.converge()
+    assert (result.phase, result.enforced) == (Phase.CONVERGED, rewritten)
+    assert world.running == world.wanted(rewritten)
+
+
+def test_a_rewrite_cannot_allow_itself(world: World) -> None:
+    first = world.commit("one")
+    good = world.commit("one", "two")
+    world.converge()
+    world.commit("one", parent=first, policy={"forcePush": "follow"})
+    assert world.run().phase is Phase.REFUSED
+    assert world.running == world.wanted(good)
+
+
+def test_a_path_that_vanished_is_refused_not_an_empty_fleet(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    world.repository.commit({}, missing_path=True)
+    result = world.run()
+    assert (result.phase, result.enforced) == (Phase.REFUSED, good)
+    assert world.running == world.wanted(good)
+
+
+# -- going back
+
+
+def test_a_rollback_is_marked_on_both_sides(world: World) -> None:
+    first = world.commit("one")
+    world.converge()
+    second = world.commit("one", "two")
+    world.converge()
+    back = world.commit("one")
+    assert world.converge().phase is Phase.CONVERGED
+    undone, done = world.journal.commit(second), world.journal.commit(back)
+    assert undone is not None
+    assert done is not None
+    assert (undone.rolled_back_by, done.rolls_back_to) == (back, first)
+    assert world.running == world.wanted(first)
+    assert key("two") not in world.journal.statuses()

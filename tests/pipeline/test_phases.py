@@ -1,0 +1,349 @@
+"""What a pass makes of agents and commits: phases, conditions, and who must be Ready for what."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.testing.memory import config_key, runtime_key
+
+from .repository import key
+from .world import World, verbs
+
+ONE, TWO = runtime_key(key("one")), runtime_key(key("two"))
+
+
+def test_pending_reconciling_converged(world: World) -> None:
+    sha = world.commit("one", "two")
+    first = world.run()
+    assert first.phase is Phase.RECONCILING
+    assert first.busy
+    assert first.wait == 1.0, "the default minimum uptime"
+    world.clock.advance(1)
+    assert world.run().phase is Phase.CONVERGED
+    assert world.sink.phases == [(sha, Phase.PENDING), (sha, Phase.RECONCILING), (sha, Phase.CONVERGED)]
+    record = world.journal.commit(sha)
+    assert record is not None
+    assert (record.changed, record.agents) == (2, 2)
+    assert record.finished_at == world.clock.now()
+
+
+def test_a_quiet_pass_does_nothing_and_tells_nobody(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    told, applied, entries = len(world.sink.reports), world.live.calls["apply"], len(world.journal.entries())
+    result = world.run()
+    assert (result.executed, result.plan.actions if result.plan else None, result.wait) == ([], (), None)
+    assert (len(world.sink.reports), world.live.calls["apply"]) == (told, applied)
+    assert len(world.journal.entries()) == entries
+
+
+def test_a_commit_is_degraded_when_an_agent_had_its_time(world: World) -> None:
+    world.live.fail_always("command not found", key=ONE, permanent=True)
+    sha = world.repository.commit({"one": {"rollout": {"healthTimeout": "30s"}}, "two": {}})
+    assert world.run().phase is Phase.RECONCILING
+    world.clock.advance(29)
+    assert world.run().phase is Phase.RECONCILING
+    world.clock.advance(2)
+    result = world.run()
+    assert result.phase is Phase.DEGRADED
+    record = world.journal.commit(sha)
+    assert record is not None
+    assert "acme/one is not Ready" in record.summary
+    assert "command not found" in record.summary
+    assert world.status("two").ready
+
+
+def test_degraded_stays_even_if_the_agent_recovers_later(world: World) -> None:
+    """A phase is terminal once reached; how things are now is in the conditions."""
+    world.live.fail_always("no room", key=ONE)
+    sha = world.repository.commit({"one": {"rollout": {"healthTimeout": "30s"}}})
+    world.run()
+    world.clock.advance(31)
+    world.run()
+    world.live.heal()
+    world.clock.advance(400)
+    world.run()
+    world.clock.advance(2)
+    world.run()
+    assert world.phase(sha) is Phase.DEGRADED
+    assert world.status("one").ready
+
+
+def test_a_readiness_probe_that_never_passes_degrades(world: World) -> None:
+    """The in-memory runner fails commands of agents without a runtime, so a probe can be made to fail for ever."""
+    probe = {"exec": {"command": ["ask"]}, "period": "1s"}
+    world.repository.commit({"one": {"probes": {"readiness": probe}, "rollout": {"healthTimeout": "10s"}}})
+    world.run()
+    world.live.ail(ONE, None, "Suspended")
+    world.clock.advance(11)
+    result = world.run()
+    assert result.phase is Phase.DEGRADED
+    stalled = world.condition("one", ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.reason in ("HealthTimeout", "BackOff")
+
+
+def test_a_failing_agent_stops_none_of_its_siblings(world: World) -> None:
+    world.live.fail_always("broken", key=config_key(key("one")))
+    world.commit("one", "two", "three")
+    world.run()
+    world.clock.advance(1)
+    world.run()
+    assert [world.status(name).ready for name in ("one", "two", "three")] == [False, True, True]
+
+
+def test_failures_back_off_stall_and_are_tried_for_ever(world: World) -> None:
+    world.live.fail_always("no room", key=ONE)
+    world.commit("one")
+    tries = []
+    for _ in range(400):
+        result = world.run()
+        if result.executed and any(action.key == ONE for action, _ in result.executed):
+            tries.append(world.clock.now())
+        world.clock.advance(10)
+    gaps = [after - before for before, after in pairwise(tries)]
+    assert len(tries) >= 12, "it never gives up"
+    assert gaps == sorted(gaps) or max(gaps[-5:]) <= 310
+    assert 150 <= gaps[-1] <= 310
+    stalled = world.condition("one", ConditionType.STALLED)
+    assert stalled is not None
+    assert "no room" in stalled.message
+    assert (world.status("one").next_try_at or 0) > world.clock.now() - 20
+
+
+def test_a_new_commit_gives_its_agents_a_fresh_start(world: World) -> None:
+    world.live.fail_next(3, "no room", key=ONE)
+    world.repository.commit({"one": {}, "two": {}})
+    for _ in range(3):
+        world.run()
+        world.clock.advance(10)
+    assert world.journal.attempts()[ONE].failures == 3
+    world.repository.commit({"one": {"runtime": {"command": ["other"]}}, "two": {}})
+    assert ("create", str(ONE)) in verbs(world.run().executed)
+    assert ONE not in world.journal.attempts()
+
+
+def test_a_crash_loop_backs_off_and_is_forgiven_after_a_quiet_time(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    for _ in range(3):
+        world.live.remove(ONE)
+        world.clock.advance(10)
+        world.run("one", fetch=False)
+    assert world.journal.attempts()[ONE].failures == 3
+    assert world.condition("one", ConditionType.STALLED) is not None
+    world.clock.advance(400)
+    world.run()
+    assert ONE not in world.journal.attempts()
+    assert world.condition("one", ConditionType.STALLED) is None
+    assert world.status("one").ready
+
+
+# -- who counts
+
+
+def test_only_the_agents_a_commit_touches_decide_its_phase(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.live.fail_always("broken", key=ONE)
+    world.live.remove(ONE)
+    world.repository.commit({"one": {}, "two": {"runtime": {"command": ["new"]}}})
+    world.run()
+    world.clock.advance(1)
+    assert world.run().phase is Phase.CONVERGED
+    assert not world.status("one").ready
+
+
+@pytest.mark.parametrize("between", ["", "broken"])
+def test_agents_of_a_superseded_commit_count_for_its_successor(world: World, between: str) -> None:
+    """Otherwise a commit could be left out of every judgement by pushing another one quickly."""
+    world.commit("one")
+    world.converge()
+    world.live.fail_always("broken", key=TWO)
+    world.commit("one", "two")
+    assert world.run().phase is Phase.RECONCILING
+    if between:
+        world.repository.commit(broken=between)
+        assert world.run().phase is Phase.INVALID
+    world.commit("one", "two", "three")
+    world.run()
+    world.clock.advance(1)
+    assert world.run().phase is Phase.RECONCILING, "two is still not there"
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
+
+
+@pytest.mark.parametrize("between", ["", "broken"])
+def test_agents_applied_by_a_superseded_commit_must_become_ready_too(world: World, between: str) -> None:
+    world.commit("one")
+    world.converge()
+    world.repository.commit({"one": {}, "two": {"runtime": {"minUptime": "60s"}}})
+    assert world.run().phase is Phase.RECONCILING
+    if between:
+        world.repository.commit(broken=between)
+        world.run()
+    world.repository.commit({"one": {}, "two": {"runtime": {"minUptime": "60s"}}, "three": {}})
+    world.run()
+    world.clock.advance(2)
+    assert world.run().phase is Phase.RECONCILING, "three is Ready, two is not yet"
+    world.clock.advance(60)
+    assert world.run().phase is Phase.CONVERGED
+
+
+def test_removed_agents_leave_the_status_when_they_are_gone(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.live.fail_always("busy", key=TWO)
+    sha = world.commit("one")
+    assert world.run().phase is Phase.RECONCILING, "its runtime is still there"
+    assert key("two") in world.journal.statuses()
+    assert world.phase(sha) is Phase.RECONCILING
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
+    assert list(world.journal.statuses()) == [key("one")]
+    assert world.running == world.wanted(sha)
+
+
+def test_a_retained_agent_leaves_the_status_and_stays_alive(world: World) -> None:
+    world.repository.commit({"one": {}, "two": {"deletionPolicy": "Retain"}})
+    world.converge()
+    world.commit("one")
+    assert world.converge().phase is Phase.CONVERGED
+    assert list(world.journal.statuses()) == [key("one")]
+    assert TWO in world.live.live
+
+
+def test_stopped_stays_stopped_and_is_ready(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    world.repository.commit({"one": {"lifecycle": "Stopped"}})
+    assert world.converge().phase is Phase.CONVERGED
+    assert ONE not in world.live.live
+    for _ in range(3):
+        world.clock.advance(400)
+        result = world.run()
+        assert result.executed == []
+        assert result.wait is None, "nothing is to be done about it, so nobody is to be woken"
+    assert world.status("one").ready
+    world.live.plant(ONE, {"command": ["by hand"]})
+    world.live.mark(ONE, world.live.live[config_key(key("one"))].owner)
+    world.run()
+    assert ONE not in world.live.live
+
+
+def test_a_paused_agent_is_left_alone_and_holds_up_no_commit(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.repository.commit({"one": {"reconcile": {"paused": True}, "runtime": {"command": ["new"]}}, "two": {}})
+    before = world.live.live[ONE]
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.live.live[ONE] == before
+
+
+def test_drift_of_a_paused_agent_is_reported_and_not_repaired(world: World) -> None:
+    world.repository.commit({"one": {"reconcile": {"paused": True}}})
+    world.repository.commit({"one": {}})
+    world.converge()
+    world.repository.commit({"one": {"reconcile": {"paused": True}}})
+    assert world.converge().phase is Phase.CONVERGED
+    world.live.remove(ONE)
+    world.clock.advance(60)
+    result = world.run()
+    assert (result.executed, result.wait) == ([], None)
+    assert ONE not in world.live.live
+    assert world.condition("one", ConditionType.DRIFTED) is not None
+    assert not world.status("one").ready
+
+
+def test_dependencies_are_ready_first_and_waiting_costs_no_time_of_one_s_own(world: World) -> None:
+    slow = {"runtime": {"minUptime": "60s"}}
+    after = {"rollout": {"dependsOn": ["acme/one"], "healthTimeout": "20s"}}
+    world.repository.commit({"one": slow, "two": after})
+    world.run()
+    for _ in range(5):
+        world.clock.advance(11)
+        assert world.run().phase is Phase.RECONCILING
+        assert TWO not in world.live.live
+    world.clock.advance(6)
+    world.run()
+    world.clock.advance(0.25)
+    world.run()
+    assert TWO in world.live.live
+    world.clock.advance(1)
+    assert world.run().phase is Phase.CONVERGED
+
+
+# -- blocked by a guard
+
+
+def test_a_blocked_commit_changes_nothing_and_the_last_good_one_is_repaired(world: World) -> None:
+    fleet = [f"agent-{number}" for number in range(8)]
+    good = world.commit(*fleet)
+    world.converge()
+    blocked = world.commit(fleet[0])
+    gone = runtime_key(key(fleet[5]))
+    world.live.remove(gone)
+    world.clock.advance(60)
+    result = world.run()
+    assert (result.phase, result.enforced) == (Phase.BLOCKED, good)
+    assert world.phase(blocked) is Phase.BLOCKED
+    assert world.running == world.wanted(good)
+    assert any("would lose their runtime" in finding.summary for finding in result.findings)
+    world.boot()
+    assert world.run().phase is Phase.BLOCKED
+    # A smaller commit on top of it is judged on its own.
+    smaller = world.commit(*fleet[1:])
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(smaller)
+    assert world.phase(blocked) is Phase.SUPERSEDED
+
+
+def test_an_empty_commit_deletes_nothing(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    world.repository.commit({})
+    assert world.run().phase is Phase.BLOCKED
+    assert world.running == world.wanted(good)
+
+
+# -- scoped passes
+
+
+def test_an_event_repairs_its_agent_and_looks_at_no_other(world: World) -> None:
+    good = world.commit("one", "two", "three")
+    world.converge()
+    world.run()
+    world.live.lose([ONE, TWO])
+    world.clock.advance(60)
+    result = world.run("one", fetch=False)
+    assert verbs(result.executed) == [("create", str(ONE))]
+    assert TWO not in world.live.live
+    world.run()
+    assert world.running == world.wanted(good)
+
+
+def test_a_scoped_pass_with_a_new_commit_looks_at_what_it_moves(world: World) -> None:
+    world.commit("one", "two", "three")
+    world.converge()
+    world.repository.commit({"one": {}, "two": {"runtime": {"command": ["new"]}}})
+    result = world.run("one")
+    assert {(verb, resource) for verb, resource in verbs(result.executed) if "runtime" in resource} == {
+        ("restart", str(TWO)),
+        ("delete", str(runtime_key(key("three")))),
+    }
+
+
+def test_what_is_pre_empted_goes_on_with_the_next_pass(world: World) -> None:
+    sha = world.commit("one", "two")
+    world.interrupted = lambda: True
+    result = world.run()
+    assert {action.key.kind for action, _ in result.executed} == {"config"}
+    assert result.phase is Phase.RECONCILING
+    assert result.wait is not None
+    world.interrupted = lambda: False
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(sha)
+    assert set(world.live.starts.values()) == {1}

@@ -1,0 +1,163 @@
+"""Everything a pass needs, in one process: a repository and a live system that outlive gitops-agent, a journal on
+disk, and a gitops-agent that can crash and be started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from gitops_agent.bookkeeping import Bookkeeper
+from gitops_agent.daemon import is_settled
+from gitops_agent.drivers import health
+from gitops_agent.intake import Receiver, Where
+from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.plan import Action
+from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
+from gitops_agent.pipeline import Pipeline
+from gitops_agent.ports import Driver, Journal, Observer, Report, Workplace
+from gitops_agent.proceedings import PassResult
+from gitops_agent.reconcile.execute import Workbench
+from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.testing.clock import FrozenClock
+from gitops_agent.testing.faults import FaultInjector, faulty
+from gitops_agent.testing.faulty_journal import FaultyJournal
+from gitops_agent.testing.memory import MemoryDriver
+
+from .repository import Repository, key
+
+LONG = 10_000.0
+"""More than any test waits, on a clock that moves only when it is told to."""
+
+
+class Inline(Executor):
+    """An executor without threads: whatever happens, happens in order."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as problem:
+            future.set_exception(problem)
+        return future
+
+
+class Listening:
+    """A sink that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+
+    def publish(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    @property
+    def phases(self) -> list[tuple[str, Phase]]:
+        """Every phase that was told, commit by commit."""
+        return [(record.sha, record.phase) for report in self.reports for record in report.commits]
+
+
+class World:
+    """One instance and what is around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FrozenClock()
+        self.live = MemoryDriver(clock=self.clock)
+        self.health = health.driver(Workplace("test", str(folder)), self.clock)
+        self.repository = Repository((self.live.driver, self.health))
+        self.sink = Listening()
+        self.unexpected: list[Exception] = []
+        self.interrupted: Callable[[], bool] = lambda: False
+        self.observer: Observer | None = None
+        self.journal: SqlJournal
+        self.pipeline: Pipeline
+        self.boot()
+
+    def boot(self, injector: FaultInjector | None = None) -> None:
+        """Start gitops-agent (again): it knows what the journal knows, and nothing else."""
+        self.shut()
+        self.journal = open_journal(self.folder)
+        journal: Journal = self.journal
+        drivers = self._drivers()
+        if injector is not None:
+            journal = FaultyJournal(journal, injector)
+            drivers = tuple(faulty(driver, injector) for driver in drivers)
+        pool = Inline()
+        bench = Workbench(
+            appliers={driver.name: driver.applier for driver in drivers},
+            journal=journal,
+            clock=self.clock,
+            random=Random(1),
+            pool=pool,
+            interrupted=lambda: self.interrupted(),
+            on_unexpected=lambda problem, _: self.unexpected.append(problem),
+        )
+        receiver = Receiver(self.repository, self.repository, journal, self.clock, Where("main", "."))
+        books = Bookkeeper("test", journal, [self.sink], self.clock)
+        self.pipeline = Pipeline(receiver, drivers, HealthMonitor(self.clock, pool), bench, books)
+
+    def _drivers(self) -> tuple[Driver, ...]:
+        live = self.live.driver
+        return (replace(live, observer=self.observer) if self.observer else live, self.health)
+
+    def shut(self) -> None:
+        if hasattr(self, "journal"):
+            self.journal.close()
+
+    # -- passes
+
+    def run(self, *names: str, fetch: bool = True) -> PassResult:
+        """One pass, over everything or over some agents."""
+        return self.pipeline.run(frozenset(map(key, names)) if names else None, fetch=fetch, actor="test")
+
+    def converge(self, passes: int = 60) -> PassResult:
+        """Passes until nothing more is on its way, with the time in between that each asks for."""
+        for _ in range(passes):
+            result = self.run()
+            if is_settled(result):
+                return result
+            self.clock.advance(min(LONG, max(0.01, 1.0 if result.wait is None else result.wait)))
+        raise AssertionError(f"not settled after {passes} passes: {result}")
+
+    def commit(self, *fleet: str, **more: Any) -> str:
+        """A commit of agents that are all alike."""
+        return self.repository.commit({name: {} for name in fleet}, **more)
+
+    # -- what is there
+
+    @property
+    def running(self) -> dict[ResourceKey, Fields]:
+        return {resource: thing.fields for resource, thing in self.live.live.items()}
+
+    def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
+        """What a commit asks of the live system."""
+        agents = self.repository.load(self.repository.revision(sha)).agents.values()
+        every = [resource for agent in agents for resource in agent.resources if not resource.dormant]
+        return {resource.key: resource.fields for resource in every if resource.driver == self.live.name}
+
+    def phase(self, sha: str) -> Phase | None:
+        record = self.journal.commit(sha)
+        return record.phase if record else None
+
+    def status(self, name: str) -> AgentStatus:
+        return self.journal.statuses()[key(name)]
+
+    def condition(self, name: str, kind: ConditionType = ConditionType.READY) -> Condition | None:
+        return next((said for said in self.status(name).conditions if said.type is kind), None)
+
+
+def verbs(actions: Sequence[tuple[Action, Any]]) -> list[tuple[str, str]]:
+    return [(action.verb.value, str(action.key)) for action, _ in actions]
+
+
+def names(keys: Sequence[AgentKey]) -> list[str]:
+    return sorted(each.name for each in keys)
