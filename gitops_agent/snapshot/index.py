@@ -101,13 +101,18 @@ class Index:
 
     def notes(self) -> list[Finding]:
         """What there is to say about files without errors."""
-        found = [finding for unit in self.special.values() for finding in unit.findings]
+        return [finding for unit in self.special.values() for finding in unit.findings]
+
+    def doubts(self) -> list[Finding]:
+        """What is valid and probably not what was meant."""
+        found: list[Finding] = []
         for overlay in self.overlays:
             if not self.applied.get(overlay.digest):
-                place = Place(overlay.origin.path, overlay.origin.line)
-                found.append(
-                    warning(Code.OVERLAY_UNUSED, place, "the overlay selects no agent", "Check its selector.")
-                )
+                place, summary = Place(overlay.origin.path, overlay.origin.line), "the overlay selects no agent"
+                found.append(warning(Code.OVERLAY_UNUSED, place, summary, "Check its selector."))
+        if not self.agents:
+            summary = "no agent is declared"
+            found.append(warning(Code.NO_AGENTS, Place("."), summary, "Add a document of kind: Agent."))
         return found
 
     def issues(self, suspects: set[str]) -> list[Issue]:

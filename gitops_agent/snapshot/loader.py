@@ -20,7 +20,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import BlobReader
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import Cache
-from gitops_agent.snapshot.codes import Code, Place, error, in_order, warning
+from gitops_agent.snapshot.codes import Code, Place, error, in_order
 from gitops_agent.snapshot.compile import Compilers
 from gitops_agent.snapshot.index import Index
 from gitops_agent.snapshot.places import located
@@ -90,13 +90,9 @@ class Loader:
         findings += located(issues, self._reader, reading.locator)
         if errors(findings):
             raise _refused(revision, findings)
-        if not index.agents:
-            findings.append(
-                warning(Code.NO_AGENTS, Place("."), "no agent is declared", "Add a kind: Agent document.")
-            )
         if self._cache is not None:
             self._cache.trim(index.files)
-        return _Kept(_snapshot(revision, index, findings), survey, index)
+        return _Kept(_snapshot(revision, index, findings + index.doubts()), survey, index)
 
     def _survey(self, revision: Revision, kept: _Kept | None) -> Survey:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import (
+    API_VERSION,
     AgentDocument,
     CredentialPoolDocument,
     OverlayDocument,
@@ -29,7 +30,7 @@ from gitops_agent.snapshot.documents import Document, FileParser
 from gitops_agent.snapshot.overlay import in_path_order, unit_of
 from gitops_agent.snapshot.policy import effective, loosened
 from gitops_agent.snapshot.positions import Locator
-from gitops_agent.snapshot.schema import validate
+from gitops_agent.snapshot.schema import check, validate
 from gitops_agent.snapshot.survey import too_much
 from gitops_agent.snapshot.tree import Entry
 from gitops_agent.snapshot.unit import AgentUnit, FileUnit, Issue, OverlayUnit, PolicyUnit, PoolUnit
@@ -37,7 +38,7 @@ from gitops_agent.snapshot.unit import AgentUnit, FileUnit, Issue, OverlayUnit, 
 BATCH = 2_500
 """Files per stream: large enough to keep git busy, small enough to hold the drafts that wait."""
 
-_NAMES = re.compile(rb"name:[ \t]*[\"']?([a-z0-9-]{1,63})")
+_NAMES = re.compile(rb"name[\"']?[ \t]*:[ \t]*[\"']?([a-z0-9-]{1,63})")
 
 
 @dataclass(slots=True)
@@ -172,7 +173,9 @@ class Reading:
 
     def _plain(self, bench: Workbench, path: str, blob: str, document: Document) -> FileUnit | None:
         """The common file: one valid agent with nothing to wait for. None: it needs the longer way."""
-        model, _ = validate(path, document, self.locator) if document.kind == "Agent" else (None, [])
+        if document.kind != "Agent" or document.version != API_VERSION:
+            return None
+        model, _ = check(document.raw, "Agent")
         if not isinstance(model, AgentDocument):
             return None
         draft, _ = compiling.draft(bench, Origin(path, document.line, blob), model, document.raw)
