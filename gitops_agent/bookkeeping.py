@@ -13,7 +13,7 @@ import orjson
 
 from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.finding import Finding
+from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Effect, Plan
@@ -214,9 +214,9 @@ class Bookkeeper:
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
         ]
         frozen = any(action.key.agent in pass_.held_by("freeze") for action in owed)
-        return Standing(
-            pass_.plan, self._touched - exempt, owed, late, self._statuses, pass_.plan.findings, frozen=frozen
-        )
+        warnings = tuple(f for f in pass_.snapshot.findings if f.severity is Severity.WARNING)
+        findings = warnings + pass_.plan.findings
+        return Standing(pass_.plan, self._touched - exempt, owed, late, self._statuses, findings, frozen=frozen)
 
     def _touch(self, agents: frozenset[AgentKey]) -> None:
         """Remember, across restarts, which agents must be Ready before the newest commit has converged.
@@ -245,7 +245,8 @@ class Bookkeeper:
         What waits for people (a pause, an approval, a doubt) wakes nobody.
         """
         now, attempts, pending = self._clock.now(), self._journal.attempts(), pass_.pending
-        waits = [max(SOON, attempts[action.key].next_at - now) for action in pending if action.key in attempts]
+        tries = [attempts[action.key] for action in pending if action.key in attempts]
+        waits = [SOON if each.is_due(now) else max(SOON, each.next_at - now) for each in tries]
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
         released = progressed and pass_.held_by("dependencies", "action_cap")

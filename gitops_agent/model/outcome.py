@@ -12,6 +12,9 @@ from gitops_agent.model.plan import Action
 STALLED_AFTER = 3
 """Failures in a row after which trying again has evidently not helped."""
 
+LONGEST_DELAY = 300.0
+"""Seconds that a next try is away at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
@@ -63,6 +66,11 @@ class Attempt:
     next_at: float
     error: str
     permanent: bool = False
+
+    def is_due(self, now: float) -> bool:
+        """Whether it may be tried again. A next try further away than any delay was written down under a
+        wall clock that has been set back since, and must not keep anybody waiting that long."""
+        return not now < self.next_at <= now + LONGEST_DELAY
 
     @property
     def stalled(self) -> bool:

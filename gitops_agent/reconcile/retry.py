@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
 
 FIRST_DELAY = 1.0
-LONGEST_DELAY = 300.0
 
 
 def delay(failures: int, jitter: float) -> float:

@@ -60,7 +60,7 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
         statements.append((ConditionType.DRIFTED, True, *drift))
     known = {condition.type: condition for condition in previous.conditions} if previous else {}
     conditions = tuple(_condition(known.get(said[0]), said, commit, now) for said in statements)
-    tries = [attempt.next_at for attempt in _attempts(view) if attempt.next_at > now]
+    tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now)]
     return AgentStatus(
         agent=view.agent.key,
         ready=ready,

@@ -99,19 +99,19 @@ def test_failures_back_off_stall_and_are_tried_for_ever(world: World) -> None:
     world.live.fail_always("no room", key=ONE)
     world.commit("one")
     tries = []
-    for _ in range(400):
+    for _ in range(140):
         result = world.run()
         if result.executed and any(action.key == ONE for action, _ in result.executed):
             tries.append(world.clock.now())
-        world.clock.advance(10)
+        world.clock.advance(30)
     gaps = [after - before for before, after in pairwise(tries)]
     assert len(tries) >= 12, "it never gives up"
-    assert gaps == sorted(gaps) or max(gaps[-5:]) <= 310
-    assert 150 <= gaps[-1] <= 310
+    assert gaps == sorted(gaps) or max(gaps[-5:]) <= 330
+    assert 150 <= gaps[-1] <= 330
     stalled = world.condition("one", ConditionType.STALLED)
     assert stalled is not None
     assert "no room" in stalled.message
-    assert (world.status("one").next_try_at or 0) > world.clock.now() - 20
+    assert (world.status("one").next_try_at or 0) > world.clock.now() - 40
 
 
 def test_a_new_commit_gives_its_agents_a_fresh_start(world: World) -> None:

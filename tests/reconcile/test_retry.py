@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.model.outcome import STALLED_AFTER, Attempt
-from gitops_agent.reconcile.retry import FIRST_DELAY, LONGEST_DELAY, after_failure, delay
+from gitops_agent.model.outcome import LONGEST_DELAY, STALLED_AFTER, Attempt
+from gitops_agent.reconcile.retry import FIRST_DELAY, after_failure, delay
 
 pytestmark = pytest.mark.unit
 jitters = st.floats(0, 1, exclude_max=True)
@@ -43,6 +43,9 @@ def test_failures_in_a_row(several: list[float], start: float) -> None:
         assert attempt.stalled == (count >= STALLED_AFTER)
         # It never gives up: there is always a next try, and never further away than the longest delay.
         assert now < attempt.next_at <= now + LONGEST_DELAY
+        assert not attempt.is_due(now)
+        assert attempt.is_due(attempt.next_at)
+        assert attempt.is_due(now - 2 * LONGEST_DELAY), "the clock was set back"
         now = attempt.next_at
 
 

@@ -17,7 +17,7 @@ def backoff(plan: Plan, situation: Situation) -> Verdict:
     waiting = [
         (action, attempt)
         for action in due(plan)
-        if (attempt := situation.attempts.get(action.key)) is not None and attempt.next_at > situation.now
+        if (attempt := situation.attempts.get(action.key)) is not None and not attempt.is_due(situation.now)
     ]
     return trim(
         "backoff",

@@ -1,0 +1,240 @@
+"""Eyes that are closed, wrong or slow: nothing is deleted, nothing is started twice, and people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gitops_agent.errors import ObserveError
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.observe import observe
+from gitops_agent.ports import Scope
+from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
+from gitops_agent.testing.memory import MemoryDriver, runtime_key
+
+from .repository import key
+from .world import World, verbs
+
+ONE, TWO = runtime_key(key("one")), runtime_key(key("two"))
+
+
+class Raising:
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+        raise self.problem
+
+
+CLOSED = [ObserveError("cannot list /proc"), RuntimeError("bug"), MemoryError()]
+
+
+@pytest.mark.parametrize("problem", CLOSED, ids=lambda problem: type(problem).__name__)
+def test_what_cannot_be_seen_is_not_touched(world: World, problem: Exception) -> None:
+    world.commit("one", "two")
+    world.converge()
+    before = dict(world.live.live)
+    world.observer = Raising(problem)
+    world.boot()
+    # Nor when a commit changes, adds and removes agents.
+    sha = world.repository.commit({"one": {"runtime": {"command": ["new"]}}, "three": {}})
+    result = world.run()
+    assert result.executed == []
+    assert world.live.live == before
+    assert not result.statuses[key("one")].ready
+    ready = world.condition("one")
+    assert ready is not None
+    assert ready.reason == "ObserveFailed"
+    assert world.phase(sha) is Phase.RECONCILING, "what nobody can see has not converged"
+    # And when the eyes open again, all of it happens.
+    world.observer = None
+    world.boot()
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(sha)
+
+
+def test_a_first_commit_does_not_converge_unseen(world: World) -> None:
+    world.commit("one")
+    world.live.blind_next(3)
+    for _ in range(3):
+        assert world.run().phase is Phase.RECONCILING
+        world.clock.advance(5)
+    assert world.converge().phase is Phase.CONVERGED
+
+
+def test_a_blink_leaves_no_trace(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    starts = world.live.starts.copy()
+    world.live.blind_next()
+    assert not world.run().statuses[key("one")].ready
+    result = world.run()
+    assert result.executed == []
+    assert result.statuses[key("one")].ready
+    assert (world.live.starts, world.phase(good)) == (starts, Phase.CONVERGED)
+
+
+def test_an_agent_that_left_git_unseen_is_deleted_when_it_is_seen(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.live.blind_next()
+    sha = world.commit("one")
+    world.run()
+    assert TWO in world.live.live
+    assert TWO in world.journal.bases(), "what could not be seen is not forgotten"
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(sha)
+
+
+def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> None:
+    """Each driver's answer counts whole or not at all, and for itself."""
+    one, two = MemoryDriver("first"), MemoryDriver("second")
+    for driver in (one, two):
+        driver.plant(runtime_key(key(driver.name)), {})
+    one.blind_next()
+    with ThreadPoolExecutor(2) as pool:
+        found = observe([one.driver, two.driver], None, {}, pool)
+    assert set(found.seen) == {runtime_key(key("second"))}
+    assert found.blind == {"first": "the live system does not answer"}
+
+
+# -- eyes that lie
+
+
+@pytest.mark.parametrize("lie", [sees_nothing, sees_half], ids=lambda lie: lie.__name__)
+def test_eyes_that_miss_things_start_nothing_twice_and_delete_nothing(world: World, lie: Lie) -> None:
+    """The precheck looks once more before it acts, so a wrong picture costs a pass and no agent."""
+    good = world.commit("one", "two", "three")
+    world.converge()
+    before = dict(world.live.live)
+    world.observer = LyingObserver(world.live, lie)
+    world.boot()
+    for _ in range(4):
+        world.clock.advance(60)
+        result = world.run()
+        assert not [verb for verb, _ in verbs(result.executed) if verb in (Verb.DELETE, Verb.STOP)]
+    assert world.live.live == before
+    assert set(world.live.starts.values()) == {1}
+    world.observer = None
+    world.boot()
+    world.converge()
+    assert world.live.live == before
+    assert world.running == world.wanted(good)
+
+
+def test_eyes_that_miss_what_a_commit_removes_lose_track_but_delete_nothing(world: World) -> None:
+    """What a driver does not return does not exist: our claim ends, and the object is reported as an orphan."""
+    world.commit("one", "two")
+    world.converge()
+    world.observer = LyingObserver(world.live, sees_nothing)
+    world.boot()
+    world.commit("one")
+    world.run()
+    assert TWO in world.live.live
+    world.observer = None
+    world.boot()
+    result = world.run()
+    assert TWO in world.live.live
+    assert result.plan is not None
+    assert {"Orphan"} <= {action.reason for action in result.plan.actions}
+
+
+def test_things_of_others_are_left_alone(world: World) -> None:
+    world.live.plant(ONE, {"command": ["by hand"]})
+    world.commit("one", "two")
+    world.run()
+    world.clock.advance(1)
+    world.run()
+    assert world.live.live[ONE].fields.value == {"command": ["by hand"]}
+    assert not world.status("one").ready
+    assert world.status("two").ready
+
+
+# -- drivers that break
+
+
+class Broken:
+    """An applier with a bug, for one agent."""
+
+    def __init__(self, live: MemoryDriver) -> None:
+        self.live = live
+
+    def unchanged(self, action: Action) -> bool:
+        return self.live.unchanged(action)
+
+    def apply(self, action: Action, intent: str) -> object:
+        if action.key == ONE:
+            raise ZeroDivisionError("bug")
+        return self.live.apply(action, intent)
+
+
+def test_a_bug_in_a_driver_is_reported_and_stops_nobody_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Broken(world.live)
+    driver = type(world.live.driver)(
+        "memory",
+        world.live.compile,
+        world.live,
+        broken,
+        world.live,
+        world.live,  # type: ignore[arg-type]
+    )
+    monkeypatch.setattr(world, "_drivers", lambda: (driver, world.health))
+    world.boot()
+    world.commit("one", "two")
+    for _ in range(5):
+        world.run()
+        world.clock.advance(20)
+    assert {type(problem) for problem in world.unexpected} == {ZeroDivisionError}
+    assert [world.status(name).ready for name in ("one", "two")] == [False, True]
+    stalled = world.condition("one", ConditionType.STALLED)
+    assert stalled is not None
+    assert "unexpected ZeroDivisionError in driver memory" in stalled.message
+    assert "bug" not in stalled.message, "text of foreign exceptions may hold anything"
+
+
+# -- clocks that jump
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_jumps_between_passes_restarts_nobody(world: World, jump: float) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    before = dict(world.live.live)
+    world.clock.jump(jump)
+    result = world.run()
+    assert result.executed == []
+    assert world.live.live == before
+    assert result.statuses[key("one")].ready
+    assert world.phase(good) is Phase.CONVERGED
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_jumps_does_not_degrade_a_commit(world: World, jump: float) -> None:
+    world.repository.commit({"one": {"runtime": {"minUptime": "10s"}, "rollout": {"healthTimeout": "60s"}}})
+    world.run()
+    world.clock.jump(jump)
+    assert world.run().phase is Phase.RECONCILING
+    world.clock.advance(11)
+    assert world.run().phase is Phase.CONVERGED
+
+
+def test_a_clock_set_back_does_not_keep_a_repair_waiting(world: World) -> None:
+    """The next try is at most the longest delay away, whatever clock it was written down under."""
+    good = world.commit("one")
+    world.converge()
+    world.live.remove(ONE)
+    world.live.fail_next(3, "no room", key=ONE)
+    for _ in range(3):
+        world.clock.advance(10)
+        world.run()
+    world.clock.jump(-3600)
+    world.clock.advance(301)
+    world.run()
+    assert world.running == world.wanted(good)
