@@ -26,35 +26,37 @@ class Place:
         self.root = Path(state_dir).absolute()
         self._agents = f"{self.root}/agents"
 
-    def folder(self, agent: AgentKey, below: str = "") -> Path:
-        """The agent's own folder, or something below it."""
-        # One string, one parse: joining part by part was most of the cost of an observation.
-        return Path(f"{self._agents}/{agent.tenant}/{agent.name}/{below}")
+    def folder(self, agent: AgentKey) -> Path:
+        """The agent's own folder."""
+        return Path(self._agents, *agent)
 
-    def config(self, agent: AgentKey) -> Path:
+    # Text, not Path: every observation names these files, and parsing their paths was most of its cost.
+
+    def config(self, agent: AgentKey) -> str:
         """The bundle of the agent (``MANAGED_AGENT_CONFIG``)."""
-        return self.folder(agent, "config.json")
+        return f"{self._agents}/{agent.tenant}/{agent.name}/config.json"
 
-    def work(self, agent: AgentKey) -> Path:
+    def work(self, agent: AgentKey) -> str:
         """The working directory of an agent that declares none."""
-        return self.folder(agent, "work")
+        return f"{self._agents}/{agent.tenant}/{agent.name}/work"
 
-    def log(self, agent: AgentKey, replica: int) -> Path:
+    def log(self, agent: AgentKey, replica: int) -> str:
         """Where a replica's output goes."""
-        return self.folder(agent, f"logs/{replica}.log")
+        return f"{self._agents}/{agent.tenant}/{agent.name}/logs/{replica}.log"
 
     def heartbeat(self, agent: AgentKey, replica: int) -> Path:
         """What a replica says of itself (``MANAGED_AGENT_HEARTBEAT``)."""
-        return self.folder(agent, f"heartbeat-{replica}.json")
+        return self.folder(agent) / f"heartbeat-{replica}.json"
 
     @contextmanager
     def opened(self, agent: AgentKey, *below: str, create: bool = False) -> Iterator[int]:
         """The agent's folder (or one below it) as a descriptor; OSError when a link or nothing is there."""
         if create:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            (self.root / "agents").mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(self._agents, _FOLDER)
         try:
-            for part in ("agents", agent.tenant, agent.name, *below):
+            for part in (*agent, *below):
                 step = _enter(handle, part, create)
                 os.close(handle)
                 handle = step
@@ -109,8 +111,10 @@ def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_resul
             raise OSError(f"{name} is not a regular file")
         if found.st_size > cap:
             raise OSError(f"{name} is larger than {cap} bytes")
-        with os.fdopen(os.dup(handle), "rb") as stream:
-            return stream.read(cap), found
+        data = b""
+        while len(data) < cap and (more := os.read(handle, found.st_size + 1)):
+            data += more
+        return data[:cap], found
     finally:
         os.close(handle)
 

@@ -24,7 +24,7 @@ class ConfigApplier:
 
     def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - a rename is idempotent by nature
         """Write the bundle whole, or remove it."""
-        path = self._place.config(action.key.agent)
+        path, folder = self._place.config(action.key.agent), self._place.folder(action.key.agent)
         try:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
                 self._delete(action)
@@ -33,7 +33,7 @@ class ConfigApplier:
         except OSError as problem:
             raise ApplyError(
                 f"{action.key}: cannot write {path}: {problem.strerror or problem}",
-                hint=f"make room and make sure that {path.parent} is a folder only we write to",
+                hint=f"make room and make sure that {folder} is a folder only we write to",
             ) from None
         return Applied(f"wrote {path}")
 

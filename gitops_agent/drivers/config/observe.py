@@ -41,47 +41,42 @@ class ConfigObserver:
 
     def live(self, agent: AgentKey) -> Fields | None:
         """What the file of one agent says; None when there is none."""
+        seen = self._seen.get(agent)
+        if seen is not None and seen[0] == self._stamp(agent):
+            return seen[1]
+        try:
+            with self._place.opened(agent) as folder:
+                data, found = read_regular(folder, FILE, SIZE_CAP)
+        except OSError as problem:
+            self._seen.pop(agent, None)
+            # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
+            there = self._stamp(agent) is not None
+            return _unreadable(problem.strerror or str(problem)) if there else None
+        fields = _parsed(data)
+        self._seen[agent] = (_stamp(found), fields)
+        return fields
+
+    def _stamp(self, agent: AgentKey) -> Stamp | None:
+        """What tells one state of the file from the next; None when nothing is there."""
         path = self._place.config(agent)
         try:
-            stamp = _stamp(path.lstat())
+            return _stamp(os.lstat(path))
         except (FileNotFoundError, NotADirectoryError):
-            self._seen.pop(agent, None)
             return None
         except OSError as problem:
             raise ObserveError(
                 f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
             ) from None
-        seen = self._seen.get(agent)
-        if seen is not None and seen[0] == stamp:
-            return seen[1]
-        fields = self._read(agent)
-        self._seen[agent] = (stamp, fields)
-        return fields
 
     def _candidates(self, scope: Scope, recorded: Mapping[AgentKey, Base]) -> Iterable[AgentKey]:
         return scope if scope is not None else {*recorded, *self._place.agents()}
-
-    def _read(self, agent: AgentKey) -> Fields:
-        try:
-            with self._place.opened(agent) as folder:
-                data, _ = read_regular(folder, FILE, SIZE_CAP)
-        except OSError as problem:
-            # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
-            return _unreadable(problem.strerror or str(problem))
-        try:
-            content: Any = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            return _unreadable("not JSON")
-        if not isinstance(content, dict):
-            return _unreadable("not a JSON object")
-        return Fields.of({**dict.fromkeys(KEYS, MISSING), **content})
 
     def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
         fields = self.live(agent)
         if fields is None and base is None:
             return None
         reason, state, message = _judge(fields, base)
-        path = str(self._place.config(agent))
+        path = self._place.config(agent)
         return Observation(
             key=config_key(agent),
             driver=DRIVER,
@@ -102,6 +97,16 @@ def _judge(fields: Fields | None, base: Base | None) -> tuple[str | None, str, s
     if base is not None and fields != base.fields:
         return "ConfigEdited", "Edited", "is not what we wrote"
     return None, "Present", ""
+
+
+def _parsed(data: bytes) -> Fields:
+    try:
+        content: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _unreadable("not JSON")
+    if not isinstance(content, dict):
+        return _unreadable("not a JSON object")
+    return Fields.of({**dict.fromkeys(KEYS, MISSING), **content})
 
 
 def _unreadable(why: str) -> Fields:

@@ -34,13 +34,13 @@ class Environment:
         built[marks.OWNER] = marks.owner(self._instance, agent)
         built[marks.REPLICA] = str(replica)
         built[marks.SPEC] = desired.spec
-        built[marks.CONFIG] = str(self._place.config(agent))
+        built[marks.CONFIG] = self._place.config(agent)
         built[marks.HEARTBEAT] = str(self._place.heartbeat(agent, replica))
         return built
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own."""
-        return desired.workdir if desired.workdir is not None else str(self._place.work(agent))
+        return desired.workdir if desired.workdir is not None else self._place.work(agent)
 
     def _value(self, agent: AgentKey, variable: Mapping[str, Any]) -> str:
         reference = variable.get("secretRef")

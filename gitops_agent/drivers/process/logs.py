@@ -40,12 +40,12 @@ class Logs:
 
     def path(self, agent: AgentKey, replica: int) -> Path:
         """Where a replica's output goes."""
-        return self._place.log(agent, replica)
+        return Path(self._place.log(agent, replica))
 
     def rotate(self, agent: AgentKey, replica: int) -> bool:
         """Rotate if it is due; whether it was. A log that cannot be rotated is never a reason to fail."""
         try:
-            found = self.path(agent, replica).lstat()
+            found = os.lstat(self._place.log(agent, replica))
             if found.st_size <= self._rotation.size:
                 return False
             with self._place.opened(agent, "logs") as folder:

@@ -114,7 +114,7 @@ class ProcessObserver:
         return self._absent(agent, base, facts, look)
 
     def _workdir(self, agent: AgentKey, base: Desired) -> str:
-        return base.workdir if base.workdir is not None else str(self._place.work(agent))
+        return base.workdir if base.workdir is not None else self._place.work(agent)
 
     def _live(self, agent: AgentKey, base: Desired | None, look: _Look) -> Observation:
         sight = self.sight(agent, base, look.census)
@@ -186,7 +186,7 @@ class ProcessObserver:
                 }
                 for replica in replicas
             ],
-            "log": str(self._place.log(agent, 0)),
+            "log": self._place.log(agent, 0),
         }
         last = self._roster.last_exit(agent)
         if last is not None:
