@@ -168,14 +168,15 @@ def test_many_broken_documents_are_all_reported() -> None:
 def test_the_json_schema_accepts_what_we_accept_and_refuses_what_we_refuse() -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(document(), schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(document())
     for wrong in (document(lifecyle="Running"), {**document(), "status": {}}, document(lifecycle="running")):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema)
+            validator.validate(wrong)
     for file in sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml")):
         value = yaml_rs.loads(file.read_text(), parse_datetime=False)
         for found in value if isinstance(value, list) else [value]:
-            jsonschema.validate(found, schema)
+            validator.validate(found)
 
 
 def test_quantities() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
+import pytest
 
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Resource
@@ -99,12 +100,9 @@ class World:
 
     def refuse(self, files: Mapping[str, Content]) -> list[Finding]:
         """The findings of a commit that must be invalid."""
-        try:
+        with pytest.raises(InvalidDesiredState) as refused:
             self.load(files)
-        except InvalidDesiredState as invalid:
-            assert invalid.findings
-            return list(invalid.findings)
-        raise AssertionError("the commit was accepted")
+        return list(refused.value.findings)
 
 
 def load(files: Mapping[str, Content], **options: Any) -> Snapshot:
