@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.intake import recalled_problem
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import Clock, JournalReader
@@ -88,9 +89,8 @@ class Answers:
         return max(0.0, self._clock.now() - float(last)) if last else None
 
     def _findings(self, head: CommitRecord | None) -> tuple[Finding, ...]:
-        problem = self.journal.get("source_problem")
-        said = (Finding(Severity.ERROR, "SourceUnavailable", "source", problem),) if problem else ()
-        return said + (head.findings if head else ())
+        problem = recalled_problem(self.journal)
+        return ((problem,) if problem else ()) + (head.findings if head else ())
 
 
 def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetStatus:

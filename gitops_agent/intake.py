@@ -15,7 +15,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, changed_agents
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.ports import Clock, Journal, SnapshotLoader, Source
+from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, Source
 from gitops_agent.report.phases import entered, stopped, superseded
 from gitops_agent.report.rollback import recognise
 from gitops_agent.source.trust import Situation, examine
@@ -61,6 +61,7 @@ class Receiver:
         self._journal = journal
         self._clock = clock
         self._enforced: Snapshot | None = None
+        self._problem: SourceError | None = None
         self._rejected: dict[str, tuple[Finding, ...]] = {}
 
     def take(self, *, fetch: bool) -> Intake:
@@ -86,19 +87,22 @@ class Receiver:
         self._journal.put({"enforced": snapshot.revision.sha})
 
     def _head(self, fetch: bool) -> tuple[Revision | None, SourceError | None]:
-        """The newest commit, from the remote if it answers, else the newest we have seen."""
-        problem: SourceError | None = None
+        """The newest commit, from the remote if it answers, else the newest we have seen.
+
+        A problem lasts until the source answers, also in passes that do not ask it.
+        """
         if fetch:
             try:
                 head = self._source.refresh()
-            except (SourceUnavailable, SourceRefused) as caught:
-                problem = caught
+            except (SourceUnavailable, SourceRefused) as problem:
+                self._problem = problem
+                self._journal.put(_remembered(source_finding(problem)))
             else:
-                self._journal.put({"last_fetch": str(self._clock.now()), "source_problem": None})
+                self._problem = None
+                self._journal.put({"last_fetch": str(self._clock.now()), **_remembered(None)})
                 return head, None
-            self._journal.put({"source_problem": problem.message})
         known = self._journal.get("head")
-        return (self._known(known) if known else None), problem
+        return (self._known(known) if known else None), self._problem
 
     def _known(self, sha: str) -> Revision | None:
         try:
@@ -126,7 +130,17 @@ class Receiver:
             snapshot = self._loader.load(head)
         except InvalidDesiredState as invalid:
             return self._reject(head, Phase.INVALID, said + invalid.findings)
+        self._reopen(head)
         return replace(snapshot, findings=said + snapshot.findings), ()
+
+    def _reopen(self, head: Revision) -> None:
+        """What was turned down for a reason that holds no longer (a corrected path, a newer us) starts over."""
+        record = self._journal.commit(head.sha)
+        if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
+            fresh = replace(
+                record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None
+            )
+            self._journal.put_commits([fresh])
 
     def _examine(self, head: Revision, enforced: Snapshot | None) -> tuple[Finding, ...]:
         """What the trust checks say. Compared is the last head that passed them, so that a commit on top of a
@@ -186,6 +200,19 @@ def _mark_rollback(
     for sha in rollback.undone:
         if (record := updated.get(sha) or known.get(sha)) is not None:
             updated[sha] = replace(record, rolled_back_by=revision.sha)
+
+
+def _remembered(finding: Finding | None) -> dict[str, str | None]:
+    """What the journal keeps of a problem of the source, for those who only read it."""
+    said = (finding.code, finding.summary, finding.detail) if finding else (None, None, None)
+    return dict(zip(("source_code", "source_problem", "source_hint"), said, strict=True))
+
+
+def recalled_problem(journal: JournalReader) -> Finding | None:
+    """The problem of the source that the journal remembers."""
+    problem = journal.get("source_problem")
+    code = journal.get("source_code") or "SourceUnavailable"
+    return Finding(Severity.ERROR, code, "source", problem, journal.get("source_hint") or "") if problem else None
 
 
 def source_finding(problem: SourceError) -> Finding:
