@@ -1,0 +1,189 @@
+"""Commits and sources that are not followed: the last good one stays in force, is said to, and is repaired."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.support.fleet import Fleet, Json
+
+BROKEN = """\
+apiVersion: gitops-agent.dev/v1
+kind: Agent
+metadata: {name: x, tenant: TENANT}
+spec:
+  runtime:
+    driver: process
+    comand: [sleep, "600"]
+    replicas: none
+"""
+
+
+def codes(answer: Json) -> list[str]:
+    return [finding["code"] for finding in answer["findings"]]
+
+
+def assert_still_repaired(fleet: Fleet, code: int, *names: str) -> Json:
+    """Kill agents, and see them come back while the newest commit is not followed."""
+    lost = {name: fleet.kill(name) for name in names}
+    answer = fleet.once(code=code)
+    assert all(fleet.pid(name) != pid for name, pid in lost.items())
+    return answer
+
+
+def test_an_invalid_commit_is_refused_whole_with_every_error(fleet: Fleet) -> None:
+    good = fleet.commit(fleet.agents("a", "b"))
+    fleet.once()
+    pids = fleet.pids()
+    broken = BROKEN.replace("TENANT", fleet.tenant)
+    bad = fleet.commit(
+        {"x.yaml": broken, "y.yaml": "kind: [\n"} | fleet.agents("a", runtime={"replicas": 2}), "Oops \x1b[31m"
+    )
+    answer = fleet.once(code=3)
+    assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Invalid", bad, good)
+    assert fleet.pids() == pids, "not even the valid half of it"
+    found = {finding["address"]: finding for finding in answer["findings"]}
+    assert any(address.startswith("x.yaml:7:5") for address in found)
+    assert "command" in json.dumps(found), "did you mean"
+    assert any(address.startswith("x.yaml:8:") for address in found)
+    assert any(address.startswith("y.yaml:") for address in found), "all of them at once"
+
+    status = fleet.call("status")
+    assert status.code == 0
+    assert f"enforcing {good[:10]}" in status.out
+    assert "x.yaml:7:5" in status.out
+    assert fleet.note(bad).startswith(f"{fleet.instance}: Invalid, ")
+    assert "x.yaml:7:5" in fleet.note(bad)
+    checked = fleet.call("validate", str(fleet.work), "-o", "json")
+    assert checked.code == 3
+    assert {finding["address"] for finding in checked.json["findings"]} >= set(found)
+
+    assert_still_repaired(fleet, 3, "a")
+    assert fleet.call("plan").code == 3
+    back = fleet.revert("HEAD")
+    answer = fleet.once()
+    assert (answer["phase"], answer["enforced"]) == ("Converged", back)
+    assert fleet.ask("history")["commits"][1]["rolledBackBy"] == back
+
+
+def test_a_first_commit_that_is_invalid_starts_nothing(fleet: Fleet) -> None:
+    fleet.commit({"x.yaml": BROKEN.replace("TENANT", fleet.tenant)})
+    answer = fleet.once(code=3)
+    assert (answer["enforced"], answer["agents"]) == (None, [])
+    text = fleet.call("once")
+    assert text.code == 3
+    assert re.search(r"x\.yaml:7:5", text.out)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "follow"])
+def test_a_rewritten_branch(fleet: Fleet, policy: str) -> None:
+    start = fleet.commit(fleet.agents("a") | {"gitops-agent.yaml": fleet.policy(forcePush=policy)})
+    good = fleet.commit(fleet.agents("b"), "Good")
+    fleet.once()
+    fleet.git("reset", "-q", "--hard", start)
+    rewritten = fleet.commit(fleet.agents("a", "c"), "Rewritten", push=False)
+    fleet.push("--force")
+
+    if policy == "follow":
+        answer = fleet.once()
+        assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Converged", rewritten, rewritten)
+        assert (fleet.pids("b"), len(fleet.pids("c"))) == ([], 1)
+        assert "ForcePush" in codes(answer)
+        return
+    answer = fleet.once(code=6)
+    assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Refused", rewritten, good)
+    assert codes(answer) == ["ForcePush"]
+    assert (fleet.pids("c"), len(fleet.pids("b"))) == ([], 1)
+    assert "ForcePush" in fleet.call("status").out
+    assert fleet.note(rewritten).startswith(f"{fleet.instance}: Refused, ")
+    assert fleet.ask("history")["commits"][0]["phase"] == "Refused"
+
+    on_top = fleet.commit(fleet.agents("d"), "On top of it")
+    answer = assert_still_repaired(fleet, 6, "a", "b")
+    assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Refused", on_top, good)
+    assert fleet.pids("d") == []
+
+    fleet.git("merge", "-q", "-s", "ours", "--no-edit", good)
+    fleet.push()
+    answer = fleet.once()
+    assert (answer["phase"], answer["enforced"]) == ("Converged", fleet.head())
+    assert len(fleet.pids("d")) == 1
+
+
+def test_a_branch_moved_back_is_refused_too(fleet: Fleet) -> None:
+    start = fleet.commit(fleet.agents("a"))
+    fleet.once()
+    good = fleet.commit(fleet.agents("b"))
+    fleet.once()
+    fleet.git("reset", "-q", "--hard", start)
+    fleet.push("--force")
+    answer = fleet.once(code=6)
+    assert (answer["phase"], answer["enforced"]) == ("Refused", good)
+    assert len(fleet.pids("b")) == 1
+    fleet.git("reset", "-q", "--hard", good)
+    fleet.push()
+    answer = fleet.once()
+    assert (answer["phase"], answer["commit"]) == ("Converged", good)
+
+
+def test_a_source_that_is_gone_changes_nothing_and_may_come_back(fleet: Fleet) -> None:
+    good = fleet.commit(fleet.agents("a", "b") | {"prod/.keep": ""})
+    fleet.once()
+    away = fleet.bare.with_name("away.git")
+
+    fleet.bare.rename(away)
+    answer = assert_still_repaired(fleet, 6, "a")
+    assert (answer["phase"], answer["enforced"]) == ("Converged", good)
+    assert codes(answer) == ["SourceUnavailable"]
+    assert codes(fleet.ask("status")) == ["SourceUnavailable"]
+    explained = fleet.call("explain", "a").out
+    assert "SourceUnavailable" in explained
+    plan = fleet.call("plan", "-o", "json")
+    assert (plan.code, plan.out) == (6, "")
+    assert "error:" in plan.err
+    assert "hint:" in plan.err
+
+    fleet.git("init", "-q", "--bare", "--initial-branch=main", str(fleet.bare), where=away)
+    answer = assert_still_repaired(fleet, 6, "b")
+    assert codes(answer) == ["SourceRefused"]
+    assert "is empty" in answer["findings"][0]["summary"]
+    assert answer["enforced"] == good
+
+    fleet.git("push", "-q", str(fleet.bare), "main:other")
+    answer = fleet.once(code=6)
+    assert "branch main was deleted" in answer["findings"][0]["summary"]
+    assert "other" in answer["findings"][0]["summary"]
+    assert len(fleet.pids()) == 2
+
+    fleet.git("push", "-q", str(fleet.bare), "main")
+    answer = fleet.once()
+    assert (answer["phase"], answer["findings"]) == ("Converged", [])
+    assert codes(fleet.ask("status")) == []
+
+
+def test_nothing_to_start_from(fleet: Fleet) -> None:
+    answer = fleet.once(code=6)
+    assert (answer["commit"], answer["enforced"], answer["phase"], answer["agents"]) == (None, None, None, [])
+    assert "is empty" in answer["findings"][0]["summary"]
+    fleet.commit(fleet.agents("a"))
+    missing = fleet.once("--branch", "nightly", code=6)
+    assert "branch nightly does not exist" in missing["findings"][0]["summary"]
+    path = fleet.once("--path", "no/such", code=6)
+    assert codes(path) == ["PathMissing"]
+    gone = fleet.once("--repo", f"{fleet.bare}x", "--path", "no/such", code=6)
+    assert codes(gone)[0] == "SourceUnavailable"
+    assert fleet.pids() == []
+    assert fleet.once()["phase"] == "Converged", "a corrected option is all it takes"
+
+
+def test_a_folder_that_vanishes_is_a_mistake_not_an_empty_fleet(fleet: Fleet) -> None:
+    files = {f"prod/{name}": text for name, text in fleet.agents("a").items()}
+    good = fleet.commit(files)
+    fleet.once("--path", "prod")
+    fleet.git("mv", "prod", "production")
+    fleet.commit({}, "Rename")
+    answer = fleet.once("--path", "prod", code=6)
+    assert (answer["phase"], answer["enforced"], codes(answer)) == ("Refused", good, ["PathMissing"])
+    assert len(fleet.pids()) == 1

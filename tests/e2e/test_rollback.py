@@ -1,0 +1,107 @@
+"""``gitops-agent rollback`` writes a commit, and only that: the fleet follows like it follows any commit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.fleet import Fleet, Json
+
+
+def say(fleet: Fleet, name: str, text: str) -> str:
+    return fleet.commit(fleet.agents(name, instructions=text), f"{name}: {text}")
+
+
+def remote_head(fleet: Fleet, branch: str = "main") -> str:
+    return fleet.git("ls-remote", "origin", f"refs/heads/{branch}").partition("\t")[0]
+
+
+def file_at(fleet: Fleet, sha: str, name: str) -> Json:
+    fleet.git("fetch", "-q", "origin")
+    value: Json = json.loads(fleet.git("show", f"{sha}:{name}.yaml"))
+    return value["spec"]
+
+
+@pytest.fixture(scope="module")
+def three(settled: Fleet) -> tuple[Fleet, list[str]]:
+    """Four commits; nothing runs, because a rollback does not need it to."""
+    fleet = settled
+    shas = [fleet.commit(fleet.agents("a", "b", instructions="One."), "Start")]
+    shas += [say(fleet, "a", "Two."), say(fleet, "b", "Two."), say(fleet, "a", "Three.")]
+    return fleet, shas
+
+
+def test_without_yes_and_without_a_terminal_it_only_shows(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    answer = fleet.call("rollback")
+    assert answer.code == 2
+    assert 'Revert "a: Three."' in answer.out
+    assert "create" in answer.out, "the plan comes first"
+    assert "--yes" in answer.err
+    assert remote_head(fleet) == shas[-1]
+
+
+def test_to_a_new_branch_for_review(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    answer = fleet.call("rollback", "--branch-name", "back/one", "--yes", "-m", "Please review")
+    assert answer.code == 0
+    assert remote_head(fleet) == shas[-1], "the branch we follow stays where it is"
+    proposed = remote_head(fleet, "back/one")
+    assert file_at(fleet, proposed, "a")["instructions"] == "Two."
+    message = fleet.git("log", "-1", "--format=%B%an <%ae>", proposed)
+    assert message.startswith("Please review")
+    assert f"This reverts commit {shas[-1]}" in message
+    assert message.endswith("gitops-agent <gitops-agent@localhost>")
+
+
+def test_a_commit_in_the_middle_a_range_and_an_earlier_state(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    for name, arguments, expected in (
+        ("middle", [shas[2]], {"a": "Three.", "b": "One."}),
+        ("range", [f"{shas[1]}..{shas[3]}"], {"a": "Two.", "b": "One."}),
+        ("state", ["--to", shas[0]], {"a": "One.", "b": "One."}),
+    ):
+        made = fleet.ask("rollback", *arguments, "--branch-name", name, "--yes")
+        assert (made["commit"], made["branch"]) == (remote_head(fleet, name), name)
+        found = {agent: file_at(fleet, f"origin/{name}", agent)["instructions"] for agent in expected}
+        assert found == expected, name
+    assert fleet.git("rev-parse", "origin/state^{tree}") == fleet.git("rev-parse", f"{shas[0]}^{{tree}}")
+
+
+def test_a_conflict_changes_nothing_and_names_the_files(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    answer = fleet.call("rollback", shas[1], "--yes", "-o", "json")
+    assert (answer.code, answer.out) == (6, "")
+    assert "a.yaml" in answer.err
+    assert "--to" in answer.err, "a way out"
+    assert remote_head(fleet) == shas[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--to", "HEAD"], 6), (["no-such-commit"], 6), (["HEAD", "--to", "HEAD~1"], 2), (["--upload-pack=x"], 2)],
+)
+def test_what_cannot_be_done_is_said_and_not_done(
+    three: tuple[Fleet, list[str]], arguments: list[str], code: int
+) -> None:
+    fleet, shas = three
+    answer = fleet.call("rollback", *arguments, "--yes")
+    assert answer.code == code
+    assert "rror" in answer.err
+    assert remote_head(fleet) == shas[-1]
+
+
+def test_the_fleet_follows_the_commit_that_was_written(fleet: Fleet) -> None:
+    good = say(fleet, "a", "Good.")
+    fleet.once()
+    bad = say(fleet, "a", "Bad.")
+    fleet.once()
+    made = fleet.ask("rollback", "--yes")
+    assert remote_head(fleet) == made["commit"]
+    answer = fleet.once()
+    assert (answer["commit"], answer["phase"]) == (made["commit"], "Converged")
+    assert json.loads((fleet.folder("a") / "config.json").read_text())["instructions"] == "Good."
+    known = {commit["commit"]: commit for commit in fleet.ask("history")["commits"]}
+    assert known[made["commit"]]["rollsBackTo"] == good
+    assert known[bad]["rolledBackBy"] == made["commit"]
