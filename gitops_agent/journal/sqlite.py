@@ -70,6 +70,7 @@ class Database:
         self.path = path
         self.read_only = read_only
         self.mutex = RLock()
+        self._lookout: sqlite3.Connection | None = None  # its number means something only to one connection
         if not read_only:
             _prepare(path)
         self.engine = _engine(path, read_only=read_only)
@@ -92,8 +93,20 @@ class Database:
             with connection.begin():
                 yield connection
 
+    def version(self) -> int:
+        """A number that moves when another process has written; always the same for the only writer."""
+        if not self.read_only:
+            return 0
+        with self.mutex, translated(self.path):
+            if self._lookout is None:
+                self._lookout = _read_connection(self.path)
+            version: int = self._lookout.execute("PRAGMA data_version").fetchone()[0]
+            return version
+
     def close(self) -> None:
         """Let go of the file; the last one out merges the write-ahead log."""
+        if self._lookout is not None:
+            self._lookout.close()
         self.engine.dispose()
 
 

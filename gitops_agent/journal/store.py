@@ -65,6 +65,7 @@ class SqlJournal:
         self._attempts: dict[ResourceKey, Attempt] | None = None
         self._seen: dict[ResourceKey, bytes] | None = None
         self._recorded: tuple[str, str] | None = None
+        self._version = 0
 
     def __enter__(self) -> SqlJournal:
         return self
@@ -248,9 +249,9 @@ class SqlJournal:
     # -- memory
 
     def _loaded_bases(self) -> dict[ResourceKey, Base]:
-        # A reader loads each time: somebody else writes. The writer holds the lock of the directory.
         with self._database.mutex:
-            if self._bases is None or self._database.read_only:
+            self._forget_if_others_wrote()
+            if self._bases is None:
                 with self._database.reading() as connection:
                     found = map(rows.base_of, connection.execute(select(schema.bases)).yield_per(CHUNK))
                     self._bases = {base.key: base for base in found}
@@ -258,11 +259,19 @@ class SqlJournal:
 
     def _loaded_attempts(self) -> dict[ResourceKey, Attempt]:
         with self._database.mutex:
-            if self._attempts is None or self._database.read_only:
+            self._forget_if_others_wrote()
+            if self._attempts is None:
                 with self._database.reading() as connection:
                     found = connection.execute(select(schema.attempts))
                     self._attempts = {rows.key_of(row.key): rows.attempt_of(row) for row in found}
             return self._attempts
+
+    def _forget_if_others_wrote(self) -> None:
+        """What a reader remembers holds until the writer writes. (The writer holds the lock of the directory.)"""
+        version = self._database.version()
+        if version != self._version:
+            self._bases = self._attempts = None
+            self._version = version
 
     def _last_seen(self) -> dict[ResourceKey, bytes]:
         with self._database.mutex:
