@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.tokens import AliasToken, DirectiveToken, TagToken, Token
 
@@ -126,9 +125,11 @@ class Locator:
 
 
 def _compose(text: str) -> Node | None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False
     try:
-        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
-    except (YAMLError, RecursionError, ValueError, AttributeError, IndexError, TypeError):
+        return yaml.compose(text)  # type: ignore[no-any-return]
+    except Exception:  # it only finds positions: whatever it stumbles over has been judged by the fast parser
         return None
 
 
@@ -136,8 +137,8 @@ def _tokens(text: str) -> list[Token]:
     found: list[Token] = []
     try:
         found.extend(YAML(typ="safe", pure=True).scan(text))
-    except (YAMLError, RecursionError, ValueError, AttributeError, IndexError, TypeError):
-        pass  # what was read before the disagreement still has its positions
+    except Exception:  # noqa: S110 - as above; what was read before it stumbled still has its positions
+        pass
     return found
 
 
