@@ -6,8 +6,9 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cached_property
 
 import orjson
 
@@ -43,10 +44,14 @@ class Bookkeeper:
         self._journal = journal
         self._sinks = sinks
         self._clock = clock
-        self._statuses: dict[AgentKey, AgentStatus] = dict(journal.statuses())
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
         self._unready_since: dict[AgentKey, float] = {}
         self._published: dict[str, CommitRecord] = {}
+
+    @cached_property
+    def _statuses(self) -> dict[AgentKey, AgentStatus]:
+        # Read when first asked for: a plan without dependencies never does.
+        return dict(self._journal.statuses())
 
     # -- before a pass acts
 
@@ -61,7 +66,7 @@ class Bookkeeper:
             snapshot=snapshot,
             bases=self._journal.bases(),
             attempts=self._journal.attempts(),
-            ready=_Ready(self._statuses),
+            ready=_Ready(lambda: self._statuses),
             scope=scope,
             blind=blind,
         )
@@ -298,15 +303,15 @@ def _block_findings(plan: Plan) -> tuple[Finding, ...]:
 class _Ready(Set[AgentKey]):
     """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
 
-    def __init__(self, statuses: Mapping[AgentKey, AgentStatus]) -> None:
+    def __init__(self, statuses: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
         self._statuses = statuses
 
     def __contains__(self, key: object) -> bool:
-        status = self._statuses.get(key)  # type: ignore[call-overload]
+        status = self._statuses().get(key)  # type: ignore[call-overload]
         return status is not None and status.ready
 
     def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key, status in self._statuses.items() if status.ready)
+        return (key for key, status in self._statuses().items() if status.ready)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
