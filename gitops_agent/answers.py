@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
+
 from gitops_agent.errors import UsageError
 from gitops_agent.intake import recalled_problem
-from gitops_agent.model.finding import Finding
+from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import Clock, JournalReader
@@ -89,8 +91,10 @@ class Answers:
         return max(0.0, self._clock.now() - float(last)) if last else None
 
     def _findings(self, head: CommitRecord | None) -> tuple[Finding, ...]:
+        """What the source, the newest commit and the last pass gave to say."""
         problem = recalled_problem(self.journal)
-        return ((problem,) if problem else ()) + (head.findings if head else ())
+        found = unpacked(orjson.loads(self.journal.get("findings") or "[]"))
+        return tuple(dict.fromkeys(((problem,) if problem else ()) + (head.findings if head else ()) + found))
 
 
 def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetStatus:

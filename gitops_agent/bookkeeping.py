@@ -14,7 +14,7 @@ import orjson
 
 from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Effect, Plan
@@ -46,6 +46,7 @@ class Bookkeeper:
         self._clock = clock
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
         self._unready_since: dict[AgentKey, float] = {}
+        self._found: tuple[Finding, ...] = ()
         self._published: dict[str, CommitRecord] = {}
 
     @cached_property
@@ -102,10 +103,12 @@ class Bookkeeper:
         if pass_.intake.head is not None and pass_.intake.is_candidate:
             self._judge_commit(pass_, pass_.intake.head.sha)
         self._publish()
-        self._journal.put({"last_pass": str(self._clock.now())})
         plan = pass_.blocked or pass_.plan
+        self._found = _still_true(self._found, pass_.look.scope) + plan.findings
+        found = orjson.dumps(packed(dict.fromkeys(self._found))).decode()
+        self._journal.put({"last_pass": str(self._clock.now()), "findings": found})
         return replace(
-            self._result(pass_.intake, plan),
+            self._result(pass_.intake),
             plan=plan,
             executed=pass_.executed,
             frozen=bool(pass_.held_by("freeze")),
@@ -255,7 +258,18 @@ class Bookkeeper:
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
         released = progressed and pass_.held_by("dependencies", "action_cap")
-        return waits + ([SOON] if skipped or released else [])
+        return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released else [])]
+
+    def _deadlines(self, pass_: Proceedings) -> Iterator[float]:
+        """An open commit degrades when the time of one of its agents is up, also if nothing happens until then."""
+        record = self._journal.commit(pass_.snapshot.revision.sha)
+        if record is None or record.phase.terminal:
+            return
+        monotonic, agents = self._clock.monotonic(), pass_.snapshot.agents
+        for key, since in self._unready_since.items():
+            left = since + agents[key].health_timeout - monotonic if key in agents else -1.0
+            if left >= 0.0:
+                yield max(SOON, left)
 
     def _publish(self) -> None:
         """Tell the sinks about commits whose record changed since they were last told."""
@@ -269,11 +283,11 @@ class Bookkeeper:
         for sink in self._sinks:
             sink.publish(report)
 
-    def _result(self, intake: Intake, plan: Plan | None = None) -> PassResult:
+    def _result(self, intake: Intake) -> PassResult:
         commit = intake.head.sha if intake.head else None
         record = self._journal.commit(commit) if commit else None
         problem = (source_finding(intake.problem),) if intake.problem else ()
-        findings = problem + (record.findings if record else ()) + (plan.findings if plan else ())
+        findings = problem + (record.findings if record else ()) + self._found
         return PassResult(
             commit=commit,
             enforced=self._journal.get("enforced"),
@@ -284,6 +298,16 @@ class Bookkeeper:
             retry_after=getattr(intake.problem, "retry_after", None),
             busy=any(_is_reconciling(status) for status in self._statuses.values()),
         )
+
+
+def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, ...]:
+    """What an earlier pass found about agents that this one did not look at."""
+    if scope is None:
+        return ()
+    looked_at = {str(key) for key in scope}
+    # About an agent ("tenant/name") or one of its resources ("tenant/name:kind/id"); not about a commit.
+    agents = ((finding, finding.address.partition(":")[0]) for finding in findings)
+    return tuple(finding for finding, agent in agents if "/" in agent and agent not in looked_at)
 
 
 def _is_reconciling(status: AgentStatus) -> bool:

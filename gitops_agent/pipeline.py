@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.intake import Intake, Receiver
-from gitops_agent.journal.replay import settle
+from gitops_agent.journal.replay import abandon, settle
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe import Observed, observe
@@ -51,9 +51,11 @@ class Pipeline:
             blocked = plan
             if intake.fallback is not None:
                 snapshot = intake.fallback
+                look = self._judge(look.observed, snapshot, scope)
                 plan = self._plan(snapshot, look, scope)
         else:
             self._receiver.enforce(snapshot)
+        self._abandon(plan, look)
         executed = self._reconcile(plan, actor)
         after = self._look_again(snapshot, look, executed)
         result = self._books.close(Proceedings(intake, snapshot, plan, blocked, executed, after))
@@ -72,23 +74,35 @@ class Pipeline:
         return scope | intake.moved | self._books.unfinished() | self._monitor.due()
 
     def _look(self, snapshot: Snapshot, scope: Scope) -> Look:
-        bases = self._bench.journal.bases()
-        observed = observe(self._drivers, scope, bases, self._bench.pool)
-        judged = subjects(snapshot, observed.seen, bases, scope, self._drivers)
-        return Look(observed, self._monitor.judge(judged), scope)
+        observed = observe(self._drivers, scope, self._bench.journal.bases(), self._bench.pool)
+        return self._judge(observed, snapshot, scope)
+
+    def _judge(self, observed: Observed, snapshot: Snapshot, scope: Scope) -> Look:
+        """How healthy what was seen is, measured by what this snapshot asks of it."""
+        judged = subjects(snapshot, observed.seen, self._bench.journal.bases(), scope, self._drivers)
+        return Look(observed, self._monitor.judge(judged, scope), scope)
 
     def _settle(self, look: Look) -> None:
         """Intents that a crash left open are settled by what is there, not by guessing."""
         if self._settled:
             return
         journal = self._bench.journal
-        left_open = journal.open_intents()
-        known = [intent for intent in left_open if intent.action.driver not in look.observed.blind]
+        known = [i for i in journal.open_intents() if i.action.driver not in look.observed.blind]
         outcomes, bases, forgotten = settle(known, look.observed.seen, self._bench.clock.now(), journal.bases())
         if outcomes:
             journal.finish(outcomes, bases=bases, forgotten=forgotten)
-        # What a blind driver left open is settled on a later pass; until then every pass looks at everything.
-        self._settled = len(known) == len(left_open)
+
+    def _abandon(self, plan: Plan, look: Look) -> None:
+        """What is still open is tried again if the plan asks for it, and closed otherwise.
+
+        While a driver is blind nothing is closed; until it sees again, every pass looks at everything.
+        """
+        if self._settled or look.observed.blind:
+            return
+        journal, wanted = self._bench.journal, {action.key for action in plan.actions}
+        if outcomes := abandon(journal.open_intents(), wanted, self._bench.clock.now()):
+            journal.finish(outcomes)
+        self._settled = True
 
     def _plan(self, snapshot: Snapshot, look: Look, scope: Scope) -> Plan:
         situation: Situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))

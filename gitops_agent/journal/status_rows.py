@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops_agent.journal.rows import Found, Row, key_of
 from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import packed, unpacked
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
 
@@ -45,12 +45,10 @@ def status_of(row: Found) -> AgentStatus:
 def commit_row(record: CommitRecord) -> Row:
     """The record of a commit as a row."""
     row = {name: getattr(record, name) for name in CommitRecord.__slots__}
-    findings = [[item.severity, item.code, item.address, item.summary, item.detail] for item in record.findings]
-    return {**row, "phase": record.phase.value, "findings": findings}
+    return {**row, "phase": record.phase.value, "findings": packed(record.findings)}
 
 
 def commit_of(row: Found) -> CommitRecord:
     """The record in a row."""
     values = row._asdict()
-    findings = tuple(Finding(Severity(severity), *rest) for severity, *rest in row.findings)
-    return CommitRecord(**{**values, "phase": Phase(row.phase), "findings": findings})
+    return CommitRecord(**{**values, "phase": Phase(row.phase), "findings": unpacked(row.findings)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,3 +33,13 @@ class Finding:
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that make a commit invalid."""
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def packed(findings: Iterable[Finding]) -> list[list[str]]:
+    """Findings as plain lists, for whoever stores them."""
+    return [[str(f.severity), f.code, f.address, f.summary, f.detail] for f in findings]
+
+
+def unpacked(rows: Iterable[Sequence[str]]) -> tuple[Finding, ...]:
+    """The findings that ``packed`` made lists of."""
+    return tuple(Finding(Severity(severity), *rest) for severity, *rest in rows)
