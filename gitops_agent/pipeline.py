@@ -9,7 +9,6 @@ from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe import Observed, observe
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Driver, Scope
 from gitops_agent.proceedings import Look, PassResult, Proceedings
 from gitops_agent.reconcile.execute import Executed, Workbench, execute
@@ -66,7 +65,7 @@ class Pipeline:
         return self._plan(snapshot, self._look(snapshot, None), None)
 
     def _widen(self, scope: Scope, intake: Intake) -> Scope:
-        """The first pass looks at everything; a commit adds the agents it moves."""
+        """Everything until all that a crash left open is settled; then a commit adds the agents it moves."""
         if scope is None or not self._settled:
             return None
         if intake.snapshot is not None:
@@ -93,10 +92,7 @@ class Pipeline:
             journal.finish(outcomes, bases=bases, forgotten=forgotten)
 
     def _abandon(self, plan: Plan, look: Look) -> None:
-        """What is still open is tried again if the plan asks for it, and closed otherwise.
-
-        While a driver is blind nothing is closed; until it sees again, every pass looks at everything.
-        """
+        """What is still open is tried again if the plan asks for it, and closed otherwise; never while blind."""
         if self._settled or look.observed.blind:
             return
         journal, wanted = self._bench.journal, {action.key for action in plan.actions}
@@ -105,7 +101,7 @@ class Pipeline:
         self._settled = True
 
     def _plan(self, snapshot: Snapshot, look: Look, scope: Scope) -> Plan:
-        situation: Situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))
+        situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))
         return build(snapshot, look.observed.seen.values(), situation, look.health)
 
     def _reconcile(self, plan: Plan, actor: str) -> list[Executed]:

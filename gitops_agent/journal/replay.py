@@ -7,7 +7,7 @@ is harmless for everything idempotent. What is not must not be tried twice: it e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
@@ -49,6 +49,16 @@ def settle(
             elif intent.action.verb in _GONE:
                 forgotten[key] = None
     return outcomes, list(written.values()), list(forgotten)
+
+
+def abandon(intents: Sequence[Intent], wanted: Collection[ResourceKey], now: float) -> list[Outcome]:
+    """Outcomes for intents that did not happen and that no plan asks for any more."""
+    message = "interrupted before it was done; no longer wanted"
+    return [
+        Outcome(intent.id, Result.SKIPPED, message, now, 0.0)
+        for intent in intents
+        if intent.action.key not in wanted
+    ]
 
 
 def judge(intent: Intent, seen: Observation | None) -> Result | None:

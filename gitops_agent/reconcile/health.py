@@ -17,7 +17,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import EMPTY, Heartbeat, Observation, Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.ports import Clock, ExecResult, Runner
+from gitops_agent.ports import Clock, ExecResult, Runner, Scope
 from gitops_agent.reconcile.probe import probe
 
 DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
@@ -94,15 +94,18 @@ class HealthMonitor:
         first = min(self._recheck.values(), default=None)
         return None if first is None else max(0.0, first - self._clock.monotonic())
 
-    def judge(self, subjects: Sequence[Subject]) -> dict[AgentKey, Health]:
-        """The health of each subject; probes that are due run side by side first."""
+    def judge(self, subjects: Sequence[Subject], scope: Scope = None) -> dict[AgentKey, Health]:
+        """The health of each subject; probes that are due run side by side first.
+
+        Agents of the scope that are not among the subjects (retired, removed) are not to be looked at again.
+        """
         alive = [subject for subject in subjects if self._remember(subject)]
         self._run_due_probes(alive)
         verdicts = {subject.agent: self._verdict(subject) for subject in subjects}
+        for agent in tuple(self._recheck) if scope is None else scope:
+            self._recheck.pop(agent, None)
         for agent, health in verdicts.items():
-            if health.recheck_at is None:
-                self._recheck.pop(agent, None)
-            else:
+            if health.recheck_at is not None:
                 self._recheck[agent] = health.recheck_at
         return verdicts
 
