@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gitops_agent.bookkeeping import Bookkeeper
+from gitops_agent.collector import collector_paused
 from gitops_agent.intake import Intake, Receiver
 from gitops_agent.journal.replay import abandon, settle
 from gitops_agent.model.plan import Plan
@@ -34,6 +35,7 @@ class Pipeline:
         self._books = books
         self._settled = False
 
+    @collector_paused()
     def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
         """Source, snapshot, observe, plan, reconcile, report."""
         intake = self._receiver.take(fetch=fetch)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from random import Random
@@ -20,6 +19,7 @@ import structlog
 from gitops_agent.answers import Answers
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.clock import SystemClock
+from gitops_agent.collector import collector_paused
 from gitops_agent.daemon import Daemon, Machine, Rhythm
 from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.inbox import Inbox
@@ -100,8 +100,8 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
         settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(StateLock(settings.state))
-        journal = _with_faults(stack.enter_context(open_journal(settings.state)), environment)
-        parts = _parts(settings, environment, journal, stack)
+        journal = stack.enter_context(open_journal(settings.state))
+        parts = _with_faults(_parts(settings, environment, journal, stack), environment)
         store = Notes(parts.mirror, settings)
         notes = GitNotesSink(store, parts.clock, push=settings.push, redactor=redactor, read=store.read_all)
         notes.start()
@@ -153,9 +153,7 @@ def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[
 def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator[Planner]:
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
     with ExitStack() as stack:
-        # One look and out: hardly any garbage is made, and collecting meanwhile costs more than the planning.
-        gc.disable()
-        stack.callback(gc.enable)
+        stack.enter_context(collector_paused())
         settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         journal: Journal
         if has_journal(settings.state):
@@ -275,15 +273,17 @@ def _housekeeping(parts: _Parts) -> None:
     parts.journal.prune(parts.clock.now() - parts.settings.retention)
 
 
-def _with_faults(journal: Journal, environment: Mapping[str, str]) -> Journal:
-    """For crash campaigns: a journal that dies at the write named by the environment."""
+def _with_faults(parts: _Parts, environment: Mapping[str, str]) -> _Parts:
+    """For crash campaigns: a journal and drivers that die at the point named by the environment."""
     point = environment.get("GITOPS_FAULT_AT")
     if not point:
-        return journal
-    from gitops_agent.testing.faults import FaultInjector
+        return parts
+    from gitops_agent.testing.faults import FaultInjector, faulty
     from gitops_agent.testing.faulty_journal import FaultyJournal
 
-    return FaultyJournal(journal, FaultInjector.at(point))
+    injector = FaultInjector.at(point)
+    drivers = tuple(faulty(driver, injector) for driver in parts.drivers)
+    return replace(parts, journal=FaultyJournal(parts.journal, injector), drivers=drivers)
 
 
 def installed_drivers(settings: Settings) -> list[str]:

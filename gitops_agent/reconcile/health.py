@@ -214,11 +214,12 @@ def _not_running(subject: Subject) -> Health | None:
         return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.state == "Suspended":
         return Health(HealthState.UNHEALTHY, "Suspended", seen.message or "suspended by a signal")
-    wanted = subject.fields.value.get("replicas", 1)
-    replicas = seen.fields.value.get("replicas", wanted)
-    if replicas < wanted:
-        message = f"{replicas} of {wanted} replicas are running"
-        return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
+    if seen.fields != subject.fields:  # else all of it is as applied, and need not be decoded
+        wanted = subject.fields.value.get("replicas", 1)
+        replicas = seen.fields.value.get("replicas", wanted)
+        if replicas < wanted:
+            message = f"{replicas} of {wanted} replicas are running"
+            return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
     if seen.started_at is None:
         return Health(HealthState.HEALTHY, "Healthy", "")
     return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.snapshot import Snapshot
@@ -28,7 +30,8 @@ def subjects(
             continue
         runtime = _first(agent, Kind.RUNTIME)
         if runtime is not None:
-            spec = _enforced(_first(agent, Kind.HEALTH), bases)
+            # Of an agent that is to be stopped nothing is asked but that it stops.
+            spec = DEFAULTS if runtime.dormant else _enforced(_first(agent, Kind.HEALTH), bases)
             observation = seen.get(runtime.key)
             known = bases.get(runtime.key)
             fields = known.fields if known and not runtime.dormant else runtime.fields
@@ -49,4 +52,9 @@ def _enforced(health: Resource | None, bases: Mapping[ResourceKey, Base]) -> Map
     if health is None:
         return DEFAULTS
     base = bases.get(health.key)
-    return (base.fields if base else health.fields).value
+    return _decoded(base.fields if base else health.fields)
+
+
+@lru_cache(4096)  # most agents of a fleet are asked the same, pass after pass
+def _decoded(spec: Fields) -> Mapping[str, object]:
+    return spec.value

@@ -8,10 +8,10 @@ leaves no trace here.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gitops_agent.collector import collector_paused
 from gitops_agent.errors import InvalidDesiredState, SourceRefused
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
@@ -62,7 +62,7 @@ class Loader:
         if kept is not None and kept.snapshot.revision.tree == revision.tree:
             self._kept = replace(kept, snapshot=replace(kept.snapshot, revision=revision))
             return self._kept.snapshot
-        with _collector_paused():
+        with collector_paused():
             self._kept = self._load_from(revision, kept)
         if len(self._kept.survey.touched) >= BULK:
             # Thousands of objects that live as long as the process: never to be walked again.
@@ -176,15 +176,3 @@ def _refused(revision: Revision, findings: list[Finding]) -> InvalidDesiredState
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Bulk loading makes objects and hardly any garbage: collecting meanwhile costs more than all the parsing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
