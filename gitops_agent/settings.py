@@ -37,7 +37,7 @@ class Limits(_Section):
     total_bytes: Annotated[int, Field(ge=1, description="Size of all files read of one commit.")] = 536_870_912
     documents: Annotated[int, Field(ge=1, description="Documents in one file.")] = 1_000
     depth: Annotated[int, Field(ge=1, le=200, description="Nesting of one document.")] = 32
-    aliases: Annotated[int, Field(ge=0, description="YAML aliases in one file.")] = 64
+    aliases: Annotated[int, Field(ge=0, description="YAML aliases in one document.")] = 64
     located: Annotated[
         int, Field(ge=0, description="Broken documents given exact columns; further ones get their first line.")
     ] = 500

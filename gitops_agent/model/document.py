@@ -7,6 +7,7 @@ validator, which keeps ten thousand documents fast); ``model/quantity.py`` turns
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -90,7 +91,7 @@ def _distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
     """Refuse two items of one name: which of them holds would be a guess."""
     names = [getattr(item, "name", item) for item in items]
     if len(set(names)) != len(names):
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        twice = sorted(str(name) for name, count in Counter(names).items() if count > 1)[:5]
         raise ValueError(f"each name may stand once; given more than once: {_listed(twice)}")
     return items
 

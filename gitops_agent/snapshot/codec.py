@@ -26,7 +26,10 @@ def encode(unit: FileUnit) -> bytes:
     """The bytes of a unit (its path and blob are the name under which they are kept)."""
     head = [
         [_agent_row(agent) for agent in unit.agents],
-        [[o.origin.line, o.digest, o.tenant, o.names, o.labels, o.patches.decode()] for o in unit.overlays],
+        [
+            [o.origin.line, o.digest, o.tenant, sorted(o.names), o.labels, o.patches.decode()]
+            for o in unit.overlays
+        ],
         [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in unit.policies],
         [[pool.origin.line, pool.tenant, pool.name] for pool in unit.pools],
         [[f.severity, f.code, f.address, f.summary, f.detail] for f in unit.findings],
@@ -47,7 +50,7 @@ def decode(path: str, blob: str, data: bytes) -> FileUnit:
         blob,
         tuple(_agent_unit(row, path, blob, rest) for row in agents),
         tuple(
-            OverlayUnit(Origin(path, line, blob), name, tenant, tuple(names), _pairs(labels), patches.encode())
+            OverlayUnit(Origin(path, line, blob), name, tenant, frozenset(names), _pairs(labels), patches.encode())
             for line, name, tenant, names, labels, patches in overlays
         ),
         tuple(PolicyUnit(Origin(path, line, blob), PolicySpec.model_validate_json(raw)) for line, raw in policies),

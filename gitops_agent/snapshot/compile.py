@@ -6,7 +6,6 @@ that was written is ever silently left undone.
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.ports import SpecCompiler
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, shown
+from gitops_agent.snapshot.explain import nearest
 from gitops_agent.snapshot.tree import Entry
 from gitops_agent.snapshot.unit import AgentUnit, Issue, OverlayUnit
 
@@ -161,8 +161,7 @@ def _with_file(bench: Workbench, made: Draft) -> tuple[Draft | None, list[Issue]
         return None, [_file_issue(made, Code.FILE_OUTSIDE, "leaves the repository")]
     entry = bench.entries.get(path)
     if entry is None:
-        close = difflib.get_close_matches(path, bench.entries, n=1, cutoff=0.8)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = nearest(path, bench.entries)
         return None, [_file_issue(made, Code.MISSING_FILE, f"does not exist as a regular file ({path}){hint}")]
     if entry.size is not None and entry.size > bench.instructions_bytes:
         return None, [too_long(made, entry.size, bench.instructions_bytes)]

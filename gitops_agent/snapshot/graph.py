@@ -6,6 +6,7 @@ Each check looks at what a commit touched and what hangs on it, so its cost foll
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
 from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.key import AgentKey
@@ -13,11 +14,19 @@ from gitops_agent.snapshot.codes import Code
 from gitops_agent.snapshot.explain import nearest
 from gitops_agent.snapshot.unit import AgentUnit, Issue, PolicyUnit, PoolUnit
 
+_NAMED = 20
+
+
+def _listed(names: Iterable[str], count: int, between: str = " and ") -> str:
+    """Names for a summary: each has a finding of its own, so a thousand need not stand in every one."""
+    shown = between.join(islice(names, _NAMED))
+    return shown if count <= _NAMED else f"{shown} and {count - _NAMED} more"
+
 
 def same_key(key: AgentKey, origins: Iterable[Origin]) -> list[Issue]:
     """Two documents that declare one agent: each is addressed, both are named."""
     places = sorted(origins, key=lambda origin: (origin.path, origin.line))
-    named = " and ".join(str(origin) for origin in places)
+    named = _listed(map(str, places), len(places))
     summary = f"agent {key} is declared {len(places)} times: {named}"
     detail = "Rename one of them, or remove it."
     return [Issue(Code.DUPLICATE_AGENT, origin, ("metadata", "name"), summary, detail) for origin in places]
@@ -31,7 +40,7 @@ def same_pool(pools: Iterable[PoolUnit]) -> list[Issue]:
     issues: list[Issue] = []
     for (_, name), origins in by_name.items():
         if len(origins) > 1:
-            named = " and ".join(sorted(map(str, origins)))
+            named = _listed(sorted(map(str, origins)), len(origins))
             summary = f"credential pool {name} is declared {len(origins)} times: {named}"
             issues += [Issue(Code.DUPLICATE_POOL, origin, ("metadata", "name"), summary) for origin in origins]
     return issues
@@ -41,7 +50,7 @@ def several_policies(policies: Collection[PolicyUnit]) -> list[Issue]:
     """More than one policy: which of them holds would be a guess."""
     if len(policies) < 2:
         return []
-    named = " and ".join(sorted(str(policy.origin) for policy in policies))
+    named = _listed(sorted(str(policy.origin) for policy in policies), len(policies))
     summary = f"{len(policies)} Policy documents: {named}"
     detail = "Keep one; limits for one tenant go into its spec.tenants."
     return [Issue(Code.SEVERAL_POLICIES, policy.origin, ("kind",), summary, detail) for policy in policies]
@@ -52,10 +61,13 @@ def missing_dependencies(
 ) -> list[Issue]:
     """Dependencies on agents that nobody declares (``suspects``: names in files that could not be read)."""
     issues: list[Issue] = []
+    tenants: dict[str, list[str]] = {}
     for agent in touched:
         for position, key in enumerate(agent.depends_on):
             if key not in agents and key.tenant == agent.key.tenant and key.name not in suspects:
-                hint = nearest(key.name, [other.name for other in agents if other.tenant == key.tenant])
+                if key.tenant not in tenants:
+                    tenants[key.tenant] = [other.name for other in agents if other.tenant == key.tenant]
+                hint = nearest(key.name, tenants[key.tenant])
                 summary = f"agent {agent.key} depends on {key}, which no document declares{hint}"
                 loc = ("spec", "rollout", "dependsOn", position)
                 issues.append(
@@ -86,7 +98,8 @@ def cycles(agents: Mapping[AgentKey, Agent], touched: Iterable[AgentKey]) -> lis
     """Agents that wait for each other in a ring. A new ring leads through a touched agent."""
     issues: list[Issue] = []
     for ring in _rings(agents, sorted(touched)):
-        named = " -> ".join(str(key) for key in (*ring, ring[0]))
+        members = (str(key) for key in (*ring, ring[0]))
+        named = _listed(members, len(ring) + 1, " -> ")
         for key in ring:
             summary = f"dependency cycle: {named}"
             loc = ("spec", "rollout", "dependsOn")

@@ -38,8 +38,9 @@ def unit_of(origin: Origin, document: OverlayDocument) -> OverlayUnit:
     selector = document.spec.selector
     labels = tuple(sorted(selector.labels.items()))
     patches = canonical(document.spec.patches)
-    name = digest(canonical([selector.tenant, selector.names, labels]) + patches)
-    return OverlayUnit(origin, name, selector.tenant, selector.names, labels, patches)
+    names = frozenset(selector.names)
+    name = digest(canonical([selector.tenant, sorted(names), labels]) + patches)
+    return OverlayUnit(origin, name, selector.tenant, names, labels, patches)
 
 
 def matching(overlays: Sequence[OverlayUnit], key: AgentKey, labels: Labels) -> tuple[OverlayUnit, ...]:

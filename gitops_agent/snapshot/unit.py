@@ -35,7 +35,7 @@ class OverlayUnit:
     origin: Origin
     digest: str
     tenant: str | None
-    names: tuple[str, ...]
+    names: frozenset[str]
     labels: Labels
     patches: bytes
 

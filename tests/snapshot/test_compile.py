@@ -117,6 +117,16 @@ def test_cycles_are_refused_with_all_members_named() -> None:
     assert "acme/a -> acme/b -> acme/c -> acme/a" in found[0].summary
 
 
+def test_a_thousand_wrong_documents_cost_no_more_than_a_thousand_findings() -> None:
+    names = [f"a{n}" for n in range(400)]
+    lost = {f"agents/t/{name}.yaml": agent(name, rollout={"dependsOn": ["nobody"]}) for name in names}
+    same = {f"agents/t/{name}.yaml": agent("same") for name in names}
+    for files in (ring(*names), lost, same):
+        found = refuse(files)
+        assert len(found) == len(names)
+        assert max(len(finding.summary) for finding in found) < 1_000
+
+
 def test_a_commit_that_closes_a_cycle_is_refused_and_one_that_opens_it_accepted() -> None:
     world = World()
     closed = ring("a", "b", "c")
