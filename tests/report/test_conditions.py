@@ -1,0 +1,101 @@
+"""Statuses from one pass to the next: the short way for agents without news says what the long way says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops_agent.model.agent import Agent, Lifecycle, Origin, Resource
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.status import AgentStatus, Health, HealthState
+from gitops_agent.report import conditions
+from gitops_agent.report.conditions import AgentView, judge
+
+from .values import BOT, NOW, OTHER, SHA, an_action
+
+pytestmark = pytest.mark.unit
+
+CONFIG, RUNTIME = ResourceKey(BOT, "config", "bundle"), ResourceKey(BOT, "runtime", "main")
+EMPTY = Fields(b"{}")
+
+agents = st.builds(
+    Agent,
+    key=st.just(BOT),
+    origin=st.builds(Origin, path=st.just("a.yaml"), line=st.sampled_from([1, 9]), blob=st.just("f" * 40)),
+    resources=st.sampled_from(
+        [
+            (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "memory", EMPTY)),
+            (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "process", EMPTY, dormant=True)),
+            (Resource(CONFIG, "config", EMPTY),),
+            (),
+        ]
+    ),
+    lifecycle=st.sampled_from(Lifecycle),
+)
+healths = st.builds(
+    Health, state=st.sampled_from(HealthState), reason=st.just("Healthy"), message=st.sampled_from(["", "fine"])
+)
+
+
+def seen(key: ResourceKey) -> st.SearchStrategy[Observation]:
+    return st.builds(
+        Observation,
+        key=st.just(key),
+        driver=st.just("memory"),
+        owner=st.just(Owner.OURS),
+        fields=st.just(EMPTY),
+        state=st.sampled_from(["Running", "Stopped"]),
+        observed_at=st.just(NOW),
+        live=st.sampled_from([{}, {"pid": 1}]),
+    )
+
+
+views = st.builds(
+    AgentView,
+    agent=agents,
+    seen=st.fixed_dictionaries({}, optional={CONFIG: seen(CONFIG), RUNTIME: seen(RUNTIME)}),
+    bases=st.just({}),
+    health=st.none() | healths,
+    pending=st.sampled_from([(), (), (), (an_action(),)]),
+    attempts=st.sampled_from([None, {}, {RUNTIME: Attempt(1, NOW + 100, "no")}, {RUNTIME: Attempt(9, NOW, "no")}]),
+    blind=st.sampled_from([None, None, None, "the driver does not answer"]),
+    deadline_passed=st.booleans(),
+    frozen=st.sampled_from([False, False, True]),
+)
+
+
+def the_long_way(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
+    with patch.object(conditions, "_still_says_it", return_value=False):
+        return judge(view, previous, commit, now)
+
+
+@given(before=views, after=views, same=st.booleans(), commit=st.sampled_from([SHA, OTHER]))
+def test_both_ways_give_the_same_status(before: AgentView, after: AgentView, same: bool, commit: str) -> None:
+    previous = the_long_way(before, None, SHA, NOW)
+    view = before if same else after
+    assert judge(view, previous, commit, NOW + 5) == the_long_way(view, previous, commit, NOW + 5)
+
+
+@given(view=views, line=st.sampled_from([1, 9]), word=st.sampled_from(["", "fine"]))
+def test_one_small_difference_is_news(view: AgentView, line: int, word: str) -> None:
+    previous = the_long_way(view, None, SHA, NOW)
+    moved = replace(view, agent=replace(view.agent, origin=replace(view.agent.origin, line=line)))
+    if view.health is not None:
+        moved = replace(moved, health=replace(view.health, message=word))
+    assert judge(moved, previous, SHA, NOW + 5) == the_long_way(moved, previous, SHA, NOW + 5)
+
+
+def test_a_ready_agent_without_news_keeps_its_status() -> None:
+    agent = Agent(BOT, Origin("a.yaml", 1, "f" * 40), (Resource(RUNTIME, "memory", EMPTY),))
+    there = Observation(RUNTIME, "memory", Owner.OURS, EMPTY, "Running", NOW)
+    view = AgentView(agent, {RUNTIME: there}, {}, Health(HealthState.HEALTHY, "Healthy", ""))
+    first = judge(view, None, SHA, NOW)
+    again = replace(view, seen={RUNTIME: replace(there, observed_at=NOW + 5)})
+    assert judge(again, first, SHA, NOW + 5) is first
