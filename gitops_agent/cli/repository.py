@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import Call, print_json, style
+from gitops_agent.cli.common import Call, print_json, print_text, style
 
 
 def init(
@@ -46,7 +46,7 @@ def validate(
     if call.is_json:
         print_json(validate_shape(findings))
     else:
-        sys.stdout.write(validate_text(findings, style(call)))
+        print_text(validate_text(findings, style(call)))
     return 3 if errors(findings) else 0
 
 

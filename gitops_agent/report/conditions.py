@@ -21,6 +21,7 @@ from gitops_agent.model.status import (
 
 _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
+_FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
     if view.agent.lifecycle is Lifecycle.RETIRED:
         return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
     owed = next((action for action in view.pending if action.decision is Decision.REPAIR), None)
-    doubtful = _doubtful(view)
+    doubtful = next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
     health = view.health
     if health is not None and health.state not in _READY_STATES:
         return False, health.reason, health.message
@@ -147,7 +148,7 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
             return "CannotApply", attempt.error
         if attempt.stalled:
             return "BackOff", f"tried {attempt.failures} times; last: {attempt.error}"
-    if (doubt := _doubtful(view)) is not None:
+    if not view.held and (doubt := _doubtful(view)) is not None:
         return doubt.reason, doubt.message
     if view.deadline_passed and view.health is not None and view.health.state not in _READY_STATES:
         return "HealthTimeout", f"not healthy within {view.agent.health_timeout:.0f} s: {view.health.message}"
@@ -156,7 +157,7 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
 
 def _doubtful(view: AgentView) -> Action | None:
     """What only people can decide: nobody is on the way, so waiting for it would be waiting for ever."""
-    return next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
+    return next((action for action in view.pending if action.decision in _FOR_PEOPLE), None)
 
 
 def _attempts(view: AgentView) -> list[Attempt]:

@@ -41,7 +41,7 @@ def test_drift_of_every_kind_is_seen_and_healed(fleet: Fleet, started: list[subp
     )
 
     seen = reasons(fleet.ask("plan"))
-    assert seen[f"config:config/bundle"] == "ConfigEdited"
+    assert seen["config:config/bundle"] == "ConfigEdited"
     assert seen["lost:config/bundle"] == "ConfigLost"
     assert seen["stopped:runtime/process"] == "Suspended"
     assert seen["extra:runtime/process"] == "ExtraReplica"

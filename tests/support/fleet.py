@@ -192,7 +192,7 @@ class Fleet:
     def call(self, verb: str, *arguments: str, **environment: str) -> Answer:
         """One call in a process of its own, with an environment that holds nothing but what we say."""
         done = subprocess.run(
-            self._command(verb, *arguments),
+            self.command(verb, *arguments),
             cwd=self.work,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -215,7 +215,7 @@ class Fleet:
         """What a person sees who types this at a terminal: stdout and stderr as one."""
         master, slave = pty.openpty()
         child = subprocess.Popen(
-            self._command(verb, *arguments),
+            self.command(verb, *arguments),
             cwd=self.work,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -233,7 +233,7 @@ class Fleet:
         slow = {"GITOPS_AGENT_POLL_INTERVAL": "1h", "GITOPS_AGENT_RESYNC_INTERVAL": "1h"}
         with (self.state.parent / "daemon.log").open("ab") as log:
             daemon = subprocess.Popen(
-                self._command("run", *arguments),
+                self.command("run", *arguments),
                 cwd=self.work,
                 env={**self.environment, **slow, **environment},
                 stdin=subprocess.DEVNULL,
@@ -254,7 +254,8 @@ class Fleet:
     def daemon_log(self) -> str:
         return (self.state.parent / "daemon.log").read_text(encoding="utf-8", errors="replace")
 
-    def _command(self, verb: str, *arguments: str) -> list[str]:
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        """The words of one call."""
         where = ["--instance", self.instance, "--state-dir", str(self.state)]
         if verb not in ("init", "validate", "schema", "demo"):
             where += ["--repo", self.repo, "--branch", self.branch]
