@@ -31,5 +31,7 @@ def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:
         return frozenset(new.agents)
     before, after = old.agents, new.agents
     touched = {key for key, agent in after.items() if (was := before.get(key)) is not agent and was != agent}
-    touched.update(key for key in before if key not in after)
+    added = sum(key not in before for key in touched)
+    if len(before) + added > len(after):  # else nothing can have been removed
+        touched.update(key for key in before if key not in after)
     return frozenset(touched)

@@ -130,7 +130,7 @@ class MemoryDriver:
         seen += [
             self._absent(base, now)
             for key, base in bases.items()
-            if key not in live and base.driver == self.name and (scope is None or key.agent in scope)
+            if (scope is None or key.agent in scope) and key not in live and base.driver == self.name
         ]
         return seen
 

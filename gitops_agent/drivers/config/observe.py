@@ -35,7 +35,11 @@ class ConfigObserver:
     def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
         """Every bundle file in the scope, and the absence of those we once wrote."""
         now = self._clock.now()
-        recorded = {key.agent: base for key, base in bases.items() if base.driver == DRIVER}
+        recorded = {
+            key.agent: base
+            for key, base in bases.items()
+            if base.driver == DRIVER and (scope is None or key.agent in scope)
+        }
         found = (self._observation(agent, recorded.get(agent), now) for agent in self._candidates(scope, recorded))
         return [observation for observation in found if observation is not None]
 
