@@ -36,9 +36,13 @@ class Place:
         return resource.fields
 
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE) -> None:
-        self.driver.applier.apply(action(KEY, verb, desired=fields, seen=self.see()), "intent")
+        applied = self.driver.applier.apply(action(KEY, verb, desired=fields, seen=self.see()), "intent")
         if fields is not None:
-            self.bases[KEY] = Base(KEY, "config", fields, "c0ffee", 0.0)
+            self.bases[KEY] = Base(KEY, "config", fields, "c0ffee", 0.0, facts=applied.facts)
+
+    def restart(self) -> None:
+        """gitops-agent starts anew: only the journal and the file remain."""
+        self.driver = config_driver(Workplace("me", str(self.state)), RealClock())
 
     def see(self) -> Observation | None:
         found = self.driver.observer.observe(None, self.bases)
@@ -102,6 +106,22 @@ def test_an_edited_file_differs_in_what_is_compared_and_is_rewritten(place: Plac
     after = place.see()
     assert after is not None
     assert (after.fields, after.reason) == (fields, None)
+
+
+def test_a_new_process_sees_what_the_file_says_and_an_edit_of_the_same_length(place: Place) -> None:
+    fields = place.fields(instructions="Be kind.")
+    place.apply(fields)
+    place.restart()
+    seen = place.see()
+    assert seen is not None
+    assert (seen.fields, seen.reason) == (fields, None)
+    written = place.file.stat().st_ctime_ns
+    while place.file.stat().st_ctime_ns == written:  # file systems keep time in ticks
+        place.file.write_text(place.file.read_text().replace("Be kind.", "Be rude."))
+    place.restart()
+    edited = place.see()
+    assert edited is not None
+    assert edited.reason == "ConfigEdited"
 
 
 def test_an_extra_key_is_an_edit(place: Place) -> None:

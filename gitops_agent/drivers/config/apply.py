@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import orjson
 
-from gitops_agent.drivers.config.observe import FILE, ConfigObserver
+from gitops_agent.drivers.config.observe import FILE, ConfigObserver, facts_of, stamp_of
 from gitops_agent.drivers.place import Place, remove, write_atomic
 from gitops_agent.errors import ApplyError
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 
@@ -29,20 +32,21 @@ class ConfigApplier:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
                 self._delete(action)
                 return Applied(f"removed {path}")
-            self._write(action, action.desired.raw)
+            facts = self._write(action, action.desired.raw)
         except OSError as problem:
             raise ApplyError(
                 f"{action.key}: cannot write {path}: {problem.strerror or problem}",
                 hint=f"make room and make sure that {folder} is a folder only we write to",
             ) from None
-        return Applied(f"wrote {path}")
+        return Applied(f"wrote {path}", facts)
 
-    def _write(self, action: Action, raw: bytes) -> None:
+    def _write(self, action: Action, raw: bytes) -> Fields:
         text = orjson.dumps(
             orjson.loads(raw), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
         )
         with self._place.opened(action.key.agent, create=True) as folder:
             write_atomic(folder, FILE, text)
+            return facts_of(stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False)))
 
     def _delete(self, action: Action) -> None:
         try:

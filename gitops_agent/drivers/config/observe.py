@@ -1,4 +1,4 @@
-"""Reads bundle files. A file that did not change since the last look costs one ``stat``."""
+"""Reads bundle files. One that did not change since we wrote it, or last read it, costs one ``stat``."""
 
 from __future__ import annotations
 
@@ -43,28 +43,25 @@ class ConfigObserver:
         found = (self._observation(agent, recorded.get(agent), now) for agent in self._candidates(scope, recorded))
         return [observation for observation in found if observation is not None]
 
-    def live(self, agent: AgentKey) -> Fields | None:
+    def live(self, agent: AgentKey, base: Base | None = None) -> Fields | None:
         """What the file of one agent says; None when there is none."""
-        seen = self._seen.get(agent)
-        if seen is not None and seen[0] == self._stamp(agent):
-            return seen[1]
-        try:
-            with self._place.opened(agent) as folder:
-                data, found = read_regular(folder, FILE, SIZE_CAP)
-        except OSError as problem:
+        stamp = self._stamp(agent)
+        if stamp is None:
             self._seen.pop(agent, None)
-            # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
-            there = self._stamp(agent) is not None
-            return _unreadable(problem.strerror or str(problem)) if there else None
-        fields = _parsed(data)
-        self._seen[agent] = (_stamp(found), fields)
+            return None
+        seen = self._seen.get(agent)
+        if seen is not None and seen[0] == stamp:
+            return seen[1]
+        if base is not None and base.facts == facts_of(stamp):
+            return base.fields
+        fields = self._read(agent)
+        self._seen[agent] = (stamp, fields)
         return fields
 
     def _stamp(self, agent: AgentKey) -> Stamp | None:
-        """What tells one state of the file from the next; None when nothing is there."""
         path = self._place.config(agent)
         try:
-            return _stamp(os.lstat(path))
+            return stamp_of(os.lstat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as problem:
@@ -72,11 +69,20 @@ class ConfigObserver:
                 f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
             ) from None
 
+    def _read(self, agent: AgentKey) -> Fields:
+        try:
+            with self._place.opened(agent) as folder:
+                data, _ = read_regular(folder, FILE, SIZE_CAP)
+        except OSError as problem:
+            # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
+            return _unreadable(problem.strerror or str(problem))
+        return _parsed(data)
+
     def _candidates(self, scope: Scope, recorded: Mapping[AgentKey, Base]) -> Iterable[AgentKey]:
         return scope if scope is not None else {*recorded, *self._place.agents()}
 
     def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
-        fields = self.live(agent)
+        fields = self.live(agent, base)
         if fields is None and base is None:
             return None
         reason, state, message = _judge(fields, base)
@@ -117,5 +123,11 @@ def _unreadable(why: str) -> Fields:
     return Fields.of({**dict.fromkeys(KEYS, MISSING), "unreadable": why})
 
 
-def _stamp(found: os.stat_result) -> Stamp:
+def stamp_of(found: os.stat_result) -> Stamp:
+    """What tells one state of a file from the next."""
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def facts_of(stamp: Stamp) -> Fields:
+    """A stamp for the journal, so that a new process need not read again what nobody touched."""
+    return Fields(b'{"stamp":[%d,%d,%d,%d]}' % stamp)
