@@ -9,6 +9,7 @@ from typing import Any
 
 from gitops_agent.drivers.place import Place
 from gitops_agent.drivers.process import marks
+from gitops_agent.drivers.process.mask import Mask
 from gitops_agent.drivers.process.spec import Desired, process_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
@@ -37,6 +38,10 @@ class Environment:
         built[marks.CONFIG] = self._place.config(agent)
         built[marks.HEARTBEAT] = str(self._place.heartbeat(agent, replica))
         return built
+
+    def mask(self, desired: Desired, built: Mapping[str, str]) -> Mask:
+        """What hides the secrets of an environment that was built."""
+        return Mask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own."""

@@ -1,4 +1,8 @@
-"""Runs a command as an agent: exec probes. Its environment and workdir, a time limit, an output cap."""
+"""Runs a command as an agent: exec probes. Its environment and workdir, a time limit, an output cap.
+
+What it says is shown to people and pushed to Git, and the command holds the agent's secrets: they are hidden here,
+where they are known.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ import time
 from collections.abc import Sequence
 
 from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.mask import Mask
 from gitops_agent.drivers.process.roster import Roster
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import ExecResult
 
 OUTPUT_CAP = 4096
+NAP = 60.0  # poll() takes no number of milliseconds that a long timeout may come to
 BLIND = 0.05  # without a pidfd the end of the command is looked for this often
 
 
@@ -48,14 +54,16 @@ class ProcessRunner:
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else "not a valid command"
             return ExecResult(False, f"{command[0]!r} did not start: {why}")
-        return _attend(child, timeout)
+        return _attend(child, timeout, self._environment.mask(watched.desired, environment))
 
 
-def _attend(child: subprocess.Popen[bytes], timeout: float) -> ExecResult:
+def _attend(child: subprocess.Popen[bytes], timeout: float, mask: Mask) -> ExecResult:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
     try:
-        output, ended = _listen(child, child.stdout.fileno(), time.monotonic() + timeout)
+        # A secret across the cut is read to its end, or it would not be recognised.
+        deadline, cap = time.monotonic() + timeout, OUTPUT_CAP + mask.longest
+        output, ended = _listen(child, child.stdout.fileno(), deadline, cap)
     finally:
         # Before the wait: until then the number of the group cannot be anybody else's.
         try:
@@ -64,14 +72,15 @@ def _attend(child: subprocess.Popen[bytes], timeout: float) -> ExecResult:
             pass
         code = child.wait()
         child.stdout.close()
-    said = "".join(c if c.isprintable() else " " for c in output.decode("utf-8", "replace")).strip()
+    shown = mask.hide(output, OUTPUT_CAP).decode("utf-8", "replace")
+    said = "".join(c if c.isprintable() else " " for c in shown).strip()
     tail = f": {said}" if said else ""
     if not ended:
         return ExecResult(False, f"no answer within {timeout:g} s{tail}")
     return ExecResult(code == 0, f"exit code {code}{tail}")
 
 
-def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float) -> tuple[bytes, bool]:
+def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float, cap: int) -> tuple[bytes, bool]:
     """Read what it says up to the cap, drop the rest, until it ends or the time is over."""
     output = b""
     handle = _pidfd(child.pid)
@@ -81,13 +90,13 @@ def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float) -> tuple
         poller.register(handle, select.POLLIN)
     try:
         while (left := deadline - time.monotonic()) > 0:
-            ready = [found for found, _ in poller.poll((left if handle is not None else min(left, BLIND)) * 1000)]
+            ready = [found for found, _ in poller.poll(min(left, NAP if handle is not None else BLIND) * 1000)]
             chunk = _read(pipe) if pipe in ready else None
-            output = (output + (chunk or b""))[:OUTPUT_CAP]
+            output = (output + (chunk or b""))[:cap]
             if chunk == b"":
                 poller.unregister(pipe)
             if handle in ready or (handle is None and _has_ended(child.pid)):
-                return (output + (_read(pipe) or b""))[:OUTPUT_CAP], True
+                return (output + (_read(pipe) or b""))[:cap], True
         return output, False
     finally:
         if handle is not None:
