@@ -88,8 +88,13 @@ def _is_done(intent: Intent, seen: Observation | None) -> bool:
 
 
 def shows(action: Action, seen: Observation) -> bool:
-    """Whether live is as desired on every field that is ours and that the driver can see."""
-    if action.desired is None or seen.fields is None or seen.reason is not None:
+    """Whether live is as desired on every field that is ours and that the driver can see.
+
+    What a driver has against a live object it has against our record. After an interrupted change that record is
+    what is behind, so only the fields speak; after an interrupted repair it counts.
+    """
+    changed = action.base is not None and action.base != action.desired
+    if action.desired is None or seen.fields is None or (seen.reason is not None and not changed):
         return False
     if seen.fields == action.desired:
         return True

@@ -40,7 +40,6 @@ ABSENT = an_observation(fields=None, owner=Owner.NONE, state="Missing", reason="
     [
         (Verb.CREATE, an_observation(), Result.DONE),
         (Verb.CREATE, an_observation(fields=OTHER), None),
-        (Verb.CREATE, an_observation(reason="MemoryLimit"), None),
         (Verb.CREATE, an_observation(owner=Owner.OTHER), None),
         (Verb.CREATE, an_observation(owner=Owner.NONE), None),
         (Verb.CREATE, ABSENT, None),
@@ -66,6 +65,19 @@ def test_the_table(verb: Verb, seen: Observation | None, expected: Result | None
     # What cannot be repeated is not: undecided becomes Unknown, and everything else stays as it was.
     once = an_intent(action=replace(action, idempotent=False))
     assert result_of(once, seen) is (Result.UNKNOWN if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"), [(None, None), (WANTED, None), (OTHER, Result.DONE)], ids=["new", "repair", "change"]
+)
+@pytest.mark.parametrize("verb", [Verb.CREATE, Verb.RESTART, Verb.UPDATE])
+def test_what_a_driver_objects_to_counts_unless_our_record_is_what_is_behind(
+    verb: Verb, base: Fields | None, expected: Result | None
+) -> None:
+    """The process driver says SpecDiffers of a replica that already runs the spec we were about to record."""
+    action = an_action(verb=verb, base=base, facts=Fields.of({"pid": 7}))
+    seen = an_observation(reason="SpecDiffers", facts=Fields.of({"pid": 8}))
+    assert result_of(an_intent(action=action), seen) is expected
 
 
 @pytest.mark.parametrize(
