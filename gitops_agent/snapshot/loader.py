@@ -17,8 +17,9 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import BlobReader
+from gitops_agent.ports import BlobReader, TreeEntry
 from gitops_agent.settings import Settings
+from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.codes import Code, Place, error, in_order
 from gitops_agent.snapshot.compile import Compilers
@@ -26,7 +27,7 @@ from gitops_agent.snapshot.index import Index
 from gitops_agent.snapshot.places import located
 from gitops_agent.snapshot.reading import Reading
 from gitops_agent.snapshot.survey import Change, Survey
-from gitops_agent.snapshot.tree import IGNORE_FILE, REGULAR, TreeRules
+from gitops_agent.snapshot.tree import REGULAR, TreeRules
 from gitops_agent.snapshot.unit import FileUnit
 
 BULK = 1_000
@@ -86,7 +87,7 @@ class Loader:
         reading = Reading(self._reader, self._compilers, self._settings, survey.entries)
         index = self._indexed(reading, survey, before)
         issues = reading.issues + index.issues(reading.suspects)
-        findings = survey.findings + reading.findings + index.notes()
+        findings = survey.findings + survey.notes() + reading.findings + index.notes()
         findings += located(issues, self._reader, reading.locator)
         if errors(findings):
             raise _refused(revision, findings)
@@ -101,16 +102,22 @@ class Loader:
                 Change(path, mode, blob)
                 for path, _, blob, mode in self._reader.changed(kept.snapshot.revision.sha, revision.sha)
             ]
-            if all(change.path != IGNORE_FILE for change in changes):
+            if all(change.path != ignore.IGNORE_FILE for change in changes):
                 return kept.survey.after(changes)
         entries = self._reader.entries(revision.sha)
-        ignore = next((e.blob for e in entries if e.path == IGNORE_FILE and e.mode in REGULAR), None)
-        rules = TreeRules(self._ignore_lines(ignore))
-        return Survey(rules).after(Change(e.path, e.mode, e.blob, e.size) for e in entries)
+        file = next((entry for entry in entries if entry.path == ignore.IGNORE_FILE), None)
+        ignored, problems = self._ignored(file)
+        if problems:  # what else would be read, and found, nobody knows
+            raise _refused(revision, problems)
+        return Survey(TreeRules(ignored)).after(Change(e.path, e.mode, e.blob, e.size) for e in entries)
 
-    def _ignore_lines(self, blob: str | None) -> list[str]:
-        content = dict(self._reader.blobs([blob])).get(blob, b"") if blob is not None else b""
-        return content[: self._settings.limits.file_bytes].decode("utf-8", "replace").splitlines()
+    def _ignored(self, entry: TreeEntry | None) -> tuple[ignore.Ignored, list[Finding]]:
+        if entry is None or entry.mode not in REGULAR:
+            return ignore.Ignored(), []
+        allowed = self._settings.limits.file_bytes
+        if (entry.size or 0) > allowed:
+            return ignore.Ignored(), [ignore.too_large(entry.size or 0, allowed)]
+        return ignore.read(next(data for _, data in self._reader.blobs([entry.blob])), allowed)
 
     def _indexed(self, reading: Reading, survey: Survey, before: Index) -> Index:
         """Read what is new or changed, then what the overlays in force concern."""

@@ -10,7 +10,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot.codes import Code, Place, error
 from gitops_agent.snapshot.documents import too_large
-from gitops_agent.snapshot.tree import REGULAR, Entry, TreeRules, collision, folded
+from gitops_agent.snapshot.tree import REGULAR, Entry, TreeRules, collision, folded, hiding
 
 
 class Change(NamedTuple):
@@ -32,6 +32,7 @@ class Survey:
     touched: dict[str, str] = field(default_factory=dict)  # documents to read: path to blob
     moved: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
+    hidden: set[str] = field(default_factory=set)  # by .gitopsignore
     whole: bool = True  # all of a tree, rather than what changed in it
 
     def after(self, changes: Iterable[Change]) -> Survey:
@@ -39,9 +40,10 @@ class Survey:
         known = list(changes)
         renames = any(change.blob is None or change.path not in self.entries for change in known)
         names = dict(self.names) if renames else self.names
-        new = Survey(self.rules, dict(self.entries), names, whole=not self.entries)
+        new = Survey(self.rules, dict(self.entries), names, hidden=set(self.hidden), whole=not self.entries)
         for change in known:  # leaving first: a rename that changes only case is no collision
             new.moved.add(change.path)
+            new.hidden.discard(change.path)
             if new.entries.pop(change.path, None) is not None and renames:
                 names.pop(folded(change.path), None)
         for change in known:
@@ -62,6 +64,12 @@ class Survey:
         self.entries[path] = Entry(blob, size)
         if self.rules.is_document(path):
             self.touched[path] = blob
+        elif self.rules.is_hidden(path):
+            self.hidden.add(path)
+
+    def notes(self) -> list[Finding]:
+        """What there is to say about files that are not read."""
+        return [hiding(len(self.hidden))] if self.hidden else []
 
     def over_limits(self, limits: Limits) -> list[Finding]:
         """Why nothing of the commit may be read. Single files that are too large are only taken out."""

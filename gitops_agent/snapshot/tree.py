@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from typing import NamedTuple
 
-from pathspec import GitIgnoreSpec
-
 from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, Place, error
+from gitops_agent.snapshot.codes import Code, Place, error, info
+from gitops_agent.snapshot.ignore import IGNORE_FILE, Ignored
 
-IGNORE_FILE = ".gitopsignore"
 REGULAR = frozenset({"100644", "100755", "100664"})
+SUFFIXES = (".yaml", ".yml")
+LONGEST = 1_024
+DEEPEST = 64
+"""Characters and folders of one path: longer ones are no work of people, and cost what is matched against them."""
 
 # Anything unusual gets the closer look; ordinary names cost one search.
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_+@=,/.-]|(?:^|/)[./]|//|/$|^$|[.](?:/|$)")
@@ -31,17 +32,15 @@ class Entry(NamedTuple):
 class TreeRules:
     """The rules for entries, with what ``.gitopsignore`` leaves out."""
 
-    def __init__(self, ignore_lines: list[str]) -> None:
-        self._ignored: Callable[[str], bool] | None = None
-        if ignore_lines:
-            self._ignored = GitIgnoreSpec.from_lines(ignore_lines).match_file
+    def __init__(self, ignored: Ignored) -> None:
+        self._ignored = ignored
 
     def refusal(self, mode: str, path: str) -> Finding | None:
         """Why an entry makes the commit invalid, if it does."""
-        if _UNUSUAL.search(path) and (reason := _odd(path)):
+        if reason := _unfit(path):
             detail = "Rename it: such names mean different things on different systems."
             return error(Code.BAD_PATH, Place(path), f"the path {reason}", detail)
-        if mode in REGULAR or self.is_skipped(path):
+        if mode in REGULAR or (path != IGNORE_FILE and self.is_skipped(path)):
             return None
         if mode == "120000":
             return error(Code.SYMLINK, Place(path), "a symbolic link", _instead("Copy the file"))
@@ -49,13 +48,28 @@ class TreeRules:
 
     def is_document(self, path: str) -> bool:
         """Whether a file is to be read for documents."""
-        return path.endswith((".yaml", ".yml")) and not self.is_skipped(path)
+        return path.endswith(SUFFIXES) and not self.is_skipped(path)
 
     def is_skipped(self, path: str) -> bool:
         """Whether a path lies in a dot-folder, or ``.gitopsignore`` matches it."""
-        if path.startswith(".") or "/." in path:
-            return True
-        return self._ignored is not None and self._ignored(path)
+        return is_dotted(path) or self._ignored(path)
+
+    def is_hidden(self, path: str) -> bool:
+        """Whether a file would be read if ``.gitopsignore`` did not match it."""
+        return path.endswith(SUFFIXES) and not is_dotted(path) and self._ignored(path)
+
+
+def is_dotted(path: str) -> bool:
+    """Whether a path is, or lies in, something whose name begins with a dot."""
+    return path.startswith(".") or "/." in path
+
+
+def hiding(count: int) -> Finding:
+    """What ``.gitopsignore`` keeps from being read: an agent hidden by it is an agent deleted."""
+    files = "1 YAML file" if count == 1 else f"{count} YAML files"
+    return info(
+        Code.IGNORED_FILES, Place(IGNORE_FILE), f"{files} ignored", "Agents in ignored files are not declared."
+    )
 
 
 def folded(path: str) -> str:
@@ -74,8 +88,16 @@ def _instead(way: str) -> str:
     return f"It is never followed. {way} instead, or list the path in {IGNORE_FILE}."
 
 
-def _odd(path: str) -> str:
+def _unfit(path: str) -> str:
     """What is wrong with a path, or nothing."""
+    if len(path) > LONGEST:
+        return f"has {len(path)} characters; at most {LONGEST} are read"
+    if path.count("/") > DEEPEST:
+        return f"lies {path.count('/')} folders deep; at most {DEEPEST} are read"
+    return _odd(path) if _UNUSUAL.search(path) else ""
+
+
+def _odd(path: str) -> str:
     if path.startswith("/") or "\\" in path:
         return "is absolute or holds a backslash"
     if any(unicodedata.category(char) in _INVISIBLE for char in path):
