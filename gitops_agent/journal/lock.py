@@ -49,8 +49,8 @@ class StateLock:
             self._handle = None
 
     def _open(self) -> int:
+        make_state_dir(self.path.parent)
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise self._unusable(error) from error
@@ -67,6 +67,18 @@ class StateLock:
             f"{self.path}: the state directory cannot be locked: {error.strerror}",
             hint="let the user that runs gitops-agent write there, or choose another --state-dir",
         )
+
+
+def make_state_dir(path: Path) -> None:
+    """Make sure that the state directory exists; UsageError says why it cannot."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the state directory cannot be used: {error.strerror}",
+            hint="remove what is in the way, let the user that runs gitops-agent write there, "
+            "or choose another --state-dir",
+        ) from error
 
 
 def _holder(handle: int) -> str:

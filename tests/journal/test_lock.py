@@ -81,7 +81,7 @@ def test_an_error_inside_releases_it(state: Path) -> None:
 @pytest.mark.unit
 def test_a_directory_that_cannot_be_locked(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("in the way")
-    with pytest.raises(UsageError, match="cannot be locked") as caught, StateLock(tmp_path / "state"):
+    with pytest.raises(UsageError, match="cannot be used") as caught, StateLock(tmp_path / "state"):
         pass
     assert "--state-dir" in caught.value.hint
 
