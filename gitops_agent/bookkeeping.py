@@ -7,19 +7,21 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import orjson
+import structlog
 
 from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.plan import Action, Class, Effect, Plan
+from gitops_agent.model.plan import Action, Effect, Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
+from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import FOR_PEOPLE, PassResult, Proceedings
@@ -33,7 +35,19 @@ SOON = 0.25
 """How soon to look again while something is in progress and nothing says when it will be done."""
 
 PUBLISHED = 100
-"""How many of the newest commits are looked at for news."""
+"""How many of the newest commits are looked at for news while the branch stands still."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Eyes:
+    """What a plan must know of its pass: who cannot be seen, who is being worked on, what came before."""
+
+    blind: frozenset[str] = frozenset()
+    busy: frozenset[AgentKey] = frozenset()
+    undone: frozenset[str] = frozenset()
+    earlier: Snapshot | None = None
 
 
 class Bookkeeper:
@@ -48,6 +62,7 @@ class Bookkeeper:
         self._unready_since: dict[AgentKey, float] = {}
         self._found: tuple[Finding, ...] = ()
         self._published: dict[str, CommitRecord] = {}
+        self._head_told: str | None = None
 
     @cached_property
     def _statuses(self) -> dict[AgentKey, AgentStatus]:
@@ -60,7 +75,7 @@ class Bookkeeper:
         """The agents that a scoped pass must look at too: those on their way, and those waiting for them."""
         return frozenset(key for key, status in self._statuses.items() if not status.ready)
 
-    def situation(self, snapshot: Snapshot, scope: Scope, blind: frozenset[str]) -> Situation:
+    def situation(self, snapshot: Snapshot, scope: Scope, eyes: Eyes) -> Situation:
         """What guards may know besides the plan."""
         return Situation(
             now=self._clock.now(),
@@ -69,7 +84,10 @@ class Bookkeeper:
             attempts=self._journal.attempts(),
             ready=_Ready(lambda: self._statuses),
             scope=scope,
-            blind=blind,
+            blind=eyes.blind,
+            busy=eyes.busy,
+            undone=eyes.undone,
+            earlier_policy=eyes.earlier.policy if eyes.earlier else None,
         )
 
     def welcome(self, intake: Intake) -> None:
@@ -129,7 +147,8 @@ class Bookkeeper:
             key = view.agent.key
             previous = self._statuses.get(key)
             status = judge(view, previous, snapshot.revision.sha, now)
-            if status.ready or key in waiting:
+            owing = bool(view.pending) and not view.held and key in self._touched
+            if (status.ready and not owing) or key in waiting:
                 self._unready_since.pop(key, None)
             else:
                 self._unready_since.setdefault(key, monotonic)
@@ -146,6 +165,7 @@ class Bookkeeper:
         snapshot, look = pass_.snapshot, pass_.look
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
         held, frozen = pass_.held_by(*FOR_PEOPLE), pass_.held_by("freeze")
+        busy = {action.key.agent for action in pass_.busy}
         owed: dict[AgentKey, list[Action]] = {}
         for action in pass_.pending:
             owed.setdefault(action.key.agent, []).append(action)
@@ -163,6 +183,7 @@ class Bookkeeper:
                     deadline_passed=self._is_overdue(agent, monotonic),
                     held=key in held,
                     frozen=key in frozen,
+                    busy=key in busy,
                 )
 
     def _gone(self, snapshot: Snapshot, scope: Scope) -> list[AgentKey]:
@@ -215,9 +236,8 @@ class Bookkeeper:
     def _standing(self, pass_: Proceedings) -> Standing:
         monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents
         exempt = {key for key in self._touched if is_hands_off(agents.get(key), now)}
-        owed = [
-            a for a in pass_.pending if a.cls is Class.CHANGE and not is_hands_off(agents.get(a.key.agent), now)
-        ]
+        open_ = (*pass_.pending, *pass_.busy)
+        owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), now)]
         late = [
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
         ]
@@ -238,9 +258,7 @@ class Bookkeeper:
     def _establish(self) -> None:
         """A commit converged: what is there now is there to stay, and its loss would be one."""
         young = [
-            replace(base, established=True)
-            for base in self._journal.bases().values()
-            if not base.established and base.key.agent in self._touched
+            replace(base, established=True) for base in self._journal.bases().values() if not base.established
         ]
         if young:
             self._journal.finish((), bases=young)
@@ -258,7 +276,7 @@ class Bookkeeper:
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
         released = progressed and pass_.held_by("dependencies", "action_cap")
-        return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released else [])]
+        return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released or pass_.busy else [])]
 
     def _deadlines(self, pass_: Proceedings) -> Iterator[float]:
         """An open commit degrades when the time of one of its agents is up, also if nothing happens until then."""
@@ -273,15 +291,21 @@ class Bookkeeper:
 
     def _publish(self) -> None:
         """Tell the sinks about commits whose record changed since they were last told."""
-        records = self._journal.commits(PUBLISHED)
+        head = self._journal.get("head")
+        # Only a push can change records of long ago (what it rolls back) or bring more than a handful.
+        records = self._journal.commits(None if head != self._head_told else PUBLISHED)
         changed = [record for record in records if self._published.get(record.sha) != record]
+        self._head_told = head
         if not changed:
             return
-        self._published.update((record.sha, record) for record in changed)
         entries = {record.sha: self._journal.entries(commit=record.sha) for record in changed}
         report = Report(self._instance, tuple(changed), self._statuses, entries)
         for sink in self._sinks:
-            sink.publish(report)
+            try:
+                sink.publish(report)
+            except Exception:  # what a sink does with a report is its own affair, never the pass's
+                log.exception("a report could not be published", sink=type(sink).__name__)
+        self._published.update((record.sha, record) for record in changed)
 
     def _result(self, intake: Intake) -> PassResult:
         commit = intake.head.sha if intake.head else None

@@ -7,6 +7,7 @@ thread runs one pass at a time.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,8 @@ Progress = Callable[[PassResult], None]
 
 LONGEST_POLL_DELAY = 600.0
 RETENTION_PERIOD = 6 * 3600.0
+LATE = 1.5
+"""A resync or a poll that is later than this many intervals is made up for, whatever the schedule says."""
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +90,7 @@ def run_once(machine: Machine, timeout: float, progress: Progress) -> tuple[Pass
             fetch = machine.clock.monotonic() >= next_fetch
             result = machine.pipeline.run(None, fetch=fetch, actor="once")
             if fetch:
-                next_fetch = machine.clock.monotonic() + machine.rhythm.poll
+                next_fetch = machine.clock.monotonic() + max(machine.rhythm.poll, result.retry_after or 0.0)
             progress(result)
             left = deadline - machine.clock.monotonic()
             if is_settled(result) or left <= 0 or machine.inbox.closed:
@@ -99,6 +102,46 @@ def run_once(machine: Machine, timeout: float, progress: Progress) -> tuple[Pass
         _stop(machine.watchers)
 
 
+class Fetcher:
+    """Asks the source on a thread of its own, so that a remote that hangs keeps nobody from being repaired."""
+
+    def __init__(self, machine: Machine, done: Callable[[bool], None]) -> None:
+        self._machine = machine
+        self._done = done
+        self._asked = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
+        self.asked_at = machine.clock.monotonic()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Ask the source as soon as the last question is answered; questions do not queue up."""
+        self.asked_at = self._machine.clock.monotonic()
+        self._asked.set()
+
+    def stop(self) -> None:
+        """End; a question that hangs is left to the end of the process."""
+        self._ended = True
+        self._asked.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._asked.wait()
+            self._asked.clear()
+            if self._ended:
+                return
+            try:
+                news = self._machine.pipeline.fetch()
+            except Exception as problem:  # whatever it is, the next poll tries again
+                self._machine.on_unexpected(problem)
+                news = False
+            self._done(news)
+
+
 class Daemon:
     """``run``: passes for ever, until a signal closes the inbox."""
 
@@ -107,7 +150,9 @@ class Daemon:
         self._random = random
         self._progress = progress
         self._failures = 0
+        self._looked_at = machine.clock.monotonic()
         self._scheduler: BackgroundScheduler | None = None
+        self._fetcher = Fetcher(machine, self._fetched)
 
     def run(self) -> None:
         """Start the triggers, run passes until the inbox is closed, stop the triggers."""
@@ -119,42 +164,67 @@ class Daemon:
         self._every(RETENTION_PERIOD, "housekeeping", self._machine.housekeeping)
         self._scheduler.start()
         _start(self._machine.watchers, inbox)
+        self._fetcher.start()
         inbox.everything("start")
         inbox.fetch("start")
         try:
             self._loop()
         finally:
+            self._fetcher.stop()
             _stop(self._machine.watchers)
             self._scheduler.shutdown(wait=False)
 
     def _loop(self) -> None:
         inbox, wait, behind = self._machine.inbox, None, False
         while not inbox.closed:
-            request = inbox.take(wait)
+            request = inbox.take(self._until(wait))
             if inbox.closed:
                 return
-            scope, fetch = (request.scope, request.fetch) if request else (frozenset(), False)
+            if request is not None and request.fetch:
+                self._fetcher.ask()
+            scope = None if behind or self._is_overdue() else request.scope if request else frozenset()
             try:
-                result = self._machine.pipeline.run(None if behind else scope, fetch=fetch, actor="run")
+                result = self._machine.pipeline.run(scope, fetch=False, actor="run")
             except Exception as problem:  # one bad pass must not end the loop: say so, and try again later
                 self._machine.on_unexpected(problem)
                 # What it was about is lost: the next pass looks at everything.
                 wait, behind = min(60.0, (wait or 1.0) * 2), True
-                if fetch:
-                    self._poll_again(failed=True)
                 continue
-            if fetch:
-                self._poll_again(failed=result.unavailable, retry_after=result.retry_after)
+            if scope is None:
+                self._looked_at = self._machine.clock.monotonic()
             self._progress(result)
             wait, behind = result.wait, False
 
-    def _poll_again(self, *, failed: bool, retry_after: float | None = None) -> None:
-        """Schedule the next poll: the interval with jitter, or longer while the source does not answer."""
-        self._failures = self._failures + 1 if failed else 0
+    def _until(self, wait: float | None) -> float:
+        """How long to sleep at most. The scheduler follows the wall clock, which may jump; this does not."""
+        rhythm, now = self._machine.rhythm, self._machine.clock.monotonic()
+        resync = self._looked_at + LATE * rhythm.resync - now
+        poll = self._fetcher.asked_at + LATE * LONGEST_POLL_DELAY - now
+        if poll <= 0:
+            log.warning(
+                "polling has stopped; asking the source again", seconds=round(now - self._fetcher.asked_at)
+            )
+            self._fetcher.ask()
+        return max(0.0, min(resync, max(poll, 1.0), wait if wait is not None else resync))
+
+    def _is_overdue(self) -> bool:
+        """Whether nobody has looked at the whole fleet for too long: a watchdog over ourselves."""
+        return self._machine.clock.monotonic() - self._looked_at >= LATE * self._machine.rhythm.resync
+
+    def _fetched(self, news: bool) -> None:
+        """The source answered, or did not: look at the news, and plan the next question."""
+        problem = self._machine.pipeline.source_problem
+        self._failures = self._failures + 1 if problem is not None else 0
         seconds = delay(
-            self._failures, self._machine.rhythm.poll, LONGEST_POLL_DELAY, retry_after, self._random.random()
+            self._failures,
+            self._machine.rhythm.poll,
+            LONGEST_POLL_DELAY,
+            getattr(problem, "retry_after", None),
+            self._random.random(),
         )
         self._at(seconds, "poll", lambda: self._machine.inbox.fetch("poll"))
+        if news:
+            self._machine.inbox.news("source")
 
     def _every(self, seconds: float, name: str, job: Callable[[], None]) -> None:
         assert self._scheduler is not None

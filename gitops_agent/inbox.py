@@ -43,6 +43,11 @@ class Inbox:
             self._urgent = self._urgent or urgent
             self._wake(reason)
 
+    def news(self, reason: str) -> None:
+        """The source said something new: look at what it changes."""
+        with self._changed:
+            self._wake(reason)
+
     def everything(self, reason: str) -> None:
         """Look at the whole fleet."""
         with self._changed:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable
+import structlog
+
+from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.revision import Revision
@@ -19,6 +21,8 @@ from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, So
 from gitops_agent.report.phases import entered, stopped, superseded
 from gitops_agent.report.rollback import recognise
 from gitops_agent.source.trust import Situation, examine
+
+log = structlog.get_logger(__name__)
 
 HISTORY = 500
 """How many earlier commits are searched for the one a rollback returns to."""
@@ -61,23 +65,54 @@ class Receiver:
         self._journal = journal
         self._clock = clock
         self._enforced: Snapshot | None = None
+        self._head: Revision | None = None
         self._problem: SourceError | None = None
         self._rejected: dict[str, tuple[Finding, ...]] = {}
 
-    def take(self, *, fetch: bool) -> Intake:
-        """Look at the source and say what is desired now."""
-        head, problem = self._head(fetch)
-        enforced = self._last_good()
+    def fetch(self) -> bool:
+        """Ask the remote, from whatever thread; whether it said something new.
+
+        Apart from ``take``, so that a remote that hangs keeps nobody from being repaired.
+        """
+        before = (self._head, self._problem)
+        try:
+            self._head, self._problem = self._source.refresh(), None
+        except SourceError as problem:
+            self._problem = problem
+        except UsageError as problem:  # a token file that is gone for a moment, a state directory that is full
+            self._problem = SourceUnavailable(problem.message, hint=problem.hint)
+        if self._problem is None:
+            self._journal.put({"last_fetch": str(self._clock.now()), **_remembered(None)})
+        else:
+            self._journal.put(_remembered(source_finding(self._problem)))
+        return (self._head, self._problem) != before
+
+    @property
+    def problem(self) -> SourceError | None:
+        """Why the source did not answer when it was last asked."""
+        return self._problem
+
+    def take(self) -> Intake:
+        """Say what is desired now, by what the source last said. Whatever a commit holds, this does not fail."""
+        problem, enforced = self._problem, self._last_good()
+        head = self._head or self._known(self._journal.get("head"))
         if head is None:
             return Intake(None, enforced, None, problem=problem)
-        if head.sha != self._journal.get("head"):
-            self._register(head)
-        if enforced is not None and enforced.revision.sha == head.sha:
-            return Intake(head, enforced, enforced, problem=problem)
-        candidate, findings = self._candidate(head, enforced)
+        try:
+            if head.sha != self._journal.get("head"):
+                self._register(head)
+            if enforced is not None and enforced.revision.sha == head.sha:
+                return Intake(head, enforced, enforced, problem=problem)
+            candidate, findings = self._candidate(head, enforced)
+        except SourceError as broken:  # the mirror could not be read: what is known stays in force
+            return Intake(head, enforced, None, problem=problem or broken)
         if candidate is None:
             return Intake(head, enforced, None, problem=problem, findings=findings)
         return Intake(head, candidate, enforced, changed_agents(enforced, candidate), problem)
+
+    def undone(self, head: Revision) -> frozenset[str]:
+        """The commits that this one rolls back."""
+        return frozenset(record.sha for record in self._journal.commits() if record.rolled_back_by == head.sha)
 
     def enforce(self, snapshot: Snapshot) -> None:
         """From now on this is the last good snapshot."""
@@ -86,27 +121,9 @@ class Receiver:
         self._enforced = snapshot
         self._journal.put({"enforced": snapshot.revision.sha})
 
-    def _head(self, fetch: bool) -> tuple[Revision | None, SourceError | None]:
-        """The newest commit, from the remote if it answers, else the newest we have seen.
-
-        A problem lasts until the source answers, also in passes that do not ask it.
-        """
-        if fetch:
-            try:
-                head = self._source.refresh()
-            except (SourceUnavailable, SourceRefused) as problem:
-                self._problem = problem
-                self._journal.put(_remembered(source_finding(problem)))
-            else:
-                self._problem = None
-                self._journal.put({"last_fetch": str(self._clock.now()), **_remembered(None)})
-                return head, None
-        known = self._journal.get("head")
-        return (self._known(known) if known else None), self._problem
-
-    def _known(self, sha: str) -> Revision | None:
+    def _known(self, sha: str | None) -> Revision | None:
         try:
-            return self._source.revision(sha)
+            return self._source.revision(sha) if sha else None
         except SourceError:
             return None
 
@@ -130,6 +147,13 @@ class Receiver:
             snapshot = self._loader.load(head)
         except InvalidDesiredState as invalid:
             return self._reject(head, Phase.INVALID, said + invalid.findings)
+        except SourceRefused as refused:  # a tree that is too large to be listed, a blob to be read
+            return self._reject(head, Phase.INVALID, (*said, source_finding(refused)))
+        except SourceError:
+            raise
+        except Exception as problem:  # a bug of ours must stop this commit, never the repair of the last good one
+            log.exception("a commit could not be loaded", commit=head.sha)
+            return self._reject(head, Phase.INVALID, (*said, _unexpected(head, problem)))
         self._reopen(head)
         return replace(snapshot, findings=said + snapshot.findings), ()
 
@@ -178,10 +202,32 @@ class Receiver:
             _again(records.get(record.sha), record) for record in entered(brought, position, now)
         ]
         updated = {record.sha: record for record in changed}
-        for revision in brought if known else ():
-            _mark_rollback(revision, records | updated, updated, self._source)
+        if known:
+            self._mark_rollbacks(brought, records, updated)
         self._journal.put_commits(list(updated.values()))
         self._journal.put({"head": head.sha})
+
+    def _mark_rollbacks(
+        self, brought: Sequence[Revision], known: dict[str, CommitRecord], updated: dict[str, CommitRecord]
+    ) -> None:
+        """Say on both sides which commits a push takes back."""
+        history = self._source.history(brought[-1].sha, HISTORY + len(brought))
+        place = {revision.sha: index for index, revision in enumerate(history)}
+        for revision in brought:
+            earlier = history[place[revision.sha] + 1 :] if revision.sha in place else ()
+            rollback = recognise(revision, earlier, self._source.undoes, self._merged)
+            if rollback is None:
+                continue
+            updated[revision.sha] = replace(updated[revision.sha], rolls_back_to=rollback.to)
+            for sha in rollback.undone:
+                if (record := updated.get(sha) or known.get(sha)) is not None:
+                    updated[sha] = replace(record, rolled_back_by=revision.sha)
+
+    def _merged(self, sha: str) -> Sequence[str]:
+        """What a merge brought in besides itself."""
+        parents = self._source.revision(sha).parents
+        brought = self._source.between(parents[0], sha) if len(parents) > 1 else ()
+        return [revision.sha for revision in brought if revision.sha != sha]
 
 
 def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:
@@ -189,17 +235,15 @@ def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:
     return new if old is None else replace(new, seen_at=old.seen_at)
 
 
-def _mark_rollback(
-    revision: Revision, known: dict[str, CommitRecord], updated: dict[str, CommitRecord], source: Source
-) -> None:
-    earlier = source.history(revision.sha, HISTORY)[1:]
-    rollback = recognise(revision, earlier, source.undoes)
-    if rollback is None:
-        return
-    updated[revision.sha] = replace(updated[revision.sha], rolls_back_to=rollback.to)
-    for sha in rollback.undone:
-        if (record := updated.get(sha) or known.get(sha)) is not None:
-            updated[sha] = replace(record, rolled_back_by=revision.sha)
+def _unexpected(head: Revision, problem: Exception) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        "Unexpected",
+        head.short,
+        f"this commit could not be read: unexpected {type(problem).__name__}",
+        "This is a mistake of gitops-agent, not of yours; the log has the details. The last good commit stays in "
+        "force. Push a commit without what is unusual about this one, or report it.",
+    )
 
 
 def _remembered(finding: Finding | None) -> dict[str, str | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gitops_agent.bookkeeping import Bookkeeper
+from gitops_agent.bookkeeping import Bookkeeper, Eyes
 from gitops_agent.collector import collector_paused
+from gitops_agent.errors import SourceError
 from gitops_agent.intake import Intake, Receiver
 from gitops_agent.journal.replay import abandon, settle
 from gitops_agent.model.plan import Plan
@@ -12,7 +13,7 @@ from gitops_agent.observe import Observed, observe
 from gitops_agent.plan.build import build
 from gitops_agent.ports import Driver, Scope
 from gitops_agent.proceedings import Look, PassResult, Proceedings
-from gitops_agent.reconcile.execute import Executed, Workbench, execute
+from gitops_agent.reconcile.execute import Crew, Executed, Workbench
 from gitops_agent.reconcile.health import HealthMonitor
 from gitops_agent.reconcile.subjects import subjects
 
@@ -32,20 +33,24 @@ class Pipeline:
         self._drivers = drivers
         self._monitor = monitor
         self._bench = bench
+        self._crew = Crew(bench)
         self._books = books
         self._settled = False
 
     @collector_paused()
     def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
         """Source, snapshot, observe, plan, reconcile, report."""
-        intake = self._receiver.take(fetch=fetch)
+        if fetch:
+            self._receiver.fetch()
+        intake = self._receiver.take()
         if intake.snapshot is None:
             return self._books.idle(intake)
         scope = self._widen(scope, intake)
         self._books.welcome(intake)
+        ended = self._crew.collect()
         look = self._look(intake.snapshot, scope)
         self._settle(look)
-        plan = self._plan(intake.snapshot, look, scope)
+        plan = self._plan(intake.snapshot, look, scope, intake.fallback)
         snapshot, blocked = intake.snapshot, None
         if plan.blocked and intake.is_candidate:
             # The newest commit waits for people; drift against the last good one is repaired meanwhile.
@@ -54,13 +59,27 @@ class Pipeline:
                 snapshot = intake.fallback
                 look = self._judge(look.observed, snapshot, scope)
                 plan = self._plan(snapshot, look, scope)
-        else:
+        elif not look.observed.blind:
+            # With a driver that cannot be asked, what the commit would do is not known yet.
             self._receiver.enforce(snapshot)
         self._abandon(plan, look)
-        executed = self._reconcile(plan, actor)
+        executed = ended + self._reconcile(plan, actor)
         after = self._look_again(snapshot, look, executed)
-        result = self._books.close(Proceedings(intake, snapshot, plan, blocked, executed, after))
-        return result.no_later_than(self._monitor.next_due())
+        pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy)
+        return self._books.close(pass_).no_later_than(self._monitor.next_due())
+
+    def fetch(self) -> bool:
+        """Ask the source, from any thread; whether a pass should look at what it said."""
+        return self._receiver.fetch()
+
+    @property
+    def source_problem(self) -> SourceError | None:
+        """Why the source did not answer when it was last asked."""
+        return self._receiver.problem
+
+    def close(self) -> None:
+        """Wait for what is still under way, and record how it ended."""
+        self._crew.close()
 
     def preview(self, snapshot: Snapshot) -> Plan:
         """The plan for a snapshot, without doing any of it."""
@@ -75,7 +94,7 @@ class Pipeline:
         return scope | intake.moved | self._books.unfinished() | self._monitor.due()
 
     def _look(self, snapshot: Snapshot, scope: Scope) -> Look:
-        observed = observe(self._drivers, scope, self._bench.journal.bases(), self._bench.pool)
+        observed = observe(self._drivers, scope, self._bench.journal.bases(), self._bench.eyes)
         return self._judge(observed, snapshot, scope)
 
     def _judge(self, observed: Observed, snapshot: Snapshot, scope: Scope) -> Look:
@@ -102,14 +121,20 @@ class Pipeline:
             journal.finish(outcomes)
         self._settled = True
 
-    def _plan(self, snapshot: Snapshot, look: Look, scope: Scope) -> Plan:
-        situation = self._books.situation(snapshot, scope, frozenset(look.observed.blind))
+    def _plan(self, snapshot: Snapshot, look: Look, scope: Scope, earlier: Snapshot | None = None) -> Plan:
+        eyes = Eyes(
+            blind=frozenset(look.observed.blind),
+            busy=frozenset(action.key.agent for action in self._crew.busy),
+            undone=self._receiver.undone(snapshot.revision),
+            earlier=earlier,
+        )
+        situation = self._books.situation(snapshot, scope, eyes)
         return build(snapshot, look.observed.seen.values(), situation, look.health)
 
     def _reconcile(self, plan: Plan, actor: str) -> list[Executed]:
         if plan.actions:
             self._bench.journal.record_plan(plan, self._bench.clock.now())
-        return execute(plan, self._bench, actor)
+        return self._crew.execute(plan, actor)
 
     def _look_again(self, snapshot: Snapshot, look: Look, executed: list[Executed]) -> Look:
         """What was touched is looked at once more, so that the report says how things are now."""

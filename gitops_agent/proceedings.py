@@ -31,7 +31,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Proceedings:
-    """One pass. ``snapshot`` was enforced; ``blocked`` is the plan of a newest commit that a guard stops."""
+    """One pass. ``snapshot`` was enforced; ``blocked`` is the plan of a newest commit that a guard stops.
+
+    ``busy``: actions that are still under way.
+    """
 
     intake: Intake
     snapshot: Snapshot
@@ -39,6 +42,7 @@ class Proceedings:
     blocked: Plan | None
     executed: Sequence[tuple[Action, Outcome]]
     look: Look
+    busy: tuple[Action, ...] = ()
 
     @cached_property
     def done(self) -> frozenset[ResourceKey]:

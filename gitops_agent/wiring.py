@@ -24,7 +24,7 @@ from gitops_agent.daemon import Daemon, Machine, Rhythm
 from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.inbox import Inbox
 from gitops_agent.intake import Receiver, Where
-from gitops_agent.journal.lock import StateLock
+from gitops_agent.journal.lock import StateLock, make_state_dir
 from gitops_agent.journal.store import has_journal, open_journal
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
@@ -89,7 +89,8 @@ class _Parts:
     drivers: tuple[Driver, ...]
     clock: Clock
     loader: Loader
-    pool: ThreadPoolExecutor
+    hands: ThreadPoolExecutor
+    eyes: ThreadPoolExecutor
 
 
 @contextmanager
@@ -98,7 +99,6 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         stack.enter_context(StateLock(settings.state))
         journal = stack.enter_context(open_journal(settings.state))
         parts = _with_faults(_parts(settings, environment, journal, stack), environment)
@@ -120,6 +120,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
             housekeeping=lambda: _housekeeping(parts),
             on_unexpected=lambda problem: _reporter(sentry)(problem, None),
         )
+        stack.callback(pipeline.close)
         yield Instance(machine, redactor)
 
 
@@ -154,7 +155,7 @@ def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
     with ExitStack() as stack:
         stack.enter_context(collector_paused())
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state_dir(settings.state)
         journal: Journal
         if has_journal(settings.state):
             journal = stack.enter_context(open_journal(settings.state, read_only=True))
@@ -195,8 +196,12 @@ def _parts(settings: Settings, environment: Mapping[str, str], journal: Journal,
     cache = Cache(settings.state / CACHE_NAME, version_of(settings, compilers))
     stack.callback(cache.close)
     loader = Loader(mirror, compilers, settings, cache)
-    pool = stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix="driver"))
-    return _Parts(settings, journal, mirror, drivers, clock, loader, pool)
+    # Looking must not wait for doing: a slow stop holds a hand, never an eye.
+    hands, eyes = (
+        stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix=name))
+        for name in ("hand", "eye")
+    )
+    return _Parts(settings, journal, mirror, drivers, clock, loader, hands, eyes)
 
 
 def _pipeline(
@@ -211,14 +216,16 @@ def _pipeline(
         journal=parts.journal,
         clock=parts.clock,
         random=Random(),  # noqa: S311 - jitter, not a secret
-        pool=parts.pool,
+        pool=parts.hands,
+        eyes=parts.eyes,
+        hands=settings.parallelism,
         interrupted=interrupted,
         on_unexpected=on_unexpected,
     )
     return Pipeline(
         Receiver(parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)),
         parts.drivers,
-        HealthMonitor(parts.clock, parts.pool),
+        HealthMonitor(parts.clock, parts.eyes),
         bench,
         Bookkeeper(settings.instance, parts.journal, sinks, parts.clock),
     )
@@ -258,10 +265,13 @@ class _SourceWatcher:
 
 
 def _reporter(sentry: SentrySink | None) -> Callable[[Exception, Action | None], None]:
-    """Where unexpected errors go: the log always, Sentry when there is a DSN."""
+    """Where errors go that end a pass or an action: the log always, Sentry when it is one we did not foresee."""
 
     def report(problem: Exception, action: Action | None) -> None:
         about = {"agent": str(action.key.agent), "driver": action.driver} if action else {}
+        if isinstance(problem, GitopsAgentError):
+            log.error(problem.message, hint=problem.hint, **about)
+            return
         log.error("unexpected error", exc_info=problem, **about)
         if sentry is not None:
             sentry.capture(problem, **about)

@@ -136,13 +136,14 @@ def _agents(situation: Situation) -> Iterable[Agent]:
 
 
 def _unknown(situation: Situation) -> set[AgentKey]:
-    """The agents with a resource that could not be looked at. Nothing of them is touched: neither may a runtime
-    start on a config that is not known, nor a config go from under a runtime that may still be there."""
+    """The agents with a resource that could not be looked at, or with an action under way. Nothing of them is
+    touched: neither may a runtime start on a config that is not known, nor a config go from under a runtime that
+    may still be there."""
     blind = situation.blind
     if not blind:
-        return set()
+        return set(situation.busy)
     wanted = {a.key for a in _agents(situation) if any(r.driver in blind for r in a.resources)}
-    return wanted | {key.agent for key, base in situation.bases.items() if base.driver in blind}
+    return wanted | situation.busy | {key.agent for key, base in situation.bases.items() if base.driver in blind}
 
 
 def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from gitops_agent.model.agent import Agent, Mode
+from gitops_agent.model.document import PolicySpec, Threshold
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt
@@ -22,7 +23,9 @@ class Situation:
     ``by_agent`` indexes ``bases`` so that a scoped pass need not walk all of them (see ``keys_by_agent``);
     ``fleet`` counts the agents with a runtime by tenant before this plan (see ``fleet_sizes``; when empty it is
     counted on demand). ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
-    could not be asked: nothing is concluded about their resources.
+    could not be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and
+    are not planned for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the
+    last good commit: the stricter of the two holds, so that no commit loosens the guard that should have stopped it.
     """
 
     now: float
@@ -34,7 +37,28 @@ class Situation:
     scope: Scope = None
     repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
     blind: AbstractSet[str] = frozenset()
+    busy: AbstractSet[AgentKey] = frozenset()
+    undone: AbstractSet[str] = frozenset()
+    earlier_policy: PolicySpec | None = None
     by_agent: Mapping[AgentKey, Collection[ResourceKey]] | None = None
+
+
+def mass_delete_limit(situation: Situation, tenant: str | None) -> Threshold:
+    """The limit for the fleet or a tenant: the strictest of both policies, a tenant's own included."""
+    limits = []
+    for policy in (situation.snapshot.policy, situation.earlier_policy):
+        if policy is not None:
+            limits.append(policy.mass_delete)
+            own = policy.tenants.get(tenant) if tenant is not None else None
+            if own is not None and "mass_delete" in own.model_fields_set:
+                limits.append(own.mass_delete)
+    return Threshold(min=min(limit.min for limit in limits), ratio=min(limit.ratio for limit in limits))
+
+
+def actions_limit(situation: Situation) -> int:
+    """How many actions one pass may do."""
+    policies = (situation.snapshot.policy, situation.earlier_policy)
+    return min(policy.actions_per_pass for policy in policies if policy is not None)
 
 
 def keys_by_agent(bases: Mapping[ResourceKey, Base]) -> dict[AgentKey, set[ResourceKey]]:

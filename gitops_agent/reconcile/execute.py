@@ -1,8 +1,12 @@
 """Execute a plan: precheck, intent, apply, outcome.
 
-Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side.
-All journal writes happen on the calling thread, and everything that is due at one moment is written in one
-transaction, so a hundred agents cost a few dozen durable writes rather than four hundred.
+Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
+many as there are hands; what takes away goes before what builds. All journal writes happen on the calling thread,
+and what is due at one moment is written in one transaction, so a hundred agents cost a few dozen durable writes
+rather than four hundred.
+
+A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its agent
+is busy, and what became of it is collected by a later pass.
 """
 
 from __future__ import annotations
@@ -24,59 +28,140 @@ from gitops_agent.model.record import base_after
 from gitops_agent.ports import Applier, Clock, Journal
 from gitops_agent.reconcile.retry import after_failure
 
+PATIENCE = 2.0
+"""How long a pass waits for an action that is under way before it goes on without it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """What execution needs around the plan. ``interrupted`` is asked before each new action."""
+    """What execution needs around the plan. ``interrupted`` is asked before each new action.
+
+    ``pool`` is for doing, ``eyes`` for looking: what is slow to be done must not keep anybody from looking.
+    """
 
     appliers: Mapping[str, Applier]
     journal: Journal
     clock: Clock
     random: Random
     pool: Executor
+    eyes: Executor
+    hands: int = 8
+    patience: float = PATIENCE
     interrupted: Callable[[], bool] = lambda: False
     on_unexpected: Callable[[Exception, Action], None] = lambda _problem, _action: None
 
 
 Executed = tuple[Action, Outcome]
+Lane = deque[Action]
 
 
-def execute(plan: Plan, bench: Workbench, actor: str) -> list[Executed]:
-    """Carry out what the plan allows; one outcome per action that was begun."""
-    lanes: dict[AgentKey, deque[Action]] = {}
-    for action in plan.allowed:
-        lanes.setdefault(action.key.agent, deque()).append(action)
-    if not lanes:
-        return []
-    # What a crash left open is tried again under the same idempotency key.
-    reused = {_same(intent.action): intent.id for intent in bench.journal.open_intents()}
-    done: list[Executed] = []
+class Crew:
+    """Carries out plans. Remembers what is under way from one pass to the next."""
 
-    def begin(some: Iterable[deque[Action]]) -> dict[Future[Outcome], Intent]:
-        now = bench.clock.now()
-        heads = [lane.popleft() for lane in some if lane]
-        ids = [reused.pop(_same(action), "") or uuid.uuid4().hex for action in heads]
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._running: dict[Future[Outcome], Intent] = {}
+
+    @property
+    def busy(self) -> tuple[Action, ...]:
+        """What an earlier pass began and nobody knows the end of yet."""
+        return tuple(intent.action for intent in self._running.values())
+
+    def collect(self) -> list[Executed]:
+        """Record what has ended since the last pass."""
+        return self._finish([future for future in self._running if future.done()])
+
+    def execute(self, plan: Plan, actor: str) -> list[Executed]:
+        """Carry out what the plan allows; one outcome per action that ended in time."""
+        teardown, buildup = _lanes(plan)
+        done: list[Executed] = []
+        for lanes in (teardown, buildup):
+            done += self._work(lanes, plan, actor)
+        return done
+
+    def close(self) -> None:
+        """Wait for what is under way, and record it."""
+        wait(self._running)
+        self._finish(list(self._running))
+
+    def _work(self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str) -> list[Executed]:
+        bench, waiting, done = self._bench, deque(lanes.values()), list[Executed]()
+        # What a crash left open is tried again under the same idempotency key.
+        reused = {_same(intent.action): intent.id for intent in bench.journal.open_intents()} if lanes else {}
+        begun: set[Future[Outcome]] = set()
+        try:
+            while waiting or begun:
+                room = 0 if bench.interrupted() else bench.hands - len(self._running)
+                heads = [waiting.popleft().popleft() for _ in range(min(room, len(waiting)))]
+                begun |= self._begin(heads, reused, plan, actor)
+                if not begun:
+                    break
+                ended, _ = wait(begun, timeout=bench.patience, return_when=FIRST_COMPLETED)
+                if not ended:
+                    break
+                begun -= ended
+                round_ = self._finish(ended)
+                done += round_
+                good = (lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE)
+                waiting.extendleft(lane for lane in good if lane)
+        except BaseException:
+            wait(begun)  # a journal that cannot be written: nobody may still be acting when the next pass looks
+            raise
+        return done
+
+    def _begin(
+        self, actions: Sequence[Action], reused: dict[_Same, str], plan: Plan, actor: str
+    ) -> set[Future[Outcome]]:
+        now = self._bench.clock.now()
         intents = [
-            Intent(name, action, plan.commit, plan.digest, actor, now)
-            for name, action in zip(ids, heads, strict=True)
+            Intent(reused.pop(_same(action), "") or uuid.uuid4().hex, action, plan.commit, plan.digest, actor, now)
+            for action in actions
         ]
         if intents:
-            bench.journal.begin(intents)
-        return {bench.pool.submit(_carry_out, intent, bench): intent for intent in intents}
+            self._bench.journal.begin(intents)
+        started = {self._bench.pool.submit(_carry_out, intent, self._bench): intent for intent in intents}
+        self._running |= started
+        return set(started)
 
-    running = begin(lanes.values())
-    while running:
-        finished, _ = wait(running, return_when=FIRST_COMPLETED)
-        round_: list[Executed] = [(running.pop(future).action, future.result()) for future in finished]
-        _finish(round_, plan, bench)
-        done += round_
-        open_lanes = [lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE]
-        if not bench.interrupted():
-            running |= begin(open_lanes)
-    return done
+    def _finish(self, ended: Iterable[Future[Outcome]]) -> list[Executed]:
+        """Write outcomes with the bases and retry states they imply, in one transaction."""
+        ends = [(self._running.pop(future), future.result()) for future in ended]
+        if not ends:
+            return []
+        journal = self._bench.journal
+        known = journal.bases()
+        done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
+        bases = (
+            base_after(intent.action, known.get(intent.action.key), intent.commit, outcome.at, outcome.facts)
+            for intent, outcome in done
+        )
+        executed = [(intent.action, outcome) for intent, outcome in ends]
+        journal.finish(
+            [outcome for _, outcome in ends],
+            bases=[base for base in bases if base is not None],
+            forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
+            attempts=_attempts_after(executed, self._bench),
+        )
+        return executed
 
 
-def _same(action: Action) -> tuple[ResourceKey, Verb, Fields | None]:
+def _lanes(plan: Plan) -> tuple[dict[AgentKey, Lane], dict[AgentKey, Lane]]:
+    """The actions of each agent in their order: first the agents that only lose something, then the others."""
+    lanes: dict[AgentKey, Lane] = {}
+    for action in plan.allowed:
+        lanes.setdefault(action.key.agent, deque()).append(action)
+    ending = (Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE)
+    teardown = {agent for agent, lane in lanes.items() if all(action.verb in ending for action in lane)}
+    return (
+        {agent: lane for agent, lane in lanes.items() if agent in teardown},
+        {agent: lane for agent, lane in lanes.items() if agent not in teardown},
+    )
+
+
+_Same = tuple[ResourceKey, Verb, Fields | None]
+
+
+def _same(action: Action) -> _Same:
     """What makes two actions the same effect."""
     return action.key, action.verb, action.desired
 
@@ -85,10 +170,10 @@ def _carry_out(intent: Intent, bench: Workbench) -> Outcome:
     """One driver call; whatever happens becomes an Outcome."""
     action, started = intent.action, bench.clock.monotonic()
 
-    def outcome(result: Result, message: str, facts: object = None, *, permanent: bool = False) -> Outcome:
-        kept = facts if facts is not None else action.facts or EMPTY
+    def outcome(result: Result, message: str, facts: Fields | None = None, *, permanent: bool = False) -> Outcome:
         spent = bench.clock.monotonic() - started
-        return Outcome(intent.id, result, message, bench.clock.now(), spent, kept, permanent)  # type: ignore[arg-type]
+        kept = facts or action.facts or EMPTY
+        return Outcome(intent.id, result, message, bench.clock.now(), spent, kept, permanent)
 
     if not action.verb.touches_live:
         return outcome(Result.DONE, "recorded")
@@ -111,36 +196,21 @@ def _sentence(problem: GitopsAgentError) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
 
 
-def _finish(round_: Sequence[Executed], plan: Plan, bench: Workbench) -> None:
-    """Write outcomes with the bases and retry states they imply, in one transaction."""
-    known = bench.journal.bases()
-    done = [(action, outcome) for action, outcome in round_ if outcome.result is Result.DONE]
-    bench.journal.finish(
-        [outcome for _, outcome in round_],
-        bases=[
-            base
-            for action, outcome in done
-            if (base := base_after(action, known.get(action.key), plan.commit, outcome.at, outcome.facts))
-        ],
-        forgotten=[action.key for action, _ in done if action.verb in (Verb.DELETE, Verb.FORGET)],
-        attempts=_attempts_after(round_, bench),
-    )
-
-
 def _attempts_after(round_: Sequence[Executed], bench: Workbench) -> dict[ResourceKey, Attempt | None]:
-    """Failures count, and so do repairs of drift: a crash loop is a repair that does not last."""
+    """Failures count, and so do repairs of drift: a crash loop is a repair that does not last.
+
+    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever.
+    """
     known = bench.journal.attempts()
     after: dict[ResourceKey, Attempt | None] = {}
     for action, outcome in round_:
-        previous = known.get(action.key)
-        if outcome.result is Result.FAILED:
+        previous, jitter = known.get(action.key), bench.random.random()
+        if outcome.result is not Result.DONE:
             after[action.key] = after_failure(
-                previous, outcome.message, outcome.at, bench.random.random(), permanent=outcome.permanent
+                previous, outcome.message, outcome.at, jitter, permanent=outcome.permanent
             )
-        elif outcome.result is Result.DONE and action.verb.touches_live:
-            if action.cls is Class.CHANGE:
-                after[action.key] = None
-            else:
-                why = f"{action.reason}: {action.message}"
-                after[action.key] = after_failure(previous, why, outcome.at, bench.random.random())
+        elif action.verb.touches_live:
+            why = f"{action.reason}: {action.message}"
+            change = action.cls is Class.CHANGE
+            after[action.key] = None if change else after_failure(previous, why, outcome.at, jitter)
     return after

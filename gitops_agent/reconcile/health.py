@@ -21,6 +21,9 @@ from gitops_agent.ports import Clock, ExecResult, Runner, Scope
 from gitops_agent.reconcile.probe import probe
 
 DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
+SHORTEST = 0.05
+"""Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
+
 STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
 
 
@@ -92,7 +95,7 @@ class HealthMonitor:
     def next_due(self) -> float | None:
         """Seconds until there is something to look at again."""
         first = min(self._recheck.values(), default=None)
-        return None if first is None else max(0.0, first - self._clock.monotonic())
+        return None if first is None else max(SHORTEST, first - self._clock.monotonic())
 
     def judge(self, subjects: Sequence[Subject], scope: Scope = None) -> dict[AgentKey, Health]:
         """The health of each subject; probes that are due run side by side first.
@@ -132,7 +135,10 @@ class HealthMonitor:
         runs = []
         for subject in subjects:
             memory = self._memories[subject.agent]
-            for name, spec in (subject.spec.get("probes") or {}).items():
+            probes = subject.spec.get("probes") or {}
+            for name in [name for name in memory.probes if not probes.get(name)]:
+                del memory.probes[name]  # no longer asked for: it is never due again
+            for name, spec in probes.items():
                 state = memory.probes.setdefault(name, _ProbeState()) if spec else None
                 if state is not None and state.due_at <= now:
                     future = self._pool.submit(probe, spec, subject.agent, subject.runner)
@@ -159,12 +165,14 @@ class HealthMonitor:
         ages = []
         for replica, beat in enumerate(subject.runtime.heartbeats or (None,)):
             ages.append((self._age(replica, beat, memory, monotonic), beat))
-        age, beat = max(ages, key=lambda pair: pair[0])
+        age, _ = max(ages, key=lambda pair: pair[0])
         memory.stale_at = monotonic + limit - age
         if age <= limit:
             return None
-        if beat is not None and beat.pending:
-            calls = ", ".join(beat.pending[:3])
+        # A restart ends all replicas, so a tool call of any of them forbids it.
+        pending = [call for _, beat in ages if beat is not None for call in beat.pending]
+        if pending:
+            calls = ", ".join(pending[:3])
             return Health(
                 HealthState.STUCK,
                 "ToolCallInProgress",

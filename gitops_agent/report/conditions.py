@@ -31,7 +31,7 @@ class AgentView:
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
     ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed`` when the agent had its
     whole ``healthTimeout`` and did not become healthy. ``held``: a guard that only people release holds something
-    of it; ``frozen``: and that guard is a freeze.
+    of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way.
     """
 
     agent: Agent
@@ -44,6 +44,7 @@ class AgentView:
     deadline_passed: bool = False
     held: bool = False
     frozen: bool = False
+    busy: bool = False
 
 
 def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -85,7 +86,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
     return (
         health is not None
         and health.state in _READY_STATES
-        and not (view.pending or view.blind or view.frozen)
+        and not (view.pending or view.blind or view.frozen or view.busy)
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
@@ -114,6 +115,8 @@ def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
 def _readiness(view: AgentView) -> tuple[bool, str, str]:
     if view.blind is not None:
         return False, "ObserveFailed", view.blind
+    if view.busy:
+        return False, "InProgress", "an action on it is under way"
     if view.agent.lifecycle is Lifecycle.RETIRED:
         return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
     owed = next((action for action in view.pending if action.decision is Decision.REPAIR), None)
@@ -138,6 +141,8 @@ def _is_on_its_way(view: AgentView) -> bool:
     """Whether the agent is expected to become Ready without a person: it is starting, or we are at work on it."""
     if view.held:
         return False
+    if view.busy:
+        return True
     starting = view.health is not None and view.health.state is HealthState.STARTING
     return starting or any(action.decision in (Decision.REPAIR, Decision.WAIT) for action in view.pending)
 

@@ -338,7 +338,8 @@ def test_a_scoped_pass_with_a_new_commit_looks_at_what_it_moves(world: World) ->
 
 def test_what_is_pre_empted_goes_on_with_the_next_pass(world: World) -> None:
     sha = world.commit("one", "two")
-    world.interrupted = lambda: True
+    asked = iter([False])
+    world.interrupted = lambda: next(asked, True)
     result = world.run()
     assert {action.key.kind for action, _ in result.executed} == {"config"}
     assert result.phase is Phase.RECONCILING

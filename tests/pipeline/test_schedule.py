@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.daemon import Daemon, Machine, Rhythm, exit_code, is_settled, run_once
-from gitops_agent.errors import SourceUnavailable
+from gitops_agent.errors import SourceError, SourceUnavailable
 from gitops_agent.inbox import Inbox, Request
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Scope
@@ -211,12 +211,24 @@ def test_closing_ends_once_after_the_pass_in_hand(world: World) -> None:
 class Scripted:
     """A pipeline that answers from a script and remembers what it was asked."""
 
-    def __init__(self, *answers: PassResult | Exception) -> None:
+    def __init__(self, *answers: PassResult | Exception, source: Sequence[Exception | None] = ()) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[Scope, bool]] = []
+        self.source = list(source)
+        self.asked: list[Scope] = []
+        self.fetched = 0
+        self.source_problem: SourceError | None = None
+
+    def fetch(self) -> bool:
+        self.fetched += 1
+        said = self.source.pop(0) if self.source else None
+        if said is not None and not isinstance(said, SourceError):
+            raise said
+        self.source_problem = said
+        return False
 
     def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
-        self.asked.append((scope, fetch))
+        assert not fetch, "a pass of the daemon never waits for the source"
+        self.asked.append(scope)
         answer = self.answers.pop(0) if self.answers else a_result()
         if isinstance(answer, Exception):
             raise answer
@@ -244,9 +256,8 @@ def test_the_daemon_begins_with_everything_and_then_does_what_it_is_asked(world:
         inbox.agent(key("one"), "exit")
         until(lambda: len(pipeline.asked) >= 2, "the second pass")
         inbox.fetch("watch", urgent=True)
-        until(lambda: len(pipeline.asked) >= 3, "the third pass")
-    assert pipeline.asked[0] == (None, True)
-    assert pipeline.asked[1:3] == [(frozenset({key("one")}), False), (frozenset(), True)]
+        until(lambda: pipeline.fetched >= 2, "the question to the source")
+    assert pipeline.asked[:2] == [None, frozenset({key("one")})]
     assert watcher.events == ["start", "stop"]
 
 
@@ -261,33 +272,33 @@ def test_a_pass_that_breaks_is_reported_and_the_next_one_looks_at_everything(wor
         inbox.agent(key("two"), "exit")
         until(lambda: len(pipeline.asked) >= 4, "one more")
     assert [str(problem) for problem in world.unexpected] == ["bug"]
-    assert pipeline.asked[2][0] is None, "what the broken pass was about is not lost"
-    assert pipeline.asked[3][0] == frozenset({key("two")})
+    assert pipeline.asked[2] is None, "what the broken pass was about is not lost"
+    assert pipeline.asked[3] == frozenset({key("two")})
 
 
 def test_it_wakes_by_itself_when_a_result_says_so(world: World) -> None:
     pipeline = Scripted(a_result(Phase.RECONCILING, wait=0.01), a_result())
     with daemon(world, pipeline):
         until(lambda: len(pipeline.asked) >= 2, "the second pass")
-    assert pipeline.asked[1] == (frozenset(), False)
+    assert pipeline.asked[1] == frozenset()
 
 
 def test_polling_goes_on_whatever_the_source_says(world: World) -> None:
-    gone = a_result(unavailable=True)
-    pipeline = Scripted(gone, RuntimeError("bug"), gone)
+    gone = SourceUnavailable("gone")
+    pipeline = Scripted(source=[gone, RuntimeError("bug"), gone])
     with daemon(world, pipeline, rhythm=Rhythm(poll=0.05, resync=3600.0)) as (_, running):
-        until(lambda: sum(fetch for _, fetch in pipeline.asked) >= 5, "five polls")
+        until(lambda: pipeline.fetched >= 5, "five polls")
         until(lambda: running._failures == 0, "a source that answers again")
     assert len(world.unexpected) == 1
 
 
 def test_each_failure_counts_once(world: World) -> None:
-    gone = a_result(unavailable=True, wait=None)
-    pipeline = Scripted(gone, gone)
+    gone = SourceUnavailable("gone")
+    pipeline = Scripted(source=[gone, gone])
     counted: list[int] = []
     with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=3600.0)) as (inbox, running):
         for number in (1, 2):
-            until(lambda n=number: len(pipeline.asked) == n and running._failures == n, f"failure {number}")
+            until(lambda n=number: running._failures == n, f"failure {number}")
             counted.append(running._failures)
             inbox.fetch("by hand")
         until(lambda: running._failures == 0, "the answer")
@@ -297,7 +308,29 @@ def test_each_failure_counts_once(world: World) -> None:
 def test_the_fleet_is_looked_at_as_a_whole_now_and_then(world: World) -> None:
     pipeline = Scripted()
     with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=0.1)):
-        until(lambda: [scope for scope, _ in pipeline.asked].count(None) >= 3, "two resyncs")
+        until(lambda: pipeline.asked.count(None) >= 3, "two resyncs")
+
+
+def test_a_source_that_hangs_keeps_nobody_from_being_repaired(world: World) -> None:
+    pipeline, answer = Scripted(), threading.Event()
+    pipeline.fetch = lambda: answer.wait(30) and False  # type: ignore[method-assign]
+    with daemon(world, pipeline) as (inbox, _):
+        until(lambda: pipeline.asked, "the first pass")
+        inbox.agent(key("one"), "exit")
+        until(lambda: frozenset({key("one")}) in pipeline.asked, "a pass while the source hangs")
+        answer.set()
+
+
+def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
+    """The scheduler follows the wall clock; ours is the one that cannot be set back."""
+    pipeline = Scripted()
+    with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=3600.0)) as (inbox, _):
+        until(lambda: pipeline.asked, "the first pass")
+        world.clock.advance(2 * 3600.0)
+        inbox.agent(key("one"), "exit")
+        until(lambda: pipeline.asked.count(None) >= 2, "a look at the whole fleet")
+        inbox.news("tick")
+        until(lambda: pipeline.fetched >= 2, "a question to the source")
 
 
 def test_a_whole_fleet_under_the_daemon(tmp_path: Any) -> None:

@@ -98,6 +98,7 @@ class World:
             clock=self.clock,
             random=Random(1),
             pool=pool,
+            eyes=pool,
             interrupted=lambda: self.interrupted(),
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Pause
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
@@ -205,16 +206,21 @@ def test_the_policy_can_be_looser_for_all() -> None:
 
 
 def test_undoing_a_commit_that_never_converged_loses_nothing() -> None:
+    members = [(a, replace(b, established=False, commit="bad"), seen) for a, b, seen in fleet(10)]
+    kept, undone = without(members, 8), frozenset({"bad"})
+    assert not plan_of(kept, members, undone=undone).blocked
+    assert plan_of(kept, members).blocked, "deleting them is not undoing"
+    converged = [(a, replace(b, established=True), seen) for a, b, seen in members]
+    assert plan_of(kept, converged, undone=undone).blocked
+
+
+@pytest.mark.parametrize("earlier_is_stricter", [True, False])
+def test_the_stricter_of_two_policies_holds(earlier_is_stricter: bool) -> None:
+    strict, loose = PolicySpec(), PolicySpec.model_validate({"massDelete": {"min": 100, "ratio": 1.0}})
     members = fleet(10)
-    kept = without(members, 8)
-    assert plan_of(kept, members).blocked
-    failed = [(a, replace(b, established=False), seen) for a, b, seen in members]
-    assert not plan_of(kept, failed).blocked
-
-
-def test_one_established_runtime_among_failed_ones_is_counted() -> None:
-    members = [(a, replace(b, established=index < 5), seen) for index, (a, b, seen) in enumerate(fleet(10))]
-    assert plan_of([], members + fleet(1, tenant="other")).blocked
+    old, new = (strict, loose) if earlier_is_stricter else (loose, strict)
+    assert plan_of(without(members, 8), members, policy=new, earlier_policy=old).blocked
+    assert not plan_of(without(members, 8), members, policy=loose, earlier_policy=loose).blocked
 
 
 def test_a_scoped_pass_can_not_slip_one_deletion_of_many_through() -> None:

@@ -18,7 +18,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.ports import Applier
-from gitops_agent.reconcile.execute import Executed, Workbench, execute
+from gitops_agent.reconcile.execute import Crew, Executed, Workbench
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Crash, FaultInjector, FaultyApplier
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -45,6 +45,7 @@ class Rig:
             clock=clock,
             random=Random(1),
             pool=pool,
+            eyes=pool,
             on_unexpected=lambda problem, about: self.unexpected.append((problem, about)),
         )
 
@@ -52,7 +53,7 @@ class Rig:
         self.bench = replace(self.bench, appliers={"memory": applier})
 
     def run(self, *actions: Action, **more: Any) -> list[Executed]:
-        return execute(plan(*actions, **more), self.bench, "test")
+        return Crew(self.bench).execute(plan(*actions, **more), "test")
 
     @property
     def trace(self) -> list[str]:
@@ -131,7 +132,8 @@ def test_what_moved_since_the_plan_is_left_alone(rig: Rig) -> None:
     assert results(done)[str(runtime_key(ONE))] is Result.SKIPPED
     assert rig.live.live[runtime_key(ONE)].fields == Fields.of({"command": ["by hand"]})
     assert runtime_key(ONE) not in rig.journal.bases()
-    assert runtime_key(ONE) not in rig.journal.attempts()
+    # It counts as a try: a precheck that never agrees must not be asked for ever, several times a second.
+    assert rig.journal.attempts()[runtime_key(ONE)].failures == 1
     assert config_key(TWO) in rig.live.live
 
 

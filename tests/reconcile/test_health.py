@@ -328,9 +328,10 @@ def test_the_stalest_replica_decides(ward: Ward) -> None:
     ward.clock.advance(100)
     ward.beats = (Heartbeat(now + 95), Heartbeat(now + 10))
     assert said(ward.look(heartbeat())) == STALE
-    # A tool call of one replica protects only that one.
+    # A restart would end all replicas: the tool call of any of them forbids it.
     ward.beats = (Heartbeat(now + 95, pending=("crm",)), Heartbeat(now + 10))
-    assert ward.look(heartbeat()).restart
+    health = ward.look(heartbeat())
+    assert (health.state, health.reason, health.restart) == (HealthState.STUCK, "ToolCallInProgress", False)
 
 
 def test_a_replica_at_work_does_not_hide_one_that_hangs(ward: Ward) -> None:

@@ -9,7 +9,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.guards.ruling import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, actions_limit
 
 
 def action_cap(plan: Plan, situation: Situation) -> Verdict:
@@ -18,7 +18,7 @@ def action_cap(plan: Plan, situation: Situation) -> Verdict:
     Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one.
     """
     waiting = due(plan)
-    fleet = situation.snapshot.policy.actions_per_pass
+    fleet = actions_limit(situation)
     caps = _tenant_caps(situation)
     if len(waiting) <= fleet and not caps:
         return let_pass("action_cap")

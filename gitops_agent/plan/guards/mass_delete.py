@@ -18,7 +18,7 @@ from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.guards.ruling import block, let_pass, takes_away
 from gitops_agent.plan.legs import DORMANT
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, fleet_sizes, keys_by_agent
+from gitops_agent.plan.situation import Situation, fleet_sizes, keys_by_agent, mass_delete_limit
 
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
@@ -59,34 +59,27 @@ def _is_dormant(base: Base) -> bool:
 
 
 def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
-    """Agents whose runtime no commit ever converged with: undoing the commit that made them loses nothing."""
+    """Agents made by a commit that this one rolls back, and that never converged: undoing it loses nothing."""
+    if not situation.undone:
+        return
     index = keys_by_agent(situation.bases) if situation.by_agent is None else situation.by_agent
     for agent in agents:
         known = [situation.bases[key] for key in index.get(agent, ()) if key.kind == Kind.RUNTIME]
-        if known and not any(base.established for base in known):
+        if known and all(not base.established and base.commit in situation.undone for base in known):
             yield agent
 
 
 def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Iterator[Finding]:
     """One finding for every number that tripped."""
-    policy = situation.snapshot.policy
     sizes = situation.fleet or fleet_sizes(situation.bases)
     counts = Counter(agent.tenant for agent in lost)
-    if _trips(counts.total(), sum(sizes.values()), policy.mass_delete):
-        yield _finding(plan, "the fleet", counts.total(), sum(sizes.values()), policy.mass_delete)
+    limit = mass_delete_limit(situation, None)
+    if _trips(counts.total(), sum(sizes.values()), limit):
+        yield _finding(plan, "the fleet", counts.total(), sum(sizes.values()), limit)
     for tenant, count in sorted(counts.items()):
-        limit = threshold_for(situation, tenant)
+        limit = mass_delete_limit(situation, tenant)
         if _trips(count, sizes.get(tenant, 0), limit):
             yield _finding(plan, f"tenant {tenant}", count, sizes.get(tenant, 0), limit)
-
-
-def threshold_for(situation: Situation, tenant: str) -> Threshold:
-    """The limit of a tenant: the fleet's, or stricter where the policy names the tenant."""
-    general = situation.snapshot.policy.mass_delete
-    own = situation.snapshot.policy.tenants.get(tenant)
-    if own is None or "mass_delete" not in own.model_fields_set:
-        return general
-    return Threshold(min=min(general.min, own.mass_delete.min), ratio=min(general.ratio, own.mass_delete.ratio))
 
 
 def _trips(count: int, size: int, limit: Threshold) -> bool:
