@@ -6,6 +6,7 @@ Agents run as our user and may write to their own folder, so every step below th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -17,6 +18,14 @@ from gitops_agent.model.key import AgentKey
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
+_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
+
+
+def is_transient(problem: OSError) -> bool:
+    """Whether an error is about this moment and this machine, and says nothing about what is there."""
+    return problem.errno in _TRANSIENT
 
 
 class Place:

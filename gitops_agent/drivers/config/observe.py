@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gitops_agent.drivers.config.spec import DRIVER, config_key
-from gitops_agent.drivers.place import Place, read_regular
+from gitops_agent.drivers.place import OUR_LIMITS, Place, is_transient, read_regular
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -22,6 +22,7 @@ KEYS = ("tenant", "name", "model", "instructions", "tools", "mcpServers", "limit
 MISSING = "<missing>"  # stands for a key that somebody removed: it must not compare equal to anything desired
 
 Stamp = tuple[int, int, int, int]
+CLOSED: Stamp = (0, 0, 0, 0)
 
 
 class ConfigObserver:
@@ -64,6 +65,8 @@ class ConfigObserver:
             return stamp_of(os.lstat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError:
+            return CLOSED  # the agent closed its own folder: its problem, and no reason to be blind for all
         except OSError as problem:
             raise ObserveError(
                 f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
@@ -74,6 +77,9 @@ class ConfigObserver:
             with self._place.opened(agent) as folder:
                 data, _ = read_regular(folder, FILE, SIZE_CAP)
         except OSError as problem:
+            if is_transient(problem):
+                where = f"{config_key(agent)}: cannot read {self._place.config(agent)}"
+                raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
             return _unreadable(problem.strerror or str(problem))
         return _parsed(data)

@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from gitops_agent.drivers.place import Place, read_regular
+from gitops_agent.drivers.place import OUR_LIMITS, Place, is_transient, read_regular
+from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 
@@ -17,7 +18,10 @@ NAME = 200
 
 
 def read_heartbeat(place: Place, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
-    """What a replica last said of itself; None when it said nothing, or nothing we understand."""
+    """What a replica last said of itself; None when it said nothing, or nothing we understand.
+
+    ObserveError when we could not read it for a reason of our own.
+    """
     path = place.heartbeat(agent, replica)
     if not os.path.lexists(path):
         return None  # most agents never write one: one look instead of five
@@ -25,7 +29,12 @@ def read_heartbeat(place: Place, agent: AgentKey, replica: int, now: float) -> H
         with place.opened(agent) as folder:
             data, found = read_regular(folder, path.name, SIZE_CAP)
         content = orjson.loads(data)
-    except (OSError, orjson.JSONDecodeError):
+    except OSError as problem:
+        if is_transient(problem):
+            # Silence would be taken for a stuck agent.
+            raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
+        return None
+    except orjson.JSONDecodeError:
         return None
     if not isinstance(content, dict):
         return None

@@ -1,4 +1,4 @@
-"""Hides resolved secrets in what a command says, before it goes anywhere: conditions, the journal, pushed notes."""
+"""Hides resolved secrets in what a command says, before it reaches conditions, the journal or pushed notes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Mask:
     def hide(self, data: bytes, cap: int) -> bytes:
         """The first ``cap`` bytes with the secrets hidden. Give ``longest`` bytes more, where there are more: a
         secret across the cut is then seen whole, and hidden."""
-        parts, done = [], 0
+        parts: list[bytes] = []
+        done = 0
         for start, end in self._spans(data, cap):
             if start > done or not parts:
                 parts += [data[done:start], SHOWN]

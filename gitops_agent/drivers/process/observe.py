@@ -14,7 +14,7 @@ from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.marks import OWNER, variables
 from gitops_agent.drivers.process.match import has_environment, runs_command
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
-from gitops_agent.drivers.process.table import Host, Proc, command_line, this_host, working_directory
+from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
@@ -47,7 +47,7 @@ class ProcessObserver:
         facts = {agent: decode(base.facts) for agent, base in recorded.items()}
         census = self.census({agent: fact.here(host) for agent, fact in facts.items()})
         agents = recorded.keys() | census.ours.keys() | census.others.keys()
-        look = _Look(census, host, self._clock.now())
+        look = _Look(census, host, self._clock.now(), self._table)
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
@@ -65,7 +65,7 @@ class ProcessObserver:
 
     def sight(self, agent: AgentKey, base: Desired | None, census: Census) -> Sight:
         """The live replicas of one agent and what is wrong with them."""
-        replicas, extra = split_extras(census.ours.get(agent, ()), command_line)
+        replicas, extra = split_extras(census.ours.get(agent, ()), self._table.command_line)
         faults: Faults = {}
         if base is not None:
             for replica in (*replicas, *extra):
@@ -81,7 +81,7 @@ class ProcessObserver:
         host = this_host()
         census = self.census({agent: facts.here(host)})
         desired = self.desired(agent, base) if base is not None else None
-        found = self._observation(agent, desired, facts, _Look(census, host, self._clock.now()))
+        found = self._observation(agent, desired, facts, _Look(census, host, self._clock.now(), self._table))
         return found.fields if found is not None else None
 
     def desired(self, agent: AgentKey, fields: Fields) -> Desired:
@@ -94,9 +94,9 @@ class ProcessObserver:
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
             return None  # it is replaced anyway
-        if not runs_command(command_line(replica.proc.pid), base.command):
+        if not runs_command(self._table.command_line(replica.proc.pid), base.command):
             return "CommandDiffers"
-        environment = variables(self._table.environ(replica.proc.pid))
+        environment = variables(self._table.environ(replica.proc.pid) or b"")
         # Without our marks it is no longer the environment it was started with: the program wrote over it.
         if OWNER in environment and not has_environment(environment, base.env):
             return "EnvironmentDiffers"
@@ -198,10 +198,11 @@ class ProcessObserver:
 class _Look:
     """One look at everything: the sweep, where and when it was made."""
 
-    def __init__(self, census: Census, host: Host, now: float) -> None:
+    def __init__(self, census: Census, host: Host, now: float, table: ProcessTable) -> None:
         self.census = census
         self.host = host
         self.now = now
+        self._table = table
         self._leaders: list[tuple[Proc, tuple[str, ...]]] | None = None
 
     def lookalikes(self, base: Desired, workdir: str) -> list[Proc]:
@@ -209,9 +210,11 @@ class _Look:
         if self._leaders is None:
             # Read once per look, and only when something of ours is missing.
             leaders = (proc for proc in self.census.table.values() if proc.session == proc.pid and proc.alive)
-            self._leaders = [(proc, command_line(proc.pid)) for proc in leaders if proc.marks is None]
+            self._leaders = [(proc, self._table.command_line(proc.pid)) for proc in leaders if proc.marks is None]
         return [
-            proc for proc, line in self._leaders if line == base.command and working_directory(proc.pid) == workdir
+            proc
+            for proc, line in self._leaders
+            if line == base.command and self._table.working_directory(proc.pid) == workdir
         ]
 
 

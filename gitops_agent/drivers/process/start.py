@@ -49,16 +49,17 @@ class Starter:
         raise failure
 
     def _record(self, agent: AgentKey, desired: Desired, replica: int, pid: int) -> Known:
-        found = self._settled(pid)
+        # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
         self._roster.adopt_child(pid, agent, replica)
+        found = self._settled(pid)
         return Known(replica, pid, found.start if found else 0, desired.spec)
 
     def _settled(self, pid: int) -> Proc | None:
         """The new process, once its marks can be seen.
 
         The kernel reports a successful exec shortly before it publishes the environment: who looked in between
-        would see an unmarked process. A program that hides its environment is not waited for. One that has ended
-        already is a zombie until we reap it, so its entry is still there.
+        would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
+        that has ended may be reaped already: no start time is then on record, which no process ever matches.
         """
         found = self._table.one(pid)
         for _ in range(SETTLE_TRIES):

@@ -11,12 +11,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-import psutil
-
 from gitops_agent.drivers.process.table import Proc, ProcessTable
 
 KILL_ROUNDS = 5
 KILL_WAIT = 2.0
+NAP = 60.0  # poll() takes no number of milliseconds that a long grace may come to
+BLIND = 0.05  # what has no pidfd is looked at this often
 
 
 def open_pidfd(proc: Proc, table: ProcessTable) -> int | None:
@@ -25,11 +25,19 @@ def open_pidfd(proc: Proc, table: ProcessTable) -> int | None:
         handle = os.pidfd_open(proc.pid)
     except OSError:
         return None
+    exact = False
+    try:
+        exact = _is_there(proc, table)
+    finally:
+        if not exact:
+            os.close(handle)
+    return handle if exact else None
+
+
+def _is_there(proc: Proc, table: ProcessTable) -> bool:
+    """Whether exactly this process is still in the table, perhaps as a zombie."""
     found = table.one(proc.pid)
-    if found is not None and found.start == proc.start:
-        return handle
-    os.close(handle)
-    return None
+    return found is not None and found.start == proc.start
 
 
 def send(proc: Proc, number: int, table: ProcessTable) -> bool:
@@ -39,8 +47,7 @@ def send(proc: Proc, number: int, table: ProcessTable) -> bool:
         if handle is not None:
             signal.pidfd_send_signal(handle, number)
             return True
-        found = table.one(proc.pid)
-        if found is None or found.start != proc.start:
+        if not _is_there(proc, table):
             return False
         os.kill(proc.pid, number)
     except ProcessLookupError:
@@ -55,8 +62,7 @@ def send_group(leader: Proc, number: int, table: ProcessTable) -> bool:
     """Signal the group of a replica, which has the leader's own number."""
     if leader.group != leader.pid or leader.group == os.getpgrp():
         return send(leader, number, table)
-    found = table.one(leader.pid)
-    if found is None or found.start != leader.start:
+    if not _is_there(leader, table):
         return False
     try:
         os.killpg(leader.group, number)
@@ -69,26 +75,25 @@ def wait_gone(procs: Iterable[Proc], seconds: float, table: ProcessTable, reap: 
     """Wait until all of these ended, or the time is over."""
     deadline = time.monotonic() + seconds
     poller = select.poll()
-    handles: dict[int, Proc] = {}
+    handles: set[int] = set()
     blind = []
-    for proc in procs:
-        handle = open_pidfd(proc, table)
-        if handle is not None:
-            handles[handle] = proc
-            poller.register(handle, select.POLLIN)
-        elif is_alive(proc, table):
-            blind.append(proc)
     try:
-        while handles and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poller.poll(left * 1000):
+        for proc in procs:
+            handle = open_pidfd(proc, table)
+            if handle is not None:
+                handles.add(handle)
+                poller.register(handle, select.POLLIN)
+            elif is_alive(proc, table):
+                blind.append(proc)
+        while (handles or blind) and (left := deadline - time.monotonic()) > 0:
+            for handle, _ in poller.poll(min(left, BLIND if blind else NAP) * 1000):
                 poller.unregister(handle)
+                handles.remove(handle)
                 os.close(handle)
-                del handles[handle]
+            blind = [proc for proc in blind if is_alive(proc, table)]
     finally:
         for handle in handles:
             os.close(handle)
-    if blind:
-        psutil.wait_procs(_ours(blind), max(0.0, deadline - time.monotonic()))
     reap()
 
 
@@ -134,13 +139,3 @@ def _ask(leader: Proc, members: Iterable[Proc], number: int, table: ProcessTable
         if not grouped or proc.group != leader.group:
             send(proc, number, table)
             send(proc, signal.SIGCONT, table)
-
-
-def _ours(procs: Iterable[Proc]) -> list[psutil.Process]:
-    found = []
-    for proc in procs:
-        try:
-            found.append(psutil.Process(proc.pid))
-        except psutil.NoSuchProcess:
-            continue
-    return found

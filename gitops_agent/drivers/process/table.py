@@ -9,20 +9,25 @@ moves at every exec: a process that becomes another program is read again, one t
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
+from gitops_agent.drivers.place import OUR_LIMITS
 from gitops_agent.drivers.process.marks import Marks, read_marks
 from gitops_agent.errors import ObserveError
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
+GONE = (errno.ENOENT, errno.ESRCH)
+HIDDEN = (errno.EACCES, errno.EPERM)
 KERNEL_THREADS = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "Proc"]
@@ -66,7 +71,7 @@ class ProcessTable:
         self._started: dict[tuple[int, int], float] = {}
 
     def sweep(self) -> dict[int, Proc]:
-        """Every process that exists now; ObserveError when the table cannot be listed."""
+        """Every process that exists now; ObserveError when the table cannot be read whole."""
         try:
             with os.scandir(self._root) as entries:
                 names = [entry.name for entry in entries if entry.name.isdigit()]
@@ -86,7 +91,7 @@ class ProcessTable:
         return found
 
     def one(self, pid: int) -> Proc | None:
-        """One process, if it exists."""
+        """One process, if it exists; ObserveError when nobody can tell."""
         with self._lock:
             return self._read(str(pid))
 
@@ -100,12 +105,26 @@ class ProcessTable:
                 self._started[identity] = known = moment
         return known
 
-    def environ(self, pid: int) -> bytes:
-        """The environment block of a process; empty when we may not see it."""
-        return _slurp(f"{self._root}/{pid}/environ") or b""
+    def environ(self, pid: int) -> bytes | None:
+        """The environment block of a process; None when it is gone or not ours to see."""
+        return _slurp(f"{self._root}/{pid}/environ")
+
+    def command_line(self, pid: int) -> tuple[str, ...]:
+        """The arguments of a process; empty when it is gone or not ours to see."""
+        data = _slurp(f"{self._root}/{pid}/cmdline")
+        return tuple(os.fsdecode(data.removesuffix(b"\0")).split("\0")) if data else ()
+
+    def working_directory(self, pid: int) -> str:
+        """Where a process is, although the folder may be gone; empty when it is gone or not ours to see."""
+        path = f"{self._root}/{pid}/cwd"
+        try:
+            return os.readlink(path).removesuffix(" (deleted)")  # noqa: PTH115 - text is compared with text
+        except OSError as problem:
+            _gone_or_hidden(path, problem)
+            return ""
 
     def _read(self, name: str) -> Proc | None:
-        line = _slurp(f"{self._root}/{name}/stat")
+        line = _slurp(f"{self._root}/{name}/stat", once=True)
         if not line:
             return None
         # The second field is the program's name in parentheses and may hold anything, parentheses included.
@@ -127,44 +146,39 @@ class ProcessTable:
         known = self._marks.get(pid)
         if known is not None and known[0][0] == start and (known[0][1] == addresses or state in "ZX"):
             return known[1]
-        marks = read_marks(self.environ(pid))
+        environ = self.environ(pid)
+        if environ is None:
+            return None  # not remembered: what cannot be seen now says nothing about the next look
+        marks = read_marks(environ)
         self._marks[pid] = ((start, addresses), marks)
         return marks
 
 
-def _slurp(path: str) -> bytes | None:
-    """A file of procfs; None when the process is gone or not ours to see."""
+def _slurp(path: str, *, once: bool = False) -> bytes | None:
+    """A file of procfs; None when the process is gone or not ours to see, ObserveError when nobody can tell.
+
+    ``once``: one read gives all of it (a ``stat`` is one line).
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        try:
+            parts = []
+            while part := os.read(handle, 65536):
+                parts.append(part)
+                if once:
+                    break
+            return b"".join(parts)
+        finally:
+            os.close(handle)
+    except OSError as problem:
+        _gone_or_hidden(path, problem)
         return None
-    try:
-        parts = []
-        while part := os.read(handle, 65536):
-            parts.append(part)
-            if len(part) < 2048:
-                break
-        return b"".join(parts)
-    except OSError:
-        return None
-    finally:
-        os.close(handle)
 
 
-def command_line(pid: int) -> tuple[str, ...]:
-    """The arguments of a process; empty when it is gone or not ours to see."""
-    try:
-        return tuple(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return ()
-
-
-def working_directory(pid: int) -> str:
-    """Where a process is; empty when it is gone or not ours to see."""
-    try:
-        return psutil.Process(pid).cwd()
-    except psutil.Error:
-        return ""
+def _gone_or_hidden(path: str, problem: OSError) -> None:
+    """Anything else says nothing about the process: out of descriptors or memory, it may well be there."""
+    if problem.errno not in (*GONE, *HIDDEN):
+        raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
 
 
 class Host(NamedTuple):
@@ -174,14 +188,18 @@ class Host(NamedTuple):
     pid_namespace: str
 
 
+@cache
 def this_host() -> Host:
-    """The boot and the pid namespace we are in."""
+    """The boot and the pid namespace we are in: the same as long as we live."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         boot = str(int(psutil.boot_time()))
+    except OSError as problem:
+        # Never another name for the same boot: all we know of our processes would be lost.
+        raise ObserveError(f"cannot read the id of this boot: {problem.strerror}", hint=OUR_LIMITS) from None
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
+    except (FileNotFoundError, PermissionError):
         namespace = ""
     return Host(boot, namespace)
