@@ -6,9 +6,12 @@ depends on, unless the runtime declares hot reload.
 
 from __future__ import annotations
 
-from gitops_agent.model.document import AgentDocument
+from gitops_agent.model.document import AgentDocument, Model
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey
+
+_latest: list[tuple[AgentKey, AgentDocument, Fields]] = []
+"""The last bundle made: a config driver and a runtime driver ask for the same one, one after the other."""
 
 
 def bundle(agent: AgentKey, document: AgentDocument) -> Fields:
@@ -16,11 +19,20 @@ def bundle(agent: AgentKey, document: AgentDocument) -> Fields:
 
     ValueError when free-form parameters or limits hold what JSON cannot say.
     """
+    for key, same, made in _latest:
+        if same is document and key == agent:
+            return made
+    made = _compiled(agent, document)
+    _latest[:] = [(agent, document, made)]
+    return made
+
+
+def _compiled(agent: AgentKey, document: AgentDocument) -> Fields:
     spec = document.spec
     content: dict[str, JSON] = {
         "tenant": agent.tenant,
         "name": agent.name,
-        "model": spec.model.model_dump(by_alias=True) if spec.model else None,
+        "model": _model(spec.model) if spec.model else None,
         "instructions": spec.instructions,
         "tools": [{"name": t.name, "allow": t.allow, "approval": t.approval} for t in spec.tools],
         "mcpServers": [{"name": server.name, "url": server.url} for server in spec.mcp_servers],
@@ -33,3 +45,8 @@ def bundle(agent: AgentKey, document: AgentDocument) -> Fields:
             f"model.parameters or limits hold a value that JSON cannot carry ({problem}); "
             "use text, numbers below 2^63, booleans, lists and maps with text keys"
         ) from None
+
+
+def _model(model: Model) -> dict[str, JSON]:
+    names = {"provider": model.provider, "name": model.name}
+    return {**names, "fallbacks": model.fallbacks, "parameters": model.parameters}
