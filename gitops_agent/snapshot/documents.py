@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import orjson
 import yaml_rs
 
-from gitops_agent.model.document import API_GROUP, API_VERSION, DOCUMENTS
+from gitops_agent.model.document import API_VERSION
 from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import text as texts
-from gitops_agent.snapshot.codes import Code, Place, error, info, shown, warning
+from gitops_agent.snapshot.codes import Code, Place, error, shown
 from gitops_agent.snapshot.positions import Locator, Positions, Spot
+from gitops_agent.snapshot.strays import is_ours, stray
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
 _MASK = "\ue000"
@@ -113,8 +114,8 @@ class FileParser:
             return None
         if value is None:
             return None
-        if not _is_ours(value):
-            findings.append(_foreign(path, chunk, value))
+        if not is_ours(value):
+            findings.append(stray(path, chunk, value, self._locator))
             return None
         return self._judge(path, chunk, (value, suspect, repeated), findings)
 
@@ -295,23 +296,6 @@ def _unreadable(problem: Exception) -> Unreadable:
     where = _WHERE.search(lines[0])
     line, column = (int(where[1]), int(where[2])) if where else (1, 1)
     return Unreadable(shown(lines[-1], 120), line, column)
-
-
-def _is_ours(value: object) -> bool:
-    version = value.get("apiVersion") if isinstance(value, dict) else None
-    return isinstance(version, str) and (version.startswith(API_GROUP) or version == API_GROUP.rstrip("/"))
-
-
-def _foreign(path: str, chunk: texts.Chunk, value: object) -> Finding:
-    place = Place(path, chunk.line)
-    detail = f"Documents of gitops-agent begin with apiVersion: {API_VERSION}."
-    fields = value if isinstance(value, dict) else {}
-    version, kind = fields.get("apiVersion"), fields.get("kind")
-    forgotten = version is None or (isinstance(version, str) and "gitops" in version.lower())
-    if isinstance(kind, str) and kind in DOCUMENTS and forgotten:
-        summary = f"ignored: kind is {kind}, but apiVersion is {shown(version)}"
-        return warning(Code.FOREIGN_DOCUMENT, place, summary, detail)
-    return info(Code.FOREIGN_DOCUMENT, place, "ignored: not a document of gitops-agent", detail)
 
 
 def _plain_json(value: dict[str, Any], depth: int) -> bytes | None:

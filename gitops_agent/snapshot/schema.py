@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
 
@@ -14,6 +15,7 @@ from gitops_agent.snapshot.documents import Document
 from gitops_agent.snapshot.explain import Problem, explain, nearest
 from gitops_agent.snapshot.literal import SHORTEST, looks_secret
 from gitops_agent.snapshot.positions import Loc, Locator
+from gitops_agent.snapshot.strays import misspelt
 
 _VALIDATORS = {kind: model.__pydantic_validator__.validate_json for kind, model in DOCUMENTS.items()}
 
@@ -66,7 +68,11 @@ def _unknown(path: str, document: Document, locator: Locator) -> Finding:
     place = Place(path, *positions.value(["kind"]))
     expected = f"Expected one of {', '.join(DOCUMENTS)}."
     if not document.kind:
-        return error(Code.UNKNOWN_KIND, place, "kind is missing or not text", expected)
+        wrong = misspelt(orjson.loads(document.raw), "kind")
+        if wrong is None:
+            return error(Code.UNKNOWN_KIND, place, "kind is missing or not text", expected)
+        place = Place(path, *positions.key([wrong]))
+        return error(Code.UNKNOWN_KIND, place, f"key {shown(wrong)}; did you mean kind?", expected)
     summary = f"unknown kind {shown(document.kind)}{nearest(document.kind, DOCUMENTS)}"
     return error(Code.UNKNOWN_KIND, place, summary, expected)
 

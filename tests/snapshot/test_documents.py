@@ -154,11 +154,6 @@ def test_foreign_documents_must_only_parse() -> None:
     assert codes(refuse({"k8s.yaml": "a: [\n"})) == ["InvalidYaml"]
 
 
-def test_a_forgotten_api_version_is_warned_about() -> None:
-    snapshot = load({PATH: GOOD, "x.yaml": "kind: Agent\nmetadata: {name: x}\n"})
-    assert [(f.severity, f.code) for f in snapshot.findings] == [("warning", "ForeignDocument")]
-
-
 def test_every_error_of_a_commit_is_reported_at_once() -> None:
     found = refuse(
         {
