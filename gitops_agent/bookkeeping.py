@@ -224,6 +224,10 @@ class Bookkeeper:
         now = self._clock.now()
         if pass_.blocked is not None:
             updated = stopped(record, Phase.BLOCKED, _block_findings(pass_.blocked), now, pass_.blocked.digest)
+        elif blind := pass_.look.observed.blind:
+            # Nothing is known about some resources, so nothing is concluded about the commit either.
+            why = "; ".join(f"driver {name}: {said}" for name, said in sorted(blind.items()))
+            updated = replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}")
         else:
             updated = judged(record, self._standing(pass_), now)
         if updated.phase is Phase.CONVERGED:

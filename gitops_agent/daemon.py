@@ -76,7 +76,8 @@ def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
 
 def is_settled(result: PassResult) -> bool:
     """Whether another pass could not change the answer: the commit is terminal or held, nobody is on the way."""
-    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal
+    unread = result.unavailable and result.phase is Phase.PENDING
+    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal or unread
     return held and not result.busy
 
 

@@ -1,0 +1,112 @@
+"""Ways in which a fleet was once lost, left alone or kept waiting: each stays closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops_agent.errors import SourceRefused, SourceUnavailable
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import Phase
+from gitops_agent.ports import Report
+from gitops_agent.testing.memory import config_key, runtime_key
+
+from .repository import key
+from .world import World
+
+FLEET = [f"bot-{number}" for number in range(12)]
+
+
+def test_agents_that_outlived_a_degraded_commit_count_when_they_are_deleted(world: World) -> None:
+    world.live.fail_always(key=runtime_key(key("bot-0")))
+    world.commit(*FLEET)
+    assert world.converge().phase is Phase.DEGRADED
+    world.live.heal()
+    world.repository.commit(
+        {name: {"runtime": {"command": ["fixed"]}} if name == "bot-0" else {} for name in FLEET}
+    )
+    assert world.converge().phase is Phase.CONVERGED
+    world.commit(*FLEET[:2])
+    assert world.converge().phase is Phase.BLOCKED
+    assert len(world.running) == 2 * len(FLEET)
+
+
+def test_deleting_what_a_degraded_commit_made_is_a_loss_but_reverting_it_is_not(world: World) -> None:
+    first = world.commit("old-1", "old-2")
+    world.converge()
+    world.live.fail_always(key=runtime_key(key("bot-0")))
+    world.repository.commit({name: {} for name in ("old-1", "old-2", *FLEET)})
+    assert world.converge().phase is Phase.DEGRADED
+    world.commit("old-1", "old-2", "extra")
+    assert world.converge().phase is Phase.BLOCKED, "this removes them, and says nothing of a way back"
+    world.commit("old-1", "old-2")  # the very tree of the first commit: a rollback
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(first)
+
+
+@pytest.mark.parametrize(
+    "trouble", [SourceRefused("too many files"), SourceUnavailable("the mirror is broken"), RuntimeError("a bug")]
+)
+def test_whatever_a_commit_does_to_us_the_last_good_one_is_repaired(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    bad, load = world.commit("one"), world.repository.load
+
+    def fail(revision: Revision) -> Snapshot:
+        if revision.sha == bad:
+            raise trouble
+        return load(revision)
+
+    monkeypatch.setattr(world.repository, "load", fail)
+    world.live.remove(runtime_key(key("two")))
+    result = world.converge()
+    assert world.running == world.wanted(good)
+    unread = isinstance(trouble, SourceUnavailable)
+    assert (result.unavailable, result.phase) == ((True, Phase.PENDING) if unread else (False, Phase.INVALID))
+
+
+def test_a_change_that_fails_on_top_of_drift_keeps_its_commit_open(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    world.live.edit(config_key(key("one")), edited=True)
+    world.live.fail_always(key=config_key(key("one")))
+    world.repository.commit({"one": {"instructions": "new"}})
+    assert world.run().phase is Phase.RECONCILING
+    assert world.converge().phase is Phase.DEGRADED
+
+
+def test_a_commit_cannot_loosen_the_guard_that_should_stop_it(world: World) -> None:
+    world.commit(*FLEET)
+    world.converge()
+    world.commit(*FLEET[:2], policy={"massDelete": {"min": 100, "ratio": 1.0}})
+    assert world.converge().phase is Phase.BLOCKED
+    assert len(world.running) == 2 * len(FLEET)
+
+
+def test_every_commit_of_a_large_push_is_told_about(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    shas = [world.commit("one", f"two-{number}") for number in range(130)]
+    world.converge()
+    assert set(shas) <= {sha for sha, _ in world.sink.phases}
+
+
+def test_a_sink_that_breaks_fails_no_pass_and_no_other_sink(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(report: Report) -> None:
+        raise RuntimeError("sink")
+
+    monkeypatch.setattr(world.sink, "publish", fail)
+    world.commit("one")
+    assert world.converge().phase is Phase.CONVERGED
+
+
+def test_a_commit_is_not_in_force_while_a_driver_cannot_be_asked(world: World) -> None:
+    good = world.commit(*FLEET)
+    world.converge()
+    world.commit(*FLEET[:2])
+    world.live.blind_next()
+    world.run()
+    assert world.journal.get("enforced") == good
+    assert world.converge().phase is Phase.BLOCKED
