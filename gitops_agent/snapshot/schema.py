@@ -65,16 +65,14 @@ def _unknown(path: str, document: Document, locator: Locator) -> Finding:
         summary = f"unknown apiVersion {shown(document.version)}; expected {API_VERSION}"
         detail = f"This version of gitops-agent reads {API_VERSION}: correct the line, or update gitops-agent."
         return error(Code.UNKNOWN_API_VERSION, place, summary, detail)
-    place = Place(path, *positions.value(["kind"]))
     expected = f"Expected one of {', '.join(DOCUMENTS)}."
-    if not document.kind:
-        wrong = misspelt(orjson.loads(document.raw), "kind")
-        if wrong is None:
-            return error(Code.UNKNOWN_KIND, place, "kind is missing or not text", expected)
-        place = Place(path, *positions.key([wrong]))
-        return error(Code.UNKNOWN_KIND, place, f"key {shown(wrong)}; did you mean kind?", expected)
-    summary = f"unknown kind {shown(document.kind)}{nearest(document.kind, DOCUMENTS)}"
-    return error(Code.UNKNOWN_KIND, place, summary, expected)
+    if document.kind:
+        place = Place(path, *positions.value(["kind"]))
+        summary = f"unknown kind {shown(document.kind)}{nearest(document.kind, DOCUMENTS)}"
+        return error(Code.UNKNOWN_KIND, place, summary, expected)
+    wrong = misspelt(orjson.loads(document.raw), "kind")
+    summary = f"key {shown(wrong)}; did you mean kind?" if wrong else "kind is missing or not text"
+    return error(Code.UNKNOWN_KIND, Place(path, *positions.key([wrong or "kind"])), summary, expected)
 
 
 def _literal_secrets(document: AgentDocument) -> list[Loc]:

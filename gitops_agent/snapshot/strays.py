@@ -50,9 +50,8 @@ def stray(path: str, chunk: Chunk, value: object, locator: Locator) -> Finding:
 
 def misspelt(fields: Mapping[Any, Any], name: str) -> str | None:
     """The key that only differs from the name by case, dashes and underscores."""
-    return next(
-        (key for key in fields if isinstance(key, str) and key != name and _form(key) == _form(name)), None
-    )
+    words = (key for key in fields if isinstance(key, str) and key != name)
+    return next((key for key in words if _form(key) == _form(name)), None)
 
 
 def _lost_head(fields: Mapping[Any, Any]) -> tuple[str | None, str] | None:
@@ -142,8 +141,6 @@ def _steps(box: object) -> Iterable[tuple[str | int, object]]:
 def _enclosed(path: str, loc: tuple[str | int, ...], positions: Positions) -> Finding:
     place = Place(path, *positions.value(loc))
     detail = "Write each document by itself, with a line --- between two of them."
-    if isinstance(loc[0], int) or loc[0] == "items":
-        return error(Code.FOREIGN_DOCUMENT, place, "a document of gitops-agent in a list is not read", detail)
-    return warning(
-        Code.FOREIGN_DOCUMENT, place, "a document of gitops-agent inside another one is not read", detail
-    )
+    summary = "a document of gitops-agent inside another one is not read"
+    is_list = isinstance(loc[0], int) or loc[0] == "items"
+    return (error if is_list else warning)(Code.FOREIGN_DOCUMENT, place, summary, detail)
