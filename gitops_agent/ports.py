@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
@@ -19,6 +20,11 @@ from gitops_agent.model.status import AgentStatus, CommitRecord
 
 Scope = frozenset[AgentKey] | None
 """Which agents a pass looks at: some, or (None) all of them."""
+
+Claims = Mapping[ResourceKey, Resource]
+"""What is desired and was never applied, as far as our record knows: something foreign may stand in its place."""
+
+NO_CLAIMS: Claims = MappingProxyType({})
 
 
 class Clock(Protocol):
@@ -131,10 +137,13 @@ finding on the document.
 class Observer(Protocol):
     """The reading part of a driver."""
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
-        """Everything of ours that is live within the scope, and what is in the way of a key in ``bases``.
+    def observe(
+        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
+    ) -> Sequence[Observation]:
+        """Everything of ours that is live within the scope, and what is in the way of a base or of a claim.
 
-        Complete or ObserveError, never partial. What is not returned does not exist.
+        Complete or ObserveError, never partial. What is not returned does not exist: of a claim that nothing is
+        in the way of, nothing is returned.
         """
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
-from gitops_agent.ports import Driver, Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Driver, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,15 @@ class Observed:
 
 
 def observe(
-    drivers: Sequence[Driver], scope: Scope, bases: Mapping[ResourceKey, Base], pool: Executor
+    drivers: Sequence[Driver],
+    scope: Scope,
+    bases: Mapping[ResourceKey, Base],
+    pool: Executor,
+    claims: Claims = NO_CLAIMS,
 ) -> Observed:
-    """Ask all drivers in parallel."""
+    """Ask all drivers in parallel; ``claims`` are the desired resources in the scope that have no base."""
     answers: list[tuple[str, Future[Sequence[Observation]]]] = [
-        (driver.name, pool.submit(driver.observer.observe, scope, bases)) for driver in drivers
+        (driver.name, pool.submit(driver.observer.observe, scope, bases, claims)) for driver in drivers
     ]
     seen: dict[ResourceKey, Observation] = {}
     blind: dict[str, str] = {}

@@ -23,7 +23,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action
-from gitops_agent.ports import Applier, Driver, Observer, Scope
+from gitops_agent.ports import NO_CLAIMS, Applier, Claims, Driver, Observer, Scope
 
 Effect = Callable[[], None]
 
@@ -110,9 +110,11 @@ class LyingObserver:
         self._observer = observer
         self._lie = lie
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
+    ) -> Sequence[Observation]:
         """The answer as the lie has it."""
-        return self._lie(self._observer.observe(scope, bases))
+        return self._lie(self._observer.observe(scope, bases, claims))
 
 
 class SlowObserver:
@@ -122,10 +124,12 @@ class SlowObserver:
         self._observer = observer
         self._wait = wait
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
+    ) -> Sequence[Observation]:
         """The answer, late."""
         self._wait()
-        return self._observer.observe(scope, bases)
+        return self._observer.observe(scope, bases, claims)
 
 
 def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:

@@ -17,7 +17,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.ports import Clock, Driver, ExecResult, Scope, Workplace
+from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Driver, ExecResult, Scope, Workplace
 from gitops_agent.testing.clock import FrozenClock
 
 Notify = Callable[[AgentKey, str], None]
@@ -115,7 +115,12 @@ class MemoryDriver:
 
     # -- the reading part
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self,
+        scope: Scope,
+        bases: Mapping[ResourceKey, Base],
+        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - all there is, is seen
+    ) -> Sequence[Observation]:
         """Everything there is in the scope, and the absence of what our record says should be there."""
         self.calls["observe"] += 1
         if self._blind:

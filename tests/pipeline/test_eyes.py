@@ -13,7 +13,7 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.observe import observe
-from gitops_agent.ports import Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
 from gitops_agent.testing.memory import MemoryDriver, runtime_key
 
@@ -27,7 +27,9 @@ class Raising:
     def __init__(self, problem: Exception) -> None:
         self.problem = problem
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
+    ) -> Sequence[Observation]:
         raise self.problem
 
 

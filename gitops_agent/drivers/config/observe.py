@@ -14,7 +14,7 @@ from gitops_agent.errors import ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
-from gitops_agent.ports import Clock, Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Scope
 
 FILE = "config.json"
 SIZE_CAP = 16 * 2**20
@@ -33,7 +33,12 @@ class ConfigObserver:
         self._clock = clock
         self._seen: dict[AgentKey, tuple[Stamp, Fields]] = {}
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self,
+        scope: Scope,
+        bases: Mapping[ResourceKey, Base],
+        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - a bundle has one place, looked at anyway
+    ) -> Sequence[Observation]:
         """Every bundle file in the scope, and the absence of those we once wrote."""
         now = self._clock.now()
         recorded = {

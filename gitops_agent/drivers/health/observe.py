@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gitops_agent.drivers.health.spec import DRIVER
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
-from gitops_agent.ports import Clock, Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Scope
 
 
 class HealthObserver:
@@ -16,7 +16,12 @@ class HealthObserver:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
+    def observe(
+        self,
+        scope: Scope,
+        bases: Mapping[ResourceKey, Base],
+        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - nobody else writes our record
+    ) -> Sequence[Observation]:
         """One observation for each record in the scope."""
         now = self._clock.now()
         return [

@@ -11,7 +11,7 @@ from gitops_agent.drivers.process.census import Census, Replica, tree
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.judge import Sight
 from gitops_agent.drivers.process.kit import Kit
-from gitops_agent.drivers.process.observe import ProcessObserver
+from gitops_agent.drivers.process.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.drivers.process.start import Starter
 from gitops_agent.drivers.process.stop import end_tree, send_group
@@ -39,7 +39,8 @@ class ProcessApplier:
     def unchanged(self, action: Action) -> bool:
         """Whether the replicas are still as planned."""
         facts = decode(action.facts)
-        return self._observer.fields(action.key.agent, action.base, facts) == action.live
+        # Without a base it is the desired command that something foreign may already run.
+        return self._observer.fields(action.key.agent, action.base, facts, action.desired) == action.live
 
     def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - the marks make it idempotent
         """Converge one agent under its lock."""
@@ -135,7 +136,9 @@ class ProcessApplier:
         return tree(replica, others, census)
 
     def _end_foreign(self, job: _Job) -> None:
-        """Only an action that Git allowed by ``adopt`` gets here with something foreign in its facts."""
+        """Only an action that Git allowed by ``adopt`` gets here with something foreign in its way."""
+        if job.action.live != IN_THE_WAY:
+            return
         for known in job.facts.foreign:
             proc = self._table.one(known.pid)
             if proc is None or proc.start != known.start:
@@ -195,7 +198,7 @@ def _refuse(action: Action, left: Iterable[Proc]) -> None:
     if pids:
         raise ApplyError(
             f"{action.key}: pid {pids} survived SIGKILL",
-            hint="it hangs in the kernel (often a dead network file system); see its state with ps",
+            hint="see it with ps: it belongs to another user, or hangs in the kernel (a dead network file system)",
         )
 
 

@@ -16,9 +16,14 @@ def runs_command(found: Sequence[str], declared: Sequence[str]) -> bool:
     if not words or (len(words) == 1 and _is_title(words[0])):
         return True
     before = len(found) - len(declared)
-    if before < 0 or tuple(found[before + 1 :]) != tuple(declared[1:]):
+    return before >= 0 and same_command(found[before:], declared)
+
+
+def same_command(found: Sequence[str], declared: Sequence[str]) -> bool:
+    """Whether a command line is the declared one and nothing else; the program may be called by another path."""
+    if len(found) != len(declared) or tuple(found[1:]) != tuple(declared[1:]):
         return False
-    return posixpath.basename(found[before]) == posixpath.basename(declared[0])
+    return posixpath.basename(found[0]) == posixpath.basename(declared[0])
 
 
 def _is_title(word: str) -> bool:

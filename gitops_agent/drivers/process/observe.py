@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from gitops_agent.drivers.process.beats import read_heartbeat
-from gitops_agent.drivers.process.census import Census, Replica, count, split_extras
+from gitops_agent.drivers.process.census import Census, Replica, ancestors, count, split_extras
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.judge import Faults, Sight, judge
 from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.marks import OWNER, variables
-from gitops_agent.drivers.process.match import has_environment, runs_command
+from gitops_agent.drivers.process.match import has_environment, runs_command, same_command
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
 from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
-from gitops_agent.ports import Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
@@ -36,23 +39,30 @@ class ProcessObserver:
         self._logs = kit.logs
         self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
-    def observe(self, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Sequence[Observation]:
-        """Our replicas in the scope, the absence of those on record, and what stands in their way."""
+    def observe(
+        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
+    ) -> Sequence[Observation]:
+        """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
         recorded = {
             key.agent: base
             for key, base in bases.items()
             if base.driver == DRIVER and (scope is None or key.agent in scope)
         }
+        claimed = {
+            key.agent: claim.fields
+            for key, claim in claims.items()
+            if claim.driver == DRIVER and key.agent not in recorded and (scope is None or key.agent in scope)
+        }
         host = this_host()
         facts = {agent: decode(base.facts) for agent, base in recorded.items()}
         census = self.census({agent: fact.here(host) for agent, fact in facts.items()})
-        agents = recorded.keys() | census.ours.keys() | census.others.keys()
+        agents = recorded.keys() | claimed.keys() | census.ours.keys() | census.others.keys()
         look = _Look(census, host, self._clock.now(), self._table)
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
-            desired = self.desired(agent, base.fields) if base is not None else None
-            found.append(self._observation(agent, desired, facts.get(agent, Facts()), look))
+            legs = self._legs(agent, base.fields if base is not None else None, claimed.get(agent))
+            found.append(self._observation(agent, legs, facts.get(agent, Facts()), look))
         return [observation for observation in found if observation is not None]
 
     def census(self, facts: Mapping[AgentKey, Facts]) -> Census:
@@ -76,12 +86,15 @@ class ProcessObserver:
                 faults.setdefault(replica.proc.pid, "MemoryLimit")
         return Sight(replicas, extra, faults)
 
-    def fields(self, agent: AgentKey, base: Fields | None, facts: Facts) -> Fields | None:
+    def fields(
+        self, agent: AgentKey, base: Fields | None, facts: Facts, claim: Fields | None = None
+    ) -> Fields | None:
         """The comparable fields of one agent now: what the precheck compares."""
         host = this_host()
         census = self.census({agent: facts.here(host)})
-        desired = self.desired(agent, base) if base is not None else None
-        found = self._observation(agent, desired, facts, _Look(census, host, self._clock.now(), self._table))
+        found = self._observation(
+            agent, self._legs(agent, base, claim), facts, _Look(census, host, self._clock.now(), self._table)
+        )
         return found.fields if found is not None else None
 
     def desired(self, agent: AgentKey, fields: Fields) -> Desired:
@@ -90,6 +103,11 @@ class ProcessObserver:
         if known is None or known[0] != fields:
             known = self._decoded[agent] = (fields, Desired.of(fields))
         return known[1]
+
+    def _legs(self, agent: AgentKey, base: Fields | None, claim: Fields | None) -> _Legs:
+        if base is not None:
+            return _Legs(self.desired(agent, base), None)
+        return _Legs(None, self.desired(agent, claim) if claim is not None else None)
 
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
@@ -102,16 +120,16 @@ class ProcessObserver:
             return "EnvironmentDiffers"
         return None
 
-    def _observation(self, agent: AgentKey, base: Desired | None, facts: Facts, look: _Look) -> Observation | None:
+    def _observation(self, agent: AgentKey, legs: _Legs, facts: Facts, look: _Look) -> Observation | None:
         if look.census.ours.get(agent):
-            return self._live(agent, base, look)
+            return self._live(agent, legs.base, look)
         if others := look.census.others.get(agent):
             return _in_the_way(agent, others, Owner.OTHER, look)
-        if base is None:
-            return None
-        if base.replicas and (strangers := look.lookalikes(base, self._workdir(agent, base))):
+        wanted = legs.base or legs.claim
+        if wanted and wanted.replicas and (strangers := look.lookalikes(wanted, self._workdir(agent, wanted))):
             return _in_the_way(agent, strangers, Owner.NONE, look)
-        return self._absent(agent, base, facts, look)
+        # What is only claimed was never there: its absence is nothing to speak of.
+        return self._absent(agent, legs.base, facts, look) if legs.base is not None else None
 
     def _workdir(self, agent: AgentKey, base: Desired) -> str:
         return base.workdir if base.workdir is not None else self._place.work(agent)
@@ -195,6 +213,13 @@ class ProcessObserver:
         return live
 
 
+class _Legs(NamedTuple):
+    """What we last applied to an agent, or else what is wanted of it for the first time."""
+
+    base: Desired | None
+    claim: Desired | None
+
+
 class _Look:
     """One look at everything: the sweep, where and when it was made."""
 
@@ -203,19 +228,43 @@ class _Look:
         self.host = host
         self.now = now
         self._table = table
-        self._leaders: list[tuple[Proc, tuple[str, ...]]] | None = None
 
-    def lookalikes(self, base: Desired, workdir: str) -> list[Proc]:
-        """Unmarked session leaders that run exactly the agent's command in its working directory."""
-        if self._leaders is None:
-            # Read once per look, and only when something of ours is missing.
-            leaders = (proc for proc in self.census.table.values() if proc.session == proc.pid and proc.alive)
-            self._leaders = [(proc, self._table.command_line(proc.pid)) for proc in leaders if proc.marks is None]
-        return [
-            proc
-            for proc, line in self._leaders
-            if line == base.command and self._table.working_directory(proc.pid) == workdir
-        ]
+    def lookalikes(self, wanted: Desired, workdir: str) -> list[Proc]:
+        """Unmarked processes that run exactly the agent's command in its working directory; of a tree the top."""
+        here = os.path.realpath(workdir)
+        alike = {
+            proc.pid: proc
+            for proc, line in self._strangers.get(wanted.command[1:], ())
+            if same_command(line, wanted.command) and self._table.working_directory(proc.pid) in (workdir, here)
+        }
+        return [proc for proc in alike.values() if self._is_stranger(proc, alike)]
+
+    @cached_property
+    def _strangers(self) -> Mapping[tuple[str, ...], list[tuple[Proc, tuple[str, ...]]]]:
+        """Every unmarked process by its arguments. Read once per look, and only when something is not there."""
+        found: dict[tuple[str, ...], list[tuple[Proc, tuple[str, ...]]]] = defaultdict(list)
+        for proc in self.census.table.values():
+            if proc.marks is None and proc.alive and (line := self._table.command_line(proc.pid)):
+                found[line[1:]].append((proc, line))
+        return found
+
+    @cached_property
+    def _spoken_for(self) -> set[int]:
+        """Our replicas, although some hide their marks."""
+        return {replica.proc.pid for replicas in self.census.ours.values() for replica in replicas}
+
+    @cached_property
+    def _above_us(self) -> set[int]:
+        """Us, and what we descend from: adopting that would end ourselves."""
+        me = self.census.table.get(os.getpid())
+        return {proc.pid for proc in (me, *ancestors(me, self.census.table))} if me is not None else set()
+
+    def _is_stranger(self, proc: Proc, alike: Mapping[int, Proc]) -> bool:
+        """Whether it is nobody's: neither a replica nor below one, nor a worker of another lookalike."""
+        if proc.pid in self._spoken_for or proc.pid in self._above_us:
+            return False
+        family = ancestors(proc, self.census.table)
+        return not any(above.marks or above.pid in self._spoken_for or above.pid in alike for above in family)
 
 
 def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: _Look) -> Observation:

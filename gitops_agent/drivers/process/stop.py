@@ -41,7 +41,7 @@ def _is_there(proc: Proc, table: ProcessTable) -> bool:
 
 
 def send(proc: Proc, number: int, table: ProcessTable) -> bool:
-    """Signal exactly this process; whether it was there to be signalled."""
+    """Signal exactly this process; whether it could be signalled."""
     handle = open_pidfd(proc, table)
     try:
         if handle is not None:
@@ -50,8 +50,8 @@ def send(proc: Proc, number: int, table: ProcessTable) -> bool:
         if not _is_there(proc, table):
             return False
         os.kill(proc.pid, number)
-    except ProcessLookupError:
-        return False
+    except (ProcessLookupError, PermissionError):
+        return False  # gone, or somebody else's (a setuid tool): who survives is named in the end
     finally:
         if handle is not None:
             os.close(handle)
@@ -59,14 +59,12 @@ def send(proc: Proc, number: int, table: ProcessTable) -> bool:
 
 
 def send_group(leader: Proc, number: int, table: ProcessTable) -> bool:
-    """Signal the group of a replica, which has the leader's own number."""
-    if leader.group != leader.pid or leader.group == os.getpgrp():
-        return send(leader, number, table)
-    if not _is_there(leader, table):
+    """Signal the group that a process leads; whether there was one. Never the group that we are in ourselves."""
+    if leader.group != leader.pid or leader.group == os.getpgrp() or not _is_there(leader, table):
         return False
     try:
         os.killpg(leader.group, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 
