@@ -49,7 +49,8 @@ class Observation:
     ``reason`` is the driver's own reason code when live is not as it should be (``ProcessGone``,
     ``MemoryLimit``, ``HostRestarted`` …). ``live`` is JSON for status output; ``facts`` is the driver's private
     handle (pids, start times), stored in the base and handed back on the next observation. Runtimes also say
-    when their youngest replica started and what the heartbeats say (None for a replica that never wrote one).
+    when their youngest replica started and what the heartbeats say: the position is the number of the replica,
+    None stands for one that never wrote one or does not run.
     """
 
     key: ResourceKey

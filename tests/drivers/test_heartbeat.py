@@ -19,7 +19,7 @@ from gitops_agent.drivers.process.beats import read_heartbeat
 from gitops_agent.heartbeat import Heartbeat
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
-from tests.drivers.conftest import BOT, PYTHON, Fleet, until
+from tests.drivers.conftest import BOT, PYTHON, Fleet, kill, until
 
 AGENT = AgentKey("acme", "bot")
 
@@ -174,3 +174,16 @@ def test_a_running_agent_is_heard_and_a_restart_forgets_what_it_said(fleet: Flee
     assert fleet.look().key.agent == BOT
     fleet.apply(fleet.fields(PYTHON, "-c", code, "silent", env=env), Verb.RESTART)
     assert fleet.look().heartbeats == (None,)
+
+
+def test_the_position_of_a_heartbeat_is_the_number_of_its_replica(fleet: Fleet) -> None:
+    fleet.run("sleep", "300", replicas=3)
+    for number in range(3):
+        (fleet.folder() / f"heartbeat-{number}.json").write_text(json.dumps({"at": 1, "turn": 10 + number}))
+    first, second, third = fleet.pids()
+    kill(second)
+    until(lambda: fleet.pids() == [first, third])
+    assert [beat and beat.turn for beat in fleet.look().heartbeats] == [10, None, 12]
+    kill(third)
+    until(lambda: fleet.pids() == [first])
+    assert [beat and beat.turn for beat in fleet.look().heartbeats] == [10]

@@ -20,7 +20,7 @@ from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
 from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation, Owner
+from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
 IN_THE_WAY = Fields.of({"state": "Foreign"})
@@ -156,10 +156,15 @@ class ProcessObserver:
             facts=encode(look.host, sound),
             evidence=(Evidence("kernel", verdict.message or "all replicas run", look.now),),
             started_at=max(started.values()),
-            heartbeats=tuple(
-                read_heartbeat(self._place, agent, replica.number, look.now) for replica in sight.replicas
-            ),
+            heartbeats=self._heartbeats(agent, sight.replicas, look.now),
         )
+
+    def _heartbeats(
+        self, agent: AgentKey, replicas: Sequence[Replica], now: float
+    ) -> tuple[Heartbeat | None, ...]:
+        """By replica number: None where no replica runs, or where it never wrote one."""
+        said = {replica.number: read_heartbeat(self._place, agent, replica.number, now) for replica in replicas}
+        return tuple(said.get(number) for number in range(max(said, default=-1) + 1))
 
     def _absent(self, agent: AgentKey, base: Desired, facts: Facts, look: _Look) -> Observation:
         self._roster.watch(agent, base, ())
