@@ -35,6 +35,7 @@ class Code(StrEnum):
     TOO_DEEP = "TooDeep"
     TOO_MANY_ALIASES = "TooManyAliases"
     TOO_MANY_DOCUMENTS = "TooManyDocuments"
+    NO_DOCUMENT = "NoDocument"
     DUPLICATE_KEY = "DuplicateKey"
     NOT_TEXT_KEY = "NotTextKey"
     TAG = "TagNotSupported"

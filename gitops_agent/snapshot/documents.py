@@ -17,7 +17,7 @@ from gitops_agent.model.document import API_VERSION
 from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import text as texts
-from gitops_agent.snapshot.codes import Code, Place, error, shown
+from gitops_agent.snapshot.codes import Code, Place, error, shown, warning
 from gitops_agent.snapshot.positions import Locator, Positions, Spot
 from gitops_agent.snapshot.strays import is_ours, stray
 
@@ -71,8 +71,9 @@ class FileParser:
                 error(Code.TOO_MANY_DOCUMENTS, place, summary, "Split the file, or raise limits.documents.")
             ]
         suspect = texts.has_control_bytes(data) or not content.isascii()
-        documents = [self._document(path, chunk, suspect, findings) for chunk in chunks]
-        return [document for document in documents if document is not None], findings
+        read = (self._document(path, chunk, suspect, findings) for chunk in chunks)
+        documents = [document for document in read if document is not None]
+        return documents, findings if documents or findings else [_empty(path)]
 
     def _plain(self, data: bytes) -> Document | None:
         """The one document of ours in a file that needs no closer look. None: it needs one."""
@@ -259,6 +260,11 @@ def too_large(path: str, size: int, allowed: int) -> Finding:
         f"{size} bytes; at most {allowed} are read",
         "Split the file, raise the limit in the settings, or list it in .gitopsignore.",
     )
+
+
+def _empty(path: str) -> Finding:
+    detail = "An agent that stood here is no longer declared. Remove the file, or list it in .gitopsignore."
+    return warning(Code.NO_DOCUMENT, Place(path), "the file holds no document", detail)
 
 
 def not_utf8(path: str, data: bytes, start: int) -> Finding:

@@ -61,8 +61,8 @@ class FolderReader:
             for child in sorted(children, key=lambda child: child.name):
                 path = prefix + child.name
                 if child.is_dir(follow_symlinks=False):
-                    # Dot-folders are never read, and .git may be large.
-                    if not child.name.startswith("."):
+                    # Nothing is said about dot-folders at the top, and .git may be large.
+                    if child.name != ".git" and (prefix or not child.name.startswith(".")):
                         yield from self._walk(Path(child.path), path + "/")
                     continue
                 about = child.stat(follow_symlinks=False)

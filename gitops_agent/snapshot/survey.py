@@ -33,6 +33,8 @@ class Survey:
     moved: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)  # by .gitopsignore
+    remarks: dict[str, Finding] = field(default_factory=dict)  # about files that are not read
+    documents: int = 0
     whole: bool = True  # all of a tree, rather than what changed in it
 
     def after(self, changes: Iterable[Change]) -> Survey:
@@ -41,15 +43,23 @@ class Survey:
         renames = any(change.blob is None or change.path not in self.entries for change in known)
         names = dict(self.names) if renames else self.names
         new = Survey(self.rules, dict(self.entries), names, hidden=set(self.hidden), whole=not self.entries)
+        new.remarks, new.documents = dict(self.remarks), self.documents
         for change in known:  # leaving first: a rename that changes only case is no collision
-            new.moved.add(change.path)
-            new.hidden.discard(change.path)
-            if new.entries.pop(change.path, None) is not None and renames:
-                names.pop(folded(change.path), None)
+            new._drop(change.path, renames)
         for change in known:
             if change.blob is not None:
                 new._add(change)
         return new
+
+    def _drop(self, path: str, renames: bool) -> None:
+        self.moved.add(path)
+        self.hidden.discard(path)
+        self.remarks.pop(path, None)
+        if self.entries.pop(path, None) is None:
+            return
+        self.documents -= self.rules.is_document(path)
+        if renames:
+            self.names.pop(folded(path), None)
 
     def _add(self, change: Change) -> None:
         path, mode, blob, size = change
@@ -64,18 +74,21 @@ class Survey:
         self.entries[path] = Entry(blob, size)
         if self.rules.is_document(path):
             self.touched[path] = blob
+            self.documents += 1
         elif self.rules.is_hidden(path):
             self.hidden.add(path)
+        elif remark := self.rules.remark(path):
+            self.remarks[path] = remark
 
     def notes(self) -> list[Finding]:
         """What there is to say about files that are not read."""
-        return [hiding(len(self.hidden))] if self.hidden else []
+        return [*self.remarks.values(), *([hiding(len(self.hidden))] if self.hidden else [])]
 
     def over_limits(self, limits: Limits) -> list[Finding]:
         """Why nothing of the commit may be read. Single files that are too large are only taken out."""
         self._take_out(limits.file_bytes)
-        if len(self.touched) > limits.files:
-            summary = f"{len(self.touched)} YAML files; at most {limits.files} are read"
+        if self.documents > limits.files:
+            summary = f"{self.documents} YAML files; at most {limits.files} are read"
             return [error(Code.TOO_MANY_FILES, Place("."), summary, _way_out("files"))]
         total = sum(self.entries[path].size or 0 for path in self.touched)
         return [too_much(total, limits)] if total > limits.total_bytes else []

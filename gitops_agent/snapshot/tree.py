@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, Place, error, info
+from gitops_agent.snapshot.codes import Code, Place, error, info, warning
 from gitops_agent.snapshot.ignore import IGNORE_FILE, Ignored
 
 REGULAR = frozenset({"100644", "100755", "100664"})
@@ -19,6 +20,8 @@ DEEPEST = 64
 # Anything unusual gets the closer look; ordinary names cost one search.
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_+@=,/.-]|(?:^|/)[./]|//|/$|^$|[.](?:/|$)")
 _GIT_FOLDER = re.compile(r"^\.?git(?:~[0-9]+)?$")
+_NEARLY_YAML = re.compile(r"\.(?:ya?ml[ .]*|yam|ymal|yalm|ylm|ya?ml\.txt)$", re.IGNORECASE)
+_SET_ASIDE = re.compile(r"\.ya?ml(?:~|[._-](?:bak|backup|disabled|off|old|orig|rej|save|tmp))$", re.IGNORECASE)
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -58,6 +61,18 @@ class TreeRules:
         """Whether a file would be read if ``.gitopsignore`` did not match it."""
         return path.endswith(SUFFIXES) and not is_dotted(path) and self._ignored(path)
 
+    def remark(self, path: str) -> Finding | None:
+        """What to say about a file that is not read, when its name suggests that somebody may think it is."""
+        if path.startswith("."):  # the habit of every tool, and of no interest to anybody
+            return None
+        if is_dotted(path):
+            return _unread(info, path, "a name begins with a dot") if path.endswith(SUFFIXES) else None
+        if _NEARLY_YAML.search(path) and not self._ignored(path):
+            return _unread(warning, path, "the name ends in neither .yaml nor .yml")
+        if _SET_ASIDE.search(path) and not self._ignored(path):
+            return _unread(info, path, "the name ends in neither .yaml nor .yml")
+        return None
+
 
 def is_dotted(path: str) -> bool:
     """Whether a path is, or lies in, something whose name begins with a dot."""
@@ -70,6 +85,11 @@ def hiding(count: int) -> Finding:
     return info(
         Code.IGNORED_FILES, Place(IGNORE_FILE), f"{files} ignored", "Agents in ignored files are not declared."
     )
+
+
+def _unread(severity: Callable[..., Finding], path: str, reason: str) -> Finding:
+    detail = f"Rename it if it declares agents: they are not declared now. Otherwise list it in {IGNORE_FILE}."
+    return severity(Code.NOT_READ, Place(path), f"not read: {reason}", detail)
 
 
 def folded(path: str) -> str:

@@ -30,7 +30,11 @@ def write(root: Path, path: str, text: str) -> Path:
 def test_a_folder_is_judged_without_git(tmp_path: Path) -> None:
     write(tmp_path, "agents/acme/bot.yaml", agent())
     write(tmp_path, ".git/config.yaml", "a: [\n")
+    write(tmp_path, "agents/.git/config.yaml", "a: [\n")
     assert validate_folder(tmp_path, COMPILERS, Settings()) == ()
+    aside = write(tmp_path, "agents/.acme/bot.yaml", agent())
+    assert [finding.code for finding in validate_folder(tmp_path, COMPILERS, Settings())] == ["NotRead"]
+    aside.unlink()
     write(tmp_path, "agents/acme/crm.yaml", agent("crm", typo=1))
     (tmp_path / "agents/acme/link.yaml").symlink_to("/etc/passwd")
     (tmp_path / "agents/loop").symlink_to(tmp_path)

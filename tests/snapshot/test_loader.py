@@ -124,6 +124,15 @@ def test_a_blob_too_large_to_hand_out_becomes_a_finding() -> None:
     assert codes(refused.value.findings) == ["TooLarge"]
 
 
+def test_the_number_of_files_counts_those_of_earlier_commits() -> None:
+    world = World(Settings(limits=Limits(files=20)))
+    world.load(FLEET)
+    more = {**FLEET, "agents/acme/more.yaml": agent("more")}
+    assert codes(world.refuse(more)) == codes(World(world.settings).refuse(more)) == ["TooManyFiles"]
+    swapped = {path: text for path, text in more.items() if path != ONE}
+    assert world.load(swapped).agents == World(world.settings).load(swapped).agents
+
+
 def test_a_missing_path_is_refused_with_a_way_out() -> None:
     revision = Revision("a" * 40, "", (), author="", authored_at=0.0, committed_at=0.0, message="")
     with pytest.raises(InvalidDesiredState) as refused:

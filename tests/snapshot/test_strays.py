@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.snapshot.world import agent, codes, load, refuse
+from tests.snapshot.world import World, agent, codes, load, refuse
 
 pytestmark = pytest.mark.unit
 
@@ -144,3 +144,42 @@ def test_a_document_after_an_end_marker_is_read() -> None:
 @pytest.mark.parametrize("marker", ["", "----\n", "--\n", " ---\n", "#---\n", "---apiVersion: x\n", "***\n"])
 def test_a_slip_in_the_marker_between_two_documents_is_an_error(marker: str) -> None:
     assert codes(refuse({PATH: GOOD + marker + GOOD.replace("bot", "crm")}))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# kind: Agent\n", "---\n...\n", "---\n---\n", "~\n"])
+def test_a_file_without_a_document_is_warned_about(text: str) -> None:
+    (finding,) = load({PATH: text, "agents/acme/other.yaml": agent("other")}).findings
+    assert (finding.severity, finding.code, finding.address) == ("warning", "NoDocument", f"{PATH}:1:1")
+
+
+def test_an_empty_document_beside_others_is_nothing() -> None:
+    assert load({PATH: f"# head\n---\n{GOOD}---\n"}).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [
+        *((f"bot{suffix}", "warning") for suffix in (".YAML", ".Yml", ".yaml ", ".yaml.", ".ymal", ".yaml.txt")),
+        *((f"bot{suffix}", "info") for suffix in (".yml.bak", ".yaml~", ".yaml.orig", ".yml.off", ".yml_old")),
+        (".bot.yaml", "info"),
+        (".acme/bot.yaml", "info"),
+        ("bot.yaml.tpl", None),
+        ("bot.md", None),
+        (".gitkeep", None),
+    ],
+)
+def test_a_name_that_is_nearly_read_is_said_and_stays_said(name: str, severity: str | None) -> None:
+    world = World()
+    path, rest = f"agents/acme/{name}", {"agents/acme/other.yaml": agent("other")}
+    first = world.load({path: GOOD, **rest})
+    expected = [(severity, "NotRead", f"{path}:1:1")] if severity else []
+    assert [(f.severity, f.code, f.address) for f in first.findings] == expected
+    assert {key.name for key in first.agents} == {"other"}
+    again = world.load({path: GOOD, "agents/acme/other.yaml": agent("other", adopt=True)})
+    assert again.findings == first.findings
+    assert world.load({PATH: GOOD, **rest}).findings == ()
+
+
+def test_names_that_are_ignored_or_lie_in_a_dot_folder_of_the_top_are_nothing() -> None:
+    files = {".github/ci.yaml": "a: 1\n", ".pre-commit-config.yaml": "a: 1\n", "x/a.YAML": "", "x/b.yaml.bak": ""}
+    assert load({PATH: GOOD, ".gitopsignore": "x/\n", **files}).findings == ()
