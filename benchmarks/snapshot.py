@@ -7,11 +7,14 @@ YAML parse we know, and bare pydantic validation of the same bytes into the same
 from __future__ import annotations
 
 import gc
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import orjson
@@ -19,6 +22,8 @@ import yaml_rs
 
 from benchmarks import Row
 from benchmarks.fleet import build_fleet, commit, git, spec
+from benchmarks.timing import medians, moment, resident_mib, timed
+from gitops_agent.collector import collector_paused
 from gitops_agent.drivers.config.spec import resources as config
 from gitops_agent.drivers.health.spec import resources as health
 from gitops_agent.drivers.process.spec import resources as process
@@ -31,6 +36,7 @@ from gitops_agent.snapshot.loader import Loader
 
 COMPILERS = (("config", config), ("health", health), ("process", process))
 SIZE = 10_000
+TURNS = 5
 
 
 class PlainReader:
@@ -88,22 +94,24 @@ def run(size: int = SIZE) -> list[Row]:
 
 
 def _cold_and_restart(repo: Path, first: Revision, place: Path) -> list[Row]:
-    yardstick = sum(_yardstick(PlainReader(repo), first.sha))
-    colds, restarts = [], []
-    for attempt in range(3):
-        colds.append(_load(repo, place / f"state-{attempt}", first))
-        restarts.append(_load(repo, place / f"state-{attempt}", first))
-    cold, restart = min(colds), min(restarts)
+    state = place / "state"
+
+    def cold_start() -> float:
+        shutil.rmtree(state, ignore_errors=True)
+        return _load(repo, state, first)
+
+    *parts, cold, restart = medians(
+        TURNS, *_yardstick(PlainReader(repo), first.sha), cold_start, lambda: _load(repo, state, first)
+    )
+    note = f"{cold:.2f} s / ({' + '.join(f'{part:.2f}' for part in parts)}) s"
     return [
-        Row(
-            "cold snapshot / (read + fastest parse + bare validation)", cold / yardstick, 1.5, note=f"{cold:.2f} s"
-        ),
-        Row("restart with nothing changed / cold", restart / cold, 0.3, note=f"{restart:.2f} s"),
+        Row("cold snapshot / (read + fastest parse + bare validation)", cold / sum(parts), 1.5, note=note),
+        Row("restart with nothing changed / cold", restart / cold, 0.3, note=moment(restart)),
     ]
 
 
-def _yardstick(reader: PlainReader, sha: str) -> tuple[float, float, float]:
-    """Reading, parsing and validating, each timed alone, best of three."""
+def _yardstick(reader: PlainReader, sha: str) -> list[Callable[[], float]]:
+    """Reading, parsing and validating, each timed alone, with the collector paused."""
     validate = AgentDocument.__pydantic_validator__.validate_json
     texts = [data.decode() for _, data in reader.blobs([entry.blob for entry in reader.entries(sha)])]
     values = [orjson.dumps(yaml_rs.loads(text, parse_datetime=False)) for text in texts]
@@ -120,12 +128,7 @@ def _yardstick(reader: PlainReader, sha: str) -> tuple[float, float, float]:
         for value in values:
             validate(value)
 
-    gc.disable()
-    try:
-        best = [min(_timed(step) for _ in range(3)) for step in (read, parse, check)]
-    finally:
-        gc.enable()
-    return best[0], best[1], best[2]
+    return [partial(collector_paused()(timed), step) for step in (read, parse, check)]
 
 
 def _load(repo: Path, state: Path, first: Revision) -> float:
@@ -142,22 +145,23 @@ def _load(repo: Path, state: Path, first: Revision) -> float:
 
 def _one_file(large: Path, small: Path, size: int) -> Row:
     build_fleet(small, size // 10)
-    costs = {repo: _one_file_cost(repo) for repo in (small, large)}
-    note = f"{costs[large] * 1000:.1f} ms"
-    name = f"one-file commit: {size} specs / {size // 10} specs"
-    return Row(name, costs[large] / costs[small], 1.5, note=note)
+    few, many = medians(11, _one_file_loaded(small), _one_file_loaded(large))
+    name = f"one-file commit, the loader alone: {size} specs / {size // 10} specs"
+    return Row(name, many / few, note=f"{many * 1000:.1f} ms")
 
 
-def _one_file_cost(repo: Path) -> float:
-    settings = Settings()
-    loader = Loader(PlainReader(repo), COMPILERS, settings, None)
+def _one_file_loaded(repo: Path) -> Callable[[], float]:
+    """Each call commits a change to another file and gives the time until it is loaded."""
+    loader = Loader(PlainReader(repo), COMPILERS, Settings(), None)
     loader.load(revision(repo, git(repo, "rev-parse", "main").decode().strip()))
-    costs = []
-    for turn in range(11):
-        path, text = spec(7, lifecycle="Stopped" if turn % 2 == 0 else "Running")
+    numbers = count()
+
+    def load() -> float:
+        path, text = spec(next(numbers), lifecycle="Stopped")
         new = revision(repo, commit(repo, {path: text}))
-        costs.append(_timed(lambda new=new: loader.load(new)))  # type: ignore[misc]
-    return sorted(costs)[len(costs) // 2]
+        return timed(lambda: loader.load(new))
+
+    return load
 
 
 def _memory(repo: Path, sha: str) -> Row:
@@ -174,14 +178,7 @@ def _memory(repo: Path, sha: str) -> Row:
 def _print_memory(repo: Path, sha: str) -> None:
     loader = Loader(PlainReader(repo), COMPILERS, Settings(), None)
     snapshot = loader.load(revision(repo, sha))
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    print(pages * 4096 / 2**20 if snapshot.agents else 0.0)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    print(resident_mib() if snapshot.agents else 0.0)
 
 
 if __name__ == "__main__":
