@@ -17,6 +17,7 @@ from gitops_agent.drivers.process.marks import Marks, read_marks
 from gitops_agent.drivers.process.match import has_environment, runs_command
 from gitops_agent.drivers.process.spec import Desired, resources
 from gitops_agent.drivers.process.table import Host, Proc
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import agent_document
 
@@ -94,6 +95,7 @@ def test_stopped_is_dormant_and_retired_is_nothing() -> None:
         ({"command": []}, "needs command"),
         ({"workdir": "here"}, "runtime.workdir 'here' is relative"),
         ({"image": "busybox"}, "runtime.image means nothing"),
+        ({"stop": {"grace": "1h1ms"}}, "runtime.stop.grace 1h1ms is more than 1h"),
         ({"env": [{"name": "MANAGED_AGENT_OWNER", "value": "me"}]}, "are set by gitops-agent"),
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "more than once"),
         (
@@ -113,6 +115,13 @@ def test_stopped_is_dormant_and_retired_is_nothing() -> None:
 def test_what_cannot_run_is_refused_in_one_sentence(runtime: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         fields(**runtime)
+
+
+def test_a_grace_that_nobody_waits_for_is_not_waited_for() -> None:
+    longest = fields(stop={"grace": "1h"})
+    assert Desired.of(Fields.of(longest)).grace == 3600.0
+    older = Fields.of({**longest, "stop": {"signal": "SIGTERM", "grace": 25 * 86400.0}})
+    assert Desired.of(older).grace == 3600.0, "recorded before there was a limit"
 
 
 def test_desired_reads_back_what_the_compiler_wrote() -> None:

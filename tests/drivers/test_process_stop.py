@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.stop import wait_gone
 from gitops_agent.drivers.process.table import ProcessTable, this_host
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
@@ -167,3 +169,28 @@ def test_facts_survive_a_round_trip_and_refuse_nonsense() -> None:
     assert decode(None) == Facts()
     assert decode(process_fields := encode(host, known)).here(host._replace(boot="other")) == Facts()
     assert process_fields.value["replicas"] == [[0, 12, 34, "ab"]]
+
+
+@pytest.mark.parametrize("pidfds", [True, False])
+def test_a_wait_of_any_length_ends_with_the_process(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, pidfds: bool
+) -> None:
+    """Longer than poll() can count, and on a kernel without pidfds: how it ended is still ours to tell."""
+    if not pidfds:
+        monkeypatch.setattr("gitops_agent.drivers.process.stop.open_pidfd", lambda *_: None)
+    fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    proc = ProcessTable().one(pid)
+    assert proc is not None
+    killer = threading.Timer(0.2, kill, (pid,))
+    killer.start()
+    wait_gone([proc], 25 * 86400.0, ProcessTable(), lambda: None)
+    killer.join()
+    assert not alive(pid)
+    assert "killed by signal 9" in fleet.look().message
+
+
+def test_a_long_exec_probe_does_not_overflow_either(fleet: Fleet) -> None:
+    fleet.run(*SLEEP)
+    assert fleet.driver.runner is not None
+    assert fleet.driver.runner.run(BOT, ["true"], 25 * 86400.0).ok

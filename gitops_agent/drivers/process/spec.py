@@ -16,6 +16,7 @@ from gitops_agent.model.quantity import memory_bytes, seconds
 
 DRIVER = "process"
 OWN_SETTINGS = "GITOPS_AGENT_"
+MAX_GRACE = 3600.0
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
 
 
@@ -42,7 +43,7 @@ class Desired:
             env=tuple(value["env"]),
             replicas=value["replicas"] if value["state"] == "Running" else 0,
             signal=value["stop"]["signal"],
-            grace=value["stop"]["grace"],
+            grace=min(value["stop"]["grace"], MAX_GRACE),
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
         )
@@ -100,6 +101,10 @@ def _check(runtime: Runtime) -> None:
         raise ValueError("runtime.image means nothing to the process driver: remove it or choose another driver")
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
         raise ValueError(f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none")
+    if seconds(runtime.stop.grace) > MAX_GRACE:
+        raise ValueError(
+            f"runtime.stop.grace {runtime.stop.grace} is more than 1h: nobody waits that long for a stop"
+        )
     for variable in runtime.env:
         if variable.value_from is not None:
             _check_secret(variable.name, variable.value_from.secret_ref)
