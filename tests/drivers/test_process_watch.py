@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
+import selectors
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from gitops_agent.drivers.place import Place
 from gitops_agent.drivers.process.logs import Logs, Rotation
@@ -123,13 +126,99 @@ def test_a_flood_of_output_costs_a_bounded_amount_of_disk(make_fleet: Callable[.
     assert fleet.look().reason is None, "the agent never noticed"
 
 
-def test_rotation_happens_on_observation_too(make_fleet: Callable[..., Fleet]) -> None:
+def test_looking_rotates_nothing_and_applying_does(make_fleet: Callable[..., Fleet]) -> None:
     fleet = make_fleet(rotation=Rotation(size=10, keep=1))
-    fleet.run("sh", "-c", "echo 0123456789abcdef; sleep 300")
+    fields = fleet.run("sh", "-c", "echo 0123456789abcdef; sleep 300")
     logs = fleet.folder() / "logs"
-    until(lambda: fleet.look() and (logs / "0.log.1").exists())
-    assert (logs / "0.log.1").read_text() == "6789abcdef\n"[-10:]
+    until(lambda: (logs / "0.log").read_text() == "0123456789abcdef\n")
+    before = _files(fleet)
+    fleet.look()
+    assert _files(fleet) == before
+    fleet.apply(fields, Verb.UPDATE)
+    assert (logs / "0.log.1").read_text() == "789abcdef\n"
     assert (logs / "0.log").read_text() == ""
+
+
+def _files(fleet: Fleet) -> dict[Path, tuple[int, int, int]]:
+    found = {path: path.lstat() for path in fleet.state.rglob("*")}
+    return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def test_a_start_rotates_what_an_earlier_life_wrote(make_fleet: Callable[..., Fleet]) -> None:
+    fleet = make_fleet(rotation=Rotation(size=10, keep=1))
+    fields = fleet.run("sh", "-c", "echo 0123456789abcdef; sleep 300")
+    logs = fleet.folder() / "logs"
+    until(lambda: (logs / "0.log").read_text() == "0123456789abcdef\n")
+    fleet.apply(fields, Verb.RESTART)
+    assert (logs / "0.log.1").read_text() == "789abcdef\n"
+
+
+def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: Events = queue.Queue()
+    broken = threading.Event()
+
+    def notify(agent: AgentKey, reason: str) -> None:
+        if not broken.is_set():
+            broken.set()
+            raise RuntimeError("a bug in whoever is told")
+        events.put((agent, reason))
+
+    assert fleet.driver.watcher is not None
+    with structlog.testing.capture_logs() as logged:
+        fleet.driver.watcher.start(notify)
+        fleet.run(*SLEEP)
+        kill(fleet.pids()[0])
+        assert broken.wait(10)
+        failed = threading.Event()
+
+        def explode(*_: object) -> bool:
+            failed.set()
+            raise RuntimeError("a bug in the watcher")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Logs, "rotate", explode)
+            other = BOT._replace(name="other")
+            patch.setattr("gitops_agent.drivers.process.start.Starter._prepare", _null)
+            fleet.run(*SLEEP, agent=other)
+            assert failed.wait(10)
+        kill(fleet.pids(other)[0])
+        assert events.get(timeout=10) == (other, "ProcessExited")
+    assert {entry["error"] for entry in logged} == {"a bug in whoever is told", "a bug in the watcher"}
+    assert all(entry["log_level"] == "error" for entry in logged)
+
+
+def _null(*_: object) -> int:
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def test_an_exit_is_noticed_where_no_more_events_can_be_had(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = watching(fleet)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(selectors.DefaultSelector, "register", full)
+    fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    kill(pid)
+    assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: Fleet) -> None:
+    watcher = fleet.driver.watcher
+    assert watcher is not None
+    watcher.start(lambda *_: None)
+    ring = watcher._ring  # type: ignore[attr-defined]
+    watcher.stop()
+    reader, writer = os.pipe()  # takes the numbers that the watcher gave back
+    try:
+        os.set_blocking(reader, False)
+        ring()
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 8)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 @pytest.mark.unit

@@ -33,6 +33,7 @@ class ProcessApplier:
         self._table = kit.table
         self._roster = kit.roster
         self._memory = kit.memory
+        self._logs = kit.logs
         self._observer = observer
         self._starter = starter
 
@@ -99,6 +100,7 @@ class ProcessApplier:
         return [known]
 
     def _keep(self, agent: AgentKey, replica: Replica, wanted: Desired) -> None:
+        self._logs.rotate(agent, replica.number)
         self._memory.limit(agent, replica.record, wanted.memory_limit)
         if replica.proc.suspended:
             send_group(replica.proc, signal.SIGCONT, self._table)

@@ -36,7 +36,6 @@ class ProcessObserver:
         self._table = kit.table
         self._roster = kit.roster
         self._memory = kit.memory
-        self._logs = kit.logs
         self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
     def observe(
@@ -140,8 +139,6 @@ class ProcessObserver:
         sound = [replica.record for replica in sight.replicas if replica.proc.pid not in sight.faults]
         if base is not None:
             self._roster.watch(agent, base, sound)
-        for replica in sight.replicas:
-            self._logs.rotate(agent, replica.number)
         started = {r.proc.pid: self._table.started_at(r.proc, look.now) for r in sight.all}
         return Observation(
             key=process_key(agent),

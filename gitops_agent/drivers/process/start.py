@@ -84,6 +84,7 @@ class Starter:
         try:
             with self._place.opened(agent, create=True) as folder:
                 remove(folder, heartbeat.name)  # what an earlier life said says nothing about this one
+            self._logs.rotate(agent, replica)
             return self._logs.open(agent, replica)
         except OSError as problem:
             raise _no_room(agent, str(heartbeat.parent), problem) from None

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import structlog
+
 from gitops_agent.drivers.process.facts import Facts, Known
 from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.observe import ProcessObserver
@@ -17,6 +19,8 @@ from gitops_agent.drivers.process.stop import is_alive, open_pidfd
 from gitops_agent.drivers.process.table import Proc
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
+
+log = structlog.get_logger(__name__)
 
 Notify = Callable[[AgentKey, str], None]
 
@@ -28,6 +32,7 @@ class ProcessWatcher:
     """The watching part of the process driver: one thread, one pidfd per replica, taught by the roster.
 
     Replicas beyond half of our file descriptors, or on a kernel without pidfds, are looked at every few seconds.
+    Nothing that goes wrong ends the thread: it is logged, and tried again after a pause.
     """
 
     def __init__(self, kit: Kit, observer: ProcessObserver, every: float = EVERY) -> None:
@@ -40,6 +45,9 @@ class ProcessWatcher:
         self._ending = threading.Event()
         self._handles: dict[Identity, int | None] = {}
         self._told: set[Identity] = set()
+        self._bell: int | None = None
+        self._bell_lock = threading.Lock()
+        self._due = 0.0
 
     def start(self, notify: Notify) -> None:
         """Begin to watch; a second start without a stop changes nothing."""
@@ -66,24 +74,40 @@ class ProcessWatcher:
         for identity in tuple(self._handles):
             self._close(identity)
         self._selector.close()
-        os.close(self._bell)
+        with self._bell_lock:
+            bell, self._bell = self._bell, None
+            if bell is not None:
+                os.close(bell)
 
     def _ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
+        # Under the lock: whoever rings while we stop must not write to a number that is somebody else's by then.
+        with self._bell_lock:
+            if self._bell is not None:
+                os.eventfd_write(self._bell, 1)
 
     def _run(self) -> None:
-        pause, due = self._every, time.monotonic() + self._every
+        self._due = time.monotonic() + self._every
         while not self._ending.is_set():
-            self._learn()
-            for key, _ in self._selector.select(max(0.0, due - time.monotonic())):
-                self._heard(key)
-            if time.monotonic() >= due:
-                pause = FLOODED if self._look() else self._every
-                due = time.monotonic() + min(pause, self._every)
+            try:
+                self._round()
+            except Exception as problem:  # without this thread exits go unnoticed, and floods of output grow
+                log.exception("process watcher", error=str(problem))
+                self._ending.wait(self._every)
+
+    def _round(self) -> None:
+        """Wait for one event, or for the next look at what gives none."""
+        self._learn()
+        for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
+            self._heard(key)
+        if time.monotonic() >= self._due:
+            # First of all, so that a look that fails is not repeated at once.
+            self._due = time.monotonic() + self._every
+            if self._look():
+                self._due = time.monotonic() + min(FLOODED, self._every)
 
     def _heard(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
-            os.eventfd_read(self._bell)
+            os.eventfd_read(key.fd)
             return
         agent, known = key.data
         self._exited(agent, known)
@@ -114,9 +138,18 @@ class ProcessWatcher:
         if handle is None and not is_alive(proc, self._table):
             self._exited(agent, known)
             return
-        self._handles[(known.pid, known.start)] = handle
-        if handle is not None:
+        self._handles[(known.pid, known.start)] = self._listen(handle, agent, known)
+
+    def _listen(self, handle: int | None, agent: AgentKey, known: Known) -> int | None:
+        """The handle, once its event will be heard; None for a replica that must be looked at instead."""
+        if handle is None:
+            return None
+        try:
             self._selector.register(handle, selectors.EVENT_READ, (agent, known))
+        except OSError:
+            os.close(handle)
+            return None
+        return handle
 
     def _close(self, identity: Identity) -> None:
         handle = self._handles.pop(identity, None)
@@ -127,6 +160,10 @@ class ProcessWatcher:
     def _look(self) -> bool:
         """Everything that gives no event; whether a log is flooding."""
         watched = self._roster.watched()
+        # Logs first: they cost the least, fail the least, and a flood does not wait.
+        turned = [
+            self._logs.rotate(agent, known.number) for agent, one in watched.items() for known in one.replicas
+        ]
         for agent, one in watched.items():
             for known in one.replicas:
                 if self._handles.get((known.pid, known.start), -1) is None and not is_alive(
@@ -136,9 +173,6 @@ class ProcessWatcher:
         self._look_at_memory(
             {agent: one for agent, one in watched.items() if one.desired.memory_limit is not None}
         )
-        turned = [
-            self._logs.rotate(agent, known.number) for agent, one in watched.items() for known in one.replicas
-        ]
         return any(turned)
 
     def _look_at_memory(self, limited: dict[AgentKey, Watched]) -> None:
