@@ -125,9 +125,10 @@ class Crew:
 
     def _finish(self, ended: Iterable[Future[Outcome]]) -> list[Executed]:
         """Write outcomes with the bases and retry states they imply, in one transaction."""
-        ends = [(self._running.pop(future), future.result()) for future in ended]
-        if not ends:
+        ended = list(ended)
+        if not ended:
             return []
+        ends = [(self._running[future], future.result()) for future in ended]
         journal = self._bench.journal
         known = journal.bases()
         done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
@@ -142,6 +143,9 @@ class Crew:
             forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
             attempts=_attempts_after(executed, self._bench),
         )
+        # Only now: what could not be written down is collected by the next pass.
+        for future in ended:
+            del self._running[future]
         return executed
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops_agent.errors import SourceUnavailable
+from gitops_agent.errors import JournalError, SourceUnavailable
 from gitops_agent.model.status import Phase
-from gitops_agent.testing.faults import Crash, FaultInjector, crash
+from gitops_agent.testing.faults import Crash, FaultInjector, crash, disk_full
 from gitops_agent.testing.memory import runtime_key
 
 from .repository import key
@@ -76,7 +76,7 @@ def moments(counted: FaultInjector) -> list[str]:
 
 
 def played(folder: Path, scene: str, injector: FaultInjector) -> World:
-    """The scene up to its end, or to the crash."""
+    """The scene up to its end, or to the crash or full disk."""
     before, happens, _ = SCENES[scene]
     world = World(folder)
     if before(world):
@@ -86,7 +86,7 @@ def played(folder: Path, scene: str, injector: FaultInjector) -> World:
     world.boot(injector)
     try:
         world.converge()
-    except Crash:
+    except (Crash, JournalError):
         pass
     return world
 
@@ -111,6 +111,29 @@ def test_a_crash_at_every_point_of_a_pass(tmp_path: Path, scene: str) -> None:
             resource.agent.name: n for resource, n in world.live.starts.items() if resource.kind == "runtime"
         }
         assert starts == SCENES[scene][2], f"{point}: something was started again without need"
+        world.shut()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_full_disk_at_every_write_of_a_pass(tmp_path: Path, scene: str) -> None:
+    """The daemon lives on, so nothing it remembers may be ahead of what could be written."""
+    counted = FaultInjector()
+    played(tmp_path / "counted", scene, counted).shut()
+    for number, point in enumerate(
+        point for point in counted.points() if "journal." in point and "before" in point
+    ):
+        world = played(tmp_path / str(number), scene, FaultInjector.at(point, disk_full))
+        head = world.repository.head or ""
+        world.converge()
+        check(world, head)
+        starts = {
+            resource.agent.name: n for resource, n in world.live.starts.items() if resource.kind == "runtime"
+        }
+        assert starts == SCENES[scene][2], f"{point}: something was started again without need"
+        remembered = world.run().statuses
+        assert dict(remembered) == dict(world.journal.statuses()), (
+            f"{point}: what is remembered is not what is written"
+        )
         world.shut()
 
 
