@@ -18,7 +18,7 @@ from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.plan import Action, Effect, Plan
+from gitops_agent.model.plan import Action, Decision, Effect, Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
 from gitops_agent.plan.guards.ruling import is_from_commit
@@ -154,11 +154,14 @@ class Bookkeeper:
                 self._unready_since.setdefault(key, monotonic)
             if status != previous:
                 became_ready |= status.ready and (previous is None or not previous.ready)
-                self._statuses[key] = status
                 changed.append(status)
         removed = self._gone(snapshot, scope)
         if changed or removed:
+            # Memory follows what is written, so that a full disk leaves neither ahead of the other.
             self._journal.put_statuses(changed, removed)
+            self._statuses.update((status.agent, status) for status in changed)
+            for key in removed:
+                del self._statuses[key]
         return became_ready
 
     def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
@@ -193,10 +196,7 @@ class Bookkeeper:
         if not absent:
             return []
         held = {key.agent for key, base in self._journal.bases().items() if not base.retained}
-        removed = [key for key in absent if key not in held]
-        for key in removed:
-            del self._statuses[key]
-        return removed
+        return [key for key in absent if key not in held]
 
     def _is_overdue(self, agent: Agent, monotonic: float) -> bool:
         since = self._unready_since.get(agent.key)
@@ -245,6 +245,8 @@ class Bookkeeper:
         late = [
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
         ]
+        # What only people can decide does not get better with time.
+        late += [a.key.agent for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT)]
         frozen = any(action.key.agent in pass_.held_by("freeze") for action in owed)
         warnings = tuple(f for f in pass_.snapshot.findings if f.severity is Severity.WARNING)
         findings = warnings + pass_.plan.findings
@@ -256,8 +258,8 @@ class Bookkeeper:
         A commit that is superseded before it could be judged leaves its agents to the next one.
         """
         if agents != self._touched:
-            self._touched = agents
             self._journal.put({"touched": orjson.dumps([list(key) for key in sorted(agents)]).decode()})
+            self._touched = agents
 
     def _establish(self) -> None:
         """A commit converged: what is there now is there to stay, and its loss would be one."""

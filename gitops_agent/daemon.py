@@ -152,6 +152,7 @@ class Daemon:
         self._progress = progress
         self._failures = 0
         self._looked_at = machine.clock.monotonic()
+        self._judged: str | None = None
         self._scheduler: BackgroundScheduler | None = None
         self._fetcher = Fetcher(machine, self._fetched)
 
@@ -192,7 +193,10 @@ class Daemon:
                 wait, behind = min(60.0, (wait or 1.0) * 2), True
                 continue
             if scope is None:
-                self._looked_at = self._machine.clock.monotonic()
+                self._looked_at, self._judged = self._machine.clock.monotonic(), result.enforced
+            elif result.enforced != self._judged and is_settled(result):
+                # The commit is done with what it moves; everybody else is judged by it once as well.
+                inbox.everything("commit")
             self._progress(result)
             wait, behind = result.wait, False
 

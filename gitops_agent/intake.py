@@ -94,7 +94,7 @@ class Receiver:
 
     def take(self) -> Intake:
         """Say what is desired now, by what the source last said. Whatever a commit holds, this does not fail."""
-        problem, enforced = self._problem, self._last_good()
+        problem, enforced = self._problem, self.enforced()
         head = self._head or self._known(self._journal.get("head"))
         if head is None:
             return Intake(None, enforced, None, problem=problem)
@@ -110,6 +110,11 @@ class Receiver:
             return Intake(head, enforced, None, problem=problem, findings=findings)
         return Intake(head, candidate, enforced, changed_agents(enforced, candidate), problem)
 
+    def refuse(self, head: Revision) -> None:
+        """SourceRefused when this head would not be followed."""
+        if said := errors(self._examine(head, self.enforced())):
+            raise SourceRefused(said[0].summary, hint=said[0].detail)
+
     def undone(self, head: Revision) -> frozenset[str]:
         """The commits that this one rolls back."""
         return frozenset(record.sha for record in self._journal.commits() if record.rolled_back_by == head.sha)
@@ -118,8 +123,8 @@ class Receiver:
         """From now on this is the last good snapshot."""
         if self._enforced is not None and self._enforced.revision.sha == snapshot.revision.sha:
             return
-        self._enforced = snapshot
         self._journal.put({"enforced": snapshot.revision.sha})
+        self._enforced = snapshot
 
     def _known(self, sha: str | None) -> Revision | None:
         try:
@@ -127,7 +132,8 @@ class Receiver:
         except SourceError:
             return None
 
-    def _last_good(self) -> Snapshot | None:
+    def enforced(self) -> Snapshot | None:
+        """The last good snapshot, if it can be read."""
         sha = self._journal.get("enforced")
         if self._enforced is None and sha is not None and (revision := self._known(sha)) is not None:
             try:
@@ -184,10 +190,10 @@ class Receiver:
     def _reject(
         self, head: Revision, phase: Phase, findings: tuple[Finding, ...]
     ) -> tuple[None, tuple[Finding, ...]]:
-        self._rejected = {head.sha: findings}
         record = self._journal.commit(head.sha)
         if record is not None and not record.phase.terminal:
             self._journal.put_commits([stopped(record, phase, findings, self._clock.now())])
+        self._rejected = {head.sha: findings}
         return None, findings
 
     def _register(self, head: Revision) -> None:

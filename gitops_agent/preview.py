@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gitops_agent.errors import UsageError
+from gitops_agent.errors import SourceRefused, UsageError
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.pipeline import Pipeline
@@ -25,7 +25,9 @@ class Planner:
     def plan(self, ref: str | None) -> Plan:
         """What would happen if this commit (or the newest) were enforced now."""
         head = self.source.refresh()
-        return self.pipeline.preview(self.loader.load(self.source.revision(ref) if ref else head))
+        if ref is None:
+            self.pipeline.refuse(head)
+        return self.pipeline.preview(self.loader.load(named(self.source, ref) if ref else head))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,17 @@ class Rollback:
         source = self.planner.source
         head = source.refresh()
         if to is not None:
-            target = source.revision(to)
+            target = named(source, to)
             sha = self.writer.restore(target.sha, message or f'Restore "{target.subject}" ({target.short})')
         else:
             undone = self._chosen(commits, head)
             sha = self.writer.revert([revision.sha for revision in undone], message or _subject(undone))
         made = source.revision(sha)
         return Proposal(sha, made.subject, self.planner.plan(sha))
+
+    def check_push(self, branch: str) -> None:
+        """SourceRefused when it is known already that the remote will not take it: better before than after asking."""
+        self.writer.check_push(branch)
 
     def push(self, proposal: Proposal, branch: str) -> None:
         """Send the commit, fast-forward only."""
@@ -72,15 +78,38 @@ class Rollback:
     def _chosen(self, commits: Sequence[str], head: Revision) -> list[Revision]:
         """The commits a person named, newest first; the head when none was."""
         source = self.planner.source
-        chosen: list[Revision] = []
+        chosen: dict[str, Revision] = {}
         for text in commits:
             old, dots, new = text.partition("..")
             if dots:
-                since = source.revision(old).sha
-                chosen += source.between(since, source.revision(new).sha if new else head.sha)
+                since, until = named(source, old).sha, named(source, new).sha if new else head.sha
+                found: Sequence[Revision] = source.between(since, until)
             else:
-                chosen.append(source.revision(text))
-        return sorted(chosen, key=lambda revision: revision.committed_at, reverse=True) or [head]
+                found = (named(source, text),)
+            chosen.update((revision.sha, revision) for revision in found)
+        return self._in_order(chosen, head) if chosen else [head]
+
+    def _in_order(self, chosen: Mapping[str, Revision], head: Revision) -> list[Revision]:
+        """Newest first as history has it: the dates of commits are what their authors' clocks said."""
+        depth = 64
+        while True:
+            history = self.planner.source.history(head.sha, depth)
+            ordered = [revision for revision in history if revision.sha in chosen]
+            if len(ordered) == len(chosen):
+                return ordered
+            if len(history) < depth:
+                stray = next(revision for revision in chosen.values() if revision not in ordered)
+                hint = "give commits of the branch; gitops-agent history lists them"
+                raise UsageError(f"commit {stray.short} is not part of {self.branch}", hint=hint)
+            depth *= 4
+
+
+def named(source: Source, text: str) -> Revision:
+    """The commit a person means; UsageError when there is none of that name."""
+    try:
+        return source.revision(text)
+    except SourceRefused as unknown:
+        raise UsageError(unknown.message, hint=unknown.hint) from unknown
 
 
 def _subject(undone: Sequence[Revision]) -> str:

@@ -1,0 +1,38 @@
+"""What a crash left open is settled by looking: found done, tried again under its key, or closed."""
+
+from __future__ import annotations
+
+from gitops_agent.journal.replay import abandon, settle
+from gitops_agent.model.plan import Plan
+from gitops_agent.ports import Clock, Journal
+from gitops_agent.proceedings import Look
+
+
+class Settler:
+    """Works until nothing is open from an earlier life; until then every pass must look at everything."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self.done = False
+
+    def settle(self, look: Look) -> bool:
+        """Write the outcomes that can be seen; whether there were any."""
+        if self.done:
+            return False
+        blind = look.observed.blind
+        known = [intent for intent in self._journal.open_intents() if intent.action.driver not in blind]
+        now, bases = self._clock.now(), self._journal.bases()
+        outcomes, settled, forgotten = settle(known, look.observed.seen, now, bases)
+        if outcomes:
+            self._journal.finish(outcomes, bases=settled, forgotten=forgotten)
+        return bool(outcomes)
+
+    def abandon(self, plan: Plan, look: Look) -> None:
+        """What is still open is tried again if the plan asks for it, and closed otherwise; never while blind."""
+        if self.done or look.observed.blind:
+            return
+        wanted = {action.key for action in plan.actions}
+        if outcomes := abandon(self._journal.open_intents(), wanted, self._clock.now()):
+            self._journal.finish(outcomes)
+        self.done = True
