@@ -111,7 +111,7 @@ HOLDS: dict[Hold, str] = {
     Hold.OBSERVE_MODE: "The agent is in Observe mode: drift is reported, nothing is done.",
     Hold.PAUSED: "The agent is paused, with a reason and perhaps an end.",
     Hold.EMPTY_SOURCE: "The commit holds no agent at all; an empty source never deletes anything.",
-    Hold.MASS_DELETE: "Too many agents would lose their runtime at once; needs approval of the plan digest.",
+    Hold.MASS_DELETE: "Too many agents would lose their runtime: split the commit, or raise massDelete before it.",
     Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
     Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
     Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",

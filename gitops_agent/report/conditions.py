@@ -23,6 +23,9 @@ _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
 _FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
 
+RESTING = "Stopped"
+"""The reason of an agent that is Ready because nothing is meant to run."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
@@ -134,7 +137,7 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
 
 
 def _ready_word(health: Health) -> str:
-    return "Stopped" if health.state is HealthState.STOPPED else "Healthy"
+    return RESTING if health.state is HealthState.STOPPED else "Healthy"
 
 
 def _is_on_its_way(view: AgentView) -> bool:
@@ -152,7 +155,7 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
         if attempt.permanent:
             return "CannotApply", attempt.error
         if attempt.stalled:
-            return "BackOff", f"tried {attempt.failures} times; last: {attempt.error}"
+            return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
     if not view.held and (doubt := _doubtful(view)) is not None:
         return doubt.reason, doubt.message
     if view.deadline_passed and view.health is not None and view.health.state not in _READY_STATES:
@@ -177,7 +180,9 @@ def _drift(view: AgentView) -> tuple[str, str] | None:
 
 def _condition(known: Condition | None, statement: _Statement, commit: str, now: float) -> Condition:
     kind, status, reason, message = statement
-    since = known.last_transition_at if known is not None and known.status == status else now
+    # To rest as desired is another state than to run well, though both are Ready.
+    same = known is not None and known.status == status and (known.reason == RESTING) == (reason == RESTING)
+    since = known.last_transition_at if known is not None and same else now
     if known == Condition(kind, status, reason, message, since, commit):
         # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.
         return known

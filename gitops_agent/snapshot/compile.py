@@ -238,7 +238,9 @@ def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], compilers: Compilers) 
     issues: list[Issue] = []
     for loc, what, kind in missing:
         installed = ", ".join(sorted(name for name, _ in compilers)) or "none"
-        detail = f"Installed drivers: {installed}. Install one for {kind}, or change the field."
+        detail = (
+            f"Not built yet: only runtime.driver process works today (installed: {installed}). Change the field."
+        )
         summary = f"agent {made.key}: no driver for {what} ({kind})"
         issues.append(Issue(Code.DRIVER_NOT_INSTALLED, made.origin, loc, summary, detail, at_key=len(loc) == 2))
     for field, content in (("checks", spec.checks), ("hooks", spec.hooks)):

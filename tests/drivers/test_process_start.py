@@ -118,7 +118,7 @@ def test_a_missing_secret_is_named_and_nothing_starts(
     with pytest.raises(ApplyError, match=expected) as refused:
         fleet.apply(fields)
     assert not refused.value.permanent
-    assert f"{BOT}:runtime/process: env TOKEN" in str(refused.value)
+    assert f"{BOT}:runtime/process: variable TOKEN" in str(refused.value)
     assert fleet.marked() == []
 
 

@@ -83,7 +83,7 @@ def test_a_readiness_probe_that_never_passes_degrades(world: World) -> None:
     assert result.phase is Phase.DEGRADED
     stalled = world.condition("one", ConditionType.STALLED)
     assert stalled is not None
-    assert stalled.reason in ("HealthTimeout", "BackOff")
+    assert stalled.reason in ("HealthTimeout", "Backoff")
 
 
 def test_a_failing_agent_stops_none_of_its_siblings(world: World) -> None:

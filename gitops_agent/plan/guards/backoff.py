@@ -26,11 +26,18 @@ def backoff(plan: Plan, situation: Situation) -> Verdict:
     )
 
 
+_AGAIN = {
+    False: "It is tried again by itself, with growing pauses.",
+    True: "It is tried again every few minutes, but will fail until that is fixed, here or by a commit.",
+}
+
+
 def _finding(action: Action, attempt: Attempt) -> Finding:
+    times = "once" if attempt.failures == 1 else f"{attempt.failures} times"
     return Finding(
         Severity.INFO,
         Hold.BACKOFF,
         str(action.key),
-        f"{action.verb} failed {attempt.failures} times, next try at {moment(attempt.next_at)}",
-        f"Last error: {attempt.error} It is tried again by itself, for ever; a new commit may help.",
+        f"{action.verb} failed {times}, next try at {moment(attempt.next_at)}",
+        f"Last error: {attempt.error.rstrip('.')}. {_AGAIN[attempt.permanent]}",
     )

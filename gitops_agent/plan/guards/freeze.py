@@ -48,12 +48,13 @@ def _covers(scope: str, agent: AgentKey) -> bool:
 
 
 def _finding(scope: str, each: Freeze, count: int) -> Finding:
+    waiting = "1 agent has" if count == 1 else f"{count} agents have"
     until = f"until {each.until}" if each.until else "until the policy lifts it"
     return Finding(
         Severity.WARNING,
         Hold.FROZEN,
         "gitops-agent.yaml" if scope == "*" else scope,
         f"frozen {until}: {each.reason}",
-        f"{count} agent(s) have work waiting; differences are still found and reported. To go on, commit a Policy "
-        "without this freeze.",
+        f"{waiting} work waiting; differences are still found and reported. To go on, commit a Policy without this "
+        "freeze.",
     )
