@@ -55,6 +55,6 @@ def _finding(scope: str, each: Freeze, count: int) -> Finding:
         Hold.FROZEN,
         "gitops-agent.yaml" if scope == "*" else scope,
         f"frozen {until}: {each.reason}",
-        f"{waiting} work waiting; differences are still found and reported. To go on, commit a Policy without this "
-        "freeze.",
+        f"{waiting} work waiting; differences are still found and reported. To go on, commit a Policy without "
+        "this freeze.",
     )
