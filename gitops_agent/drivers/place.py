@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
+LOCK_WAIT = 30.0
+LOCK_PAUSE = 0.02
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 
 
@@ -75,12 +78,15 @@ class Place:
 
     @contextmanager
     def locked(self, agent: AgentKey) -> Iterator[None]:
-        """One writer at a time for an agent, across processes that share this state directory."""
+        """One writer at a time for an agent, across processes that share this state directory.
+
+        Not waited for without end: the file lies within reach of the agent, which may hold it itself.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with self.opened(agent, create=True) as folder:
             handle = os.open("lock", flags, 0o600, dir_fd=folder)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _flock(handle)
             yield
         finally:
             os.close(handle)
@@ -90,6 +96,19 @@ class Place:
         for tenant in _subfolders(self.root / "agents"):
             for folder in _subfolders(Path(tenant.path)):
                 yield AgentKey(tenant.name, folder.name)
+
+
+def _flock(handle: int) -> None:
+    deadline = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "its lock is held by another process") from None
+            time.sleep(LOCK_PAUSE)
+        else:
+            return
 
 
 def _subfolders(path: Path) -> list[os.DirEntry[str]]:

@@ -14,6 +14,7 @@ import structlog
 
 from gitops_agent.drivers.place import Place
 from gitops_agent.drivers.process.logs import Logs, Rotation
+from gitops_agent.drivers.process.watch import ProcessWatcher
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, alive, kill, until
@@ -68,6 +69,32 @@ def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
     assert fleet.driver.watcher is not None
     fleet.driver.watcher.stop()
     assert events.empty()
+
+
+def test_an_end_that_was_asked_for_is_no_event_however_late_it_is_heard(fleet: Fleet) -> None:
+    """Bell and exit may be heard in one go: what counts is what the roster says by then."""
+    watcher = fleet.driver.watcher
+    assert isinstance(watcher, ProcessWatcher)
+    asleep, awake = threading.Event(), threading.Event()
+    events: Events = queue.Queue()
+
+    def notify(agent: AgentKey, reason: str) -> None:
+        events.put((agent, reason))
+        asleep.set()
+        awake.wait(10)
+
+    watcher.start(notify)
+    other = BOT._replace(name="other")
+    fleet.run(*SLEEP)
+    fleet.run(*SLEEP, agent=other)
+    until(lambda: len(watcher._handles) == 2)
+    kill(fleet.pids(other)[0])
+    assert asleep.wait(10)
+    fleet.apply(None, Verb.DELETE)
+    awake.set()
+    until(lambda: not watcher._handles)
+    watcher.stop()
+    assert [events.get_nowait() for _ in range(events.qsize())] == [(other, "ProcessExited")]
 
 
 def test_a_watcher_can_be_stopped_and_started_again(fleet: Fleet) -> None:

@@ -163,9 +163,13 @@ class ProcessApplier:
             self._roster.watch(replica.agent, watched.desired, rest)
 
     def _forget_heartbeats(self, agent: AgentKey, replicas: Iterable[int]) -> None:
-        with self._place.opened(agent) as folder:
-            for replica in replicas:
-                remove(folder, self._place.heartbeat(agent, replica).name)
+        """A courtesy, as every start does it again: what an agent put in place of a file keeps nothing alive."""
+        try:
+            with self._place.opened(agent) as folder:
+                for replica in replicas:
+                    remove(folder, self._place.heartbeat(agent, replica).name)
+        except OSError:
+            pass
 
 
 class _Job:

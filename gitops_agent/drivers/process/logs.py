@@ -6,14 +6,17 @@ the newest part of an oversized file is kept, so that a flood costs a bounded am
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from gitops_agent.drivers.place import Place, remove
 from gitops_agent.model.key import AgentKey
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
@@ -36,7 +39,12 @@ class Logs:
     def open(self, agent: AgentKey, replica: int) -> int:
         """A descriptor that appends to a replica's log; the caller closes it."""
         with self._place.opened(agent, "logs", create=True) as folder:
-            return os.open(f"{replica}.log", _APPEND, 0o600, dir_fd=folder)
+            handle = os.open(f"{replica}.log", _APPEND, 0o600, dir_fd=folder)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            os.set_blocking(handle, True)
+            return handle
+        os.close(handle)
+        raise OSError(errno.EINVAL, f"{replica}.log is not a regular file")
 
     def path(self, agent: AgentKey, replica: int) -> Path:
         """Where a replica's output goes."""

@@ -110,7 +110,11 @@ class ProcessWatcher:
             os.eventfd_read(key.fd)
             return
         agent, known = key.data
-        self._exited(agent, known)
+        watched = self._roster.get(agent)
+        if watched is not None and known in watched.replicas:
+            self._exited(agent, known)
+        else:
+            self._close((known.pid, known.start))  # its end was asked for, and came before we learned of it
 
     def _exited(self, agent: AgentKey, known: Known) -> None:
         self._close((known.pid, known.start))
