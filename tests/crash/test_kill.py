@@ -24,7 +24,7 @@ def campaign(folder: Path, part: int) -> tuple[dict[str, list[str]], list[dict[s
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -32,6 +32,7 @@ def campaign(folder: Path, part: int) -> tuple[dict[str, list[str]], list[dict[s
     return first["counted"], rest
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_kill_anywhere_is_healed_by_one_call(lair: Path, part: int) -> None:
     points, kills = campaign(lair, part)
