@@ -52,7 +52,7 @@ class Environment:
         if reference is None:
             return str(variable["value"])
         # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
-        source = f"{process_key(agent)}: variable {variable['name']} needs"
+        source = f"{process_key(agent)}: variable {variable['name']} cannot be set"
         if reference["provider"] == "env":
             return self._from_environment(source, reference["name"])
         return _from_file(source, reference["name"])
@@ -61,7 +61,7 @@ class Environment:
         value = self._own.get(name)
         if value is None:
             raise ApplyError(
-                f"{source} the secret env:{name}, which is not set",
+                f"{source}: the secret env:{name} is not set",
                 hint=f"set {name} in the environment of gitops-agent",
             )
         return value
@@ -78,7 +78,7 @@ def _from_file(source: str, path: str) -> str:
         problem = error.strerror or str(error)
     # Raised out here, so that no traceback carries what was read.
     raise ApplyError(
-        f"{source} the secret file:{path}, which cannot be used: {problem}",
+        f"{source}: the secret file:{path} cannot be used: {problem}",
         hint=f"put the secret into a regular file of at most {SECRET_CAP} bytes that gitops-agent may read",
     )
 
