@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from gitops_agent.drivers.process.beats import read_heartbeat
-from gitops_agent.drivers.process.census import Census, Replica, ancestors, count, split_extras
+from gitops_agent.drivers.process.census import Census, Replica, count, split_extras
 from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.judge import Faults, Sight, judge
 from gitops_agent.drivers.process.kit import Kit
+from gitops_agent.drivers.process.look import Look
 from gitops_agent.drivers.process.marks import OWNER, variables
-from gitops_agent.drivers.process.match import has_environment, runs_command, same_command
+from gitops_agent.drivers.process.match import has_environment, runs_command
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
-from gitops_agent.drivers.process.table import Host, Proc, ProcessTable, this_host
+from gitops_agent.drivers.process.table import Proc, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
@@ -56,7 +54,7 @@ class ProcessObserver:
         facts = {agent: decode(base.facts) for agent, base in recorded.items()}
         census = self.census({agent: fact.here(host) for agent, fact in facts.items()})
         agents = recorded.keys() | claimed.keys() | census.ours.keys() | census.others.keys()
-        look = _Look(census, host, self._clock.now(), self._table)
+        look = Look(census, host, self._clock.now(), self._table)
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
@@ -92,7 +90,7 @@ class ProcessObserver:
         host = this_host()
         census = self.census({agent: facts.here(host)})
         found = self._observation(
-            agent, self._legs(agent, base, claim), facts, _Look(census, host, self._clock.now(), self._table)
+            agent, self._legs(agent, base, claim), facts, Look(census, host, self._clock.now(), self._table)
         )
         return found.fields if found is not None else None
 
@@ -119,7 +117,7 @@ class ProcessObserver:
             return "EnvironmentDiffers"
         return None
 
-    def _observation(self, agent: AgentKey, legs: _Legs, facts: Facts, look: _Look) -> Observation | None:
+    def _observation(self, agent: AgentKey, legs: _Legs, facts: Facts, look: Look) -> Observation | None:
         if look.census.ours.get(agent):
             return self._live(agent, legs.base, look)
         if others := look.census.others.get(agent):
@@ -133,7 +131,7 @@ class ProcessObserver:
     def _workdir(self, agent: AgentKey, base: Desired) -> str:
         return base.workdir if base.workdir is not None else self._place.work(agent)
 
-    def _live(self, agent: AgentKey, base: Desired | None, look: _Look) -> Observation:
+    def _live(self, agent: AgentKey, base: Desired | None, look: Look) -> Observation:
         sight = self.sight(agent, base, look.census)
         verdict = judge(sight, base)
         sound = [replica.record for replica in sight.replicas if replica.proc.pid not in sight.faults]
@@ -163,7 +161,7 @@ class ProcessObserver:
         said = {replica.number: read_heartbeat(self._place, agent, replica.number, now) for replica in replicas}
         return tuple(said.get(number) for number in range(max(said, default=-1) + 1))
 
-    def _absent(self, agent: AgentKey, base: Desired, facts: Facts, look: _Look) -> Observation:
+    def _absent(self, agent: AgentKey, base: Desired, facts: Facts, look: Look) -> Observation:
         self._roster.watch(agent, base, ())
         reason, message = self._why_gone(agent, facts, look) if base.replicas else (None, "")
         return Observation(
@@ -180,7 +178,7 @@ class ProcessObserver:
             evidence=(Evidence("kernel", message or "no process of it runs", look.now),),
         )
 
-    def _why_gone(self, agent: AgentKey, facts: Facts, look: _Look) -> tuple[str, str]:
+    def _why_gone(self, agent: AgentKey, facts: Facts, look: Look) -> tuple[str, str]:
         if facts.host is not None and facts.host != look.host:
             return "HostRestarted", "this machine (or container) was restarted since it ran"
         last = self._roster.last_exit(agent)
@@ -222,54 +220,7 @@ class _Legs(NamedTuple):
     claim: Desired | None
 
 
-class _Look:
-    """One look at everything: the sweep, where and when it was made."""
-
-    def __init__(self, census: Census, host: Host, now: float, table: ProcessTable) -> None:
-        self.census = census
-        self.host = host
-        self.now = now
-        self._table = table
-
-    def lookalikes(self, wanted: Desired, workdir: str) -> list[Proc]:
-        """Unmarked processes that run exactly the agent's command in its working directory; of a tree the top."""
-        here = os.path.realpath(workdir)
-        alike = {
-            proc.pid: proc
-            for proc, line in self._strangers.get(wanted.command[1:], ())
-            if same_command(line, wanted.command) and self._table.working_directory(proc.pid) in (workdir, here)
-        }
-        return [proc for proc in alike.values() if self._is_stranger(proc, alike)]
-
-    @cached_property
-    def _strangers(self) -> Mapping[tuple[str, ...], list[tuple[Proc, tuple[str, ...]]]]:
-        """Every unmarked process by its arguments. Read once per look, and only when something is not there."""
-        found: dict[tuple[str, ...], list[tuple[Proc, tuple[str, ...]]]] = defaultdict(list)
-        for proc in self.census.table.values():
-            if proc.marks is None and proc.alive and (line := self._table.command_line(proc.pid)):
-                found[line[1:]].append((proc, line))
-        return found
-
-    @cached_property
-    def _spoken_for(self) -> set[int]:
-        """Our replicas, although some hide their marks."""
-        return {replica.proc.pid for replicas in self.census.ours.values() for replica in replicas}
-
-    @cached_property
-    def _above_us(self) -> set[int]:
-        """Us, and what we descend from: adopting that would end ourselves."""
-        me = self.census.table.get(os.getpid())
-        return {proc.pid for proc in (me, *ancestors(me, self.census.table))} if me is not None else set()
-
-    def _is_stranger(self, proc: Proc, alike: Mapping[int, Proc]) -> bool:
-        """Whether it is nobody's: neither a replica nor below one, nor a worker of another lookalike."""
-        if proc.pid in self._spoken_for or proc.pid in self._above_us:
-            return False
-        family = ancestors(proc, self.census.table)
-        return not any(above.marks or above.pid in self._spoken_for or above.pid in alike for above in family)
-
-
-def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: _Look) -> Observation:
+def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: Look) -> Observation:
     procs = sorted(procs)
     pids = ", ".join(str(proc.pid) for proc in procs)
     whose = procs[0].marks.instance if procs[0].marks else ""
