@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 OPEN_BY_NAME = "tenants"
 """The one section whose fields are those of the level above; the page says so instead of repeating them."""
@@ -17,12 +18,17 @@ def defaults(model: type[BaseModel], prefix: str = "", given: object = None) -> 
     """Every leaf and its default, taken from ``given`` where a section has one; ``...`` when it must be given."""
     for attribute, field in model.model_fields.items():
         name = f"{prefix}{field.alias}"
-        default = getattr(given, attribute, ... if field.is_required() else field.default)
+        default = getattr(given, attribute, ... if field.is_required() else _default(field))
         found = None if field.alias == OPEN_BY_NAME else _model_in(field.annotation)
         if found:
             yield from defaults(found[0], f"{name}{found[1]}.", default)
         else:
             yield name, default
+
+
+def _default(field: FieldInfo) -> Any:
+    """What a field is when left out, whether it is a value or made anew each time."""
+    return field.get_default(call_default_factory=True, validated_data={})
 
 
 def _model_in(annotation: Any) -> tuple[type[BaseModel], str] | None:
