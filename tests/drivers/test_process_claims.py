@@ -163,8 +163,11 @@ def test_a_child_that_dropped_its_marks_belongs_to_its_replica(fleet: Fleet, tmp
     other = BOT._replace(name="other")
     fleet.run("sh", "-c", f"env -i {shutil.which('sleep')} 300 & wait", workdir=str(tmp_path), agent=other)
     (pid,) = fleet.pids(other)
-    until(lambda: [child for child in _children(pid) if b"env" not in _line(child).split(b"\0")[0]])
-    assert claimed(fleet, fleet.fields(str(shutil.which("sleep")), "300", workdir=str(tmp_path))) == []
+    (child,) = until(lambda: [each for each in _children(pid) if b"env" not in _line(each).split(b"\0")[0]])
+    try:
+        assert claimed(fleet, fleet.fields(str(shutil.which("sleep")), "300", workdir=str(tmp_path))) == []
+    finally:
+        kill(child)  # without marks the fleet does not find it
 
 
 def _line(pid: int) -> bytes:
