@@ -5,21 +5,30 @@ Reads only, needs no lock, works while a daemon runs, and says how old its knowl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
 
+from gitops_agent.drivers.place import Place
 from gitops_agent.errors import UsageError
 from gitops_agent.intake import recalled_problem
 from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import CommitRecord
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, JournalReader
 from gitops_agent.proceedings import PassResult
 from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.words import is_about
 from gitops_agent.settings import Settings
+
+ALL_ENTRIES = 100_000
+"""More actions than the journal keeps of any agent within its retention."""
+
+SEARCHED = 20_000
+"""How many of the newest actions are searched for the name of an agent that is gone."""
 
 
 class Answers:
@@ -31,45 +40,46 @@ class Answers:
         self._settings = settings
         self._clock = clock
 
-    def fleet(self, agent: str | None = None) -> FleetStatus:
-        """The last reported state of the fleet, or of one agent."""
-        statuses = self.journal.statuses()
-        chosen = [statuses[self.find(agent)]] if agent else list(statuses.values())
+    def fleet(self, agent: AgentKey | None = None) -> FleetStatus:
+        """The last reported state of the fleet, or of one agent (none, when it is gone)."""
+        statuses = self.journal.statuses(None if agent is None else [agent])
         head = self._head()
+        found = self._findings(head)
         return FleetStatus(
             instance=self._settings.instance,
             commit=head.sha if head else None,
             enforced=self.journal.get("enforced"),
             phase=head.phase if head else None,
-            statuses=chosen,
-            findings=self._findings(head),
+            statuses=list(statuses.values()),
+            findings=found if agent is None else _concerning(agent, statuses.get(agent), found, head),
             journal_age=self._age(),
             at=self._clock.now(),
         )
 
-    def explain(self, agent: str) -> Explanation:
+    def explain(self, key: AgentKey, *, everything: bool = False) -> Explanation:
         """Everything known about one agent."""
-        key = self.find(agent)
         status = self.journal.statuses([key]).get(key)
         enforced = self.journal.get("enforced")
         head = self._head()
         own = {resource: attempt for resource, attempt in self.journal.attempts().items() if resource.agent == key}
+        turned_down = head.findings if head and status and head.sha != status.observed_commit else ()
+        concerning = _concerning(key, status, self._findings(head), head)
         return Explanation(
             agent=key,
             now=self._clock.now(),
             status=status,
             enforced=self.journal.commit(enforced) if enforced else None,
             head=head,
-            entries=self.journal.entries(agent=key, limit=20),
+            entries=self.journal.entries(agent=key, limit=ALL_ENTRIES if everything else 20),
             attempts=own,
-            findings=[f for f in self._findings(head) if str(key) in f.address or f.code.startswith("Source")],
+            findings=[finding for finding in concerning if finding not in turned_down],
             journal_age=self._age(),
         )
 
     def find(self, text: str) -> AgentKey:
-        """The agent a person means; UsageError with what there is otherwise."""
+        """The agent a person means, also one that is gone; UsageError with what there is otherwise."""
         known = sorted(self.journal.statuses())
-        matches = [key for key in known if text in (str(key), key.name)]
+        matches = _named(text, known) or _named(text, self._gone())
         if len(matches) == 1:
             return matches[0]
         names = ", ".join(map(str, matches or known[:10])) or "none yet"
@@ -77,10 +87,17 @@ class Answers:
         raise UsageError(f"{problem} called {text!r}", hint=f"agents: {names}")
 
     def log_files(self, key: AgentKey) -> list[Path]:
-        """The files an agent's output goes to, as its status names them."""
-        status = self.journal.statuses([key])[key]
-        folders = {Path(r.live["log"]).parent for r in status.resources if r.live.get("log")}
+        """The files an agent's output goes to, as its status names them; of one that is gone, those it left."""
+        status = self.journal.statuses([key]).get(key)
+        live = [resource.live for resource in status.resources] if status else []
+        named = [str(shown["log"]) for shown in live if shown.get("log")]
+        left = Place(str(self._settings.state)).log(key, 0)
+        folders = {Path(path).parent for path in named or [left]}
         return sorted(path for folder in folders for path in folder.glob("*.log"))
+
+    def _gone(self) -> list[AgentKey]:
+        """The agents that only history knows."""
+        return sorted({entry.key.agent for entry in self.journal.entries(limit=SEARCHED)})
 
     def _head(self) -> CommitRecord | None:
         sha = self.journal.get("head")
@@ -95,6 +112,30 @@ class Answers:
         problem = recalled_problem(self.journal)
         found = unpacked(orjson.loads(self.journal.get("findings") or "[]"))
         return tuple(dict.fromkeys(((problem,) if problem else ()) + (head.findings if head else ()) + found))
+
+
+def _named(text: str, agents: Iterable[AgentKey]) -> list[AgentKey]:
+    return [key for key in agents if text in (str(key), key.name)]
+
+
+def _concerning(
+    agent: AgentKey, status: AgentStatus | None, findings: Iterable[Finding], head: CommitRecord | None
+) -> list[Finding]:
+    """What concerns one agent: said of it, of its document, of the source, of the freeze it is under, or of a
+    newest commit that is not enforced."""
+    file = status.origin.rpartition(":")[0] if status else ""
+    frozen = status is not None and any(said.type is ConditionType.FROZEN for said in status.conditions)
+    scopes = {"gitops-agent.yaml", agent.tenant} if frozen else set()
+    turned_down = head.findings if head and head.phase in (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED) else ()
+    return [
+        finding
+        for finding in findings
+        if is_about(finding, agent)
+        or finding.code.startswith("Source")
+        or (file and finding.address.startswith(f"{file}:"))
+        or (finding.code == "Frozen" and finding.address in scopes)
+        or finding in turned_down
+    ]
 
 
 def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetStatus:

@@ -7,9 +7,11 @@
     ├── SourceError             exit 6
     │   ├── SourceUnavailable            try again (``retry_after``); nothing that runs is changed
     │   └── SourceRefused                the source answered and we do not accept it (force-push, bad grammar)
+    │       └── NothingToDo     exit 0   what was asked for is already so
     ├── ObserveError            exit 5   a driver could not give a complete answer: act on nothing of it
     ├── ApplyError              exit 5   a driver could not do it; ``permanent`` if trying again cannot help
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
+        └── NoJournal           exit 2   nobody has worked in this state directory yet
 
 Foreign exceptions are translated at the border, in one place per library, with ``from``.
 """
@@ -68,6 +70,12 @@ class SourceRefused(SourceError):
     """The source answered, and we do not accept the answer."""
 
 
+class NothingToDo(SourceRefused):
+    """What was asked for is already so: not a failure, and nothing was done."""
+
+    exit_code = 0
+
+
 class ObserveError(GitopsAgentError):
     """A driver could not give a complete answer, so nothing may be concluded from it."""
 
@@ -86,3 +94,9 @@ class ApplyError(GitopsAgentError):
 
 class JournalError(GitopsAgentError):
     """The journal cannot be read or written."""
+
+
+class NoJournal(JournalError):
+    """Nobody has worked in this state directory yet: another one is meant, or it is too early to ask."""
+
+    exit_code = 2

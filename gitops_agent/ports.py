@@ -84,6 +84,9 @@ class HistoryWriter(Protocol):
     def restore(self, to: str, message: str) -> str:
         """A commit on the head whose tree below the path is exactly that of ``to``; its sha."""
 
+    def check_push(self, branch: str) -> None:
+        """SourceRefused, with a way out, when it is known beforehand that the remote takes no push to a branch."""
+
     def push(self, sha: str, branch: str) -> None:
         """Send a commit to a branch of the remote, fast-forward only."""
 

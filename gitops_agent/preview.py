@@ -68,7 +68,7 @@ class Rollback:
         return Proposal(sha, made.subject, self.planner.plan(sha))
 
     def check_push(self, branch: str) -> None:
-        """SourceRefused when it is known already that the remote will not take it: better before than after asking."""
+        """SourceRefused when it is known beforehand that the remote takes no push to this branch."""
         self.writer.check_push(branch)
 
     def push(self, proposal: Proposal, branch: str) -> None:

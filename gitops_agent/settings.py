@@ -5,12 +5,14 @@ Every field is documented where it is declared; ``gitops-agent doctor`` prints t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.quantity import seconds
@@ -111,7 +113,10 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         *sections, name = variable.removeprefix(PREFIX).lower().split("__")
         target = values
         for section in sections:
-            target = target.setdefault(section, {})
+            inner = target.get(section)
+            inner = inner if isinstance(inner, dict) else {}
+            target[section] = inner
+            target = inner
         target[name] = text
     return values
 
@@ -126,7 +131,11 @@ def _snake(layer: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]
 
 
 def build_settings(
-    file: Mapping[str, Any], environment: Mapping[str, str], options: Mapping[str, Any]
+    file: Mapping[str, Any],
+    environment: Mapping[str, str],
+    options: Mapping[str, Any],
+    *,
+    file_name: str = "",
 ) -> Settings:
     """Merge the layers; UsageError names every wrong value and where it came from."""
     layers = (
@@ -142,10 +151,74 @@ def build_settings(
     try:
         settings = Settings(**merged)
     except ValidationError as problem:
-        lines = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors()]
-        raise UsageError(
-            "settings are not valid: " + "; ".join(lines), hint="see gitops-agent doctor --help"
-        ) from None
+        lines = [_complaint(error, layers, file_name) for error in problem.errors()]
+        hint = "see docs/configuration.md for all settings; gitops-agent doctor prints those in force"
+        raise UsageError("; ".join(lines), hint=hint) from None
     if settings.state_dir:
         return settings
     return settings.model_copy(update={"state_dir": default_state_dir(settings.instance, environment)})
+
+
+_FIELDS = {to_camel(name): name for section in (Settings, Limits) for name in section.model_fields}
+_PRIVATE = ("repo", "sentry_dsn")  # people put passwords there
+_EXPECTED = {
+    "instance": "a name of lower-case letters, digits and dashes, at most 63",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a duration such as 500ms, 30s, 2m or 1h30m",
+    "float_type": "a duration such as 500ms, 30s, 2m or 1h30m",
+    "value_error": "a duration such as 500ms, 30s, 2m or 1h30m",
+    "string_type": "a text",
+    "model_type": "settings below it, each with a name of its own",
+}
+
+
+def _complaint(error: ErrorDetails, layers: Sequence[Mapping[str, Any]], file_name: str) -> str:
+    """One wrong setting: its name as it was written, where, what was found and what was expected."""
+    path = tuple(_FIELDS.get(str(part), str(part)) for part in error["loc"])
+    names = [_in_file(path, file_name), PREFIX + "__".join(path).upper(), f"--{path[0].replace('_', '-')}"]
+    given = [name for layer, name in zip(layers, names, strict=True) if _is_given(layer, path)]
+    name = given[-1] if given else ".".join(path)
+    if error["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting{_nearest(path, in_file=name == names[0])}"
+    found = "" if path[0] in _PRIVATE else f"{error['input']!r} is not "
+    return f"{name}: {found}{_expected(error, path)}"
+
+
+def _in_file(path: Sequence[str], file_name: str) -> str:
+    written = {name: alias for alias, name in _FIELDS.items()}
+    return f"{'.'.join(written.get(part, part) for part in path)} in {file_name or 'the settings file'}"
+
+
+def _is_given(layer: Mapping[str, Any], path: Sequence[str]) -> bool:
+    value: Any = layer
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _expected(error: ErrorDetails, path: Sequence[str]) -> str:
+    limits = error.get("ctx", {})
+    if error["type"] == "greater_than_equal":
+        return f"at least {limits['ge']:g}"
+    if error["type"] == "less_than_equal":
+        return f"at most {limits['le']:g}"
+    if error["type"] == "literal_error":
+        return f"one of {limits['expected']}".replace("'", "")
+    return _EXPECTED.get(path[-1]) or _EXPECTED.get(error["type"]) or f"valid ({error['msg']})"
+
+
+def _nearest(path: Sequence[str], *, in_file: bool) -> str:
+    """``; did you mean …?`` in the spelling of the place where it stands."""
+    section = Limits if path[0] == "limits" and len(path) > 1 else Settings
+    close = get_close_matches(path[-1].lower(), list(section.model_fields), n=1)
+    if not close:
+        return ""
+    meant = (*path[:-1], close[0])
+    shown = ".".join(map(to_camel, meant)) if in_file else PREFIX + "__".join(meant).upper()
+    return f"; did you mean {shown}?"

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from gitops_agent.cli import converge, inspect, repository, rollback, self_check
-from gitops_agent.cli.common import verb
+from gitops_agent.cli.common import ALL, FLAG, READING, Verb, verb
+from gitops_agent.cli.help import VerbCommand, VerbGroup
 
 app = typer.Typer(
     name="gitops-agent",
+    cls=VerbGroup,
     help="Run a fleet of AI agents from a Git repository: push changes it, revert rolls it back.",
     epilog="Exit codes: 0 done and converged, 1 unexpected error, 2 usage, 3 invalid desired state, "
     "4 blocked by a guard, 5 not converged in time, 6 source unavailable or refused.",
@@ -21,20 +23,27 @@ app = typer.Typer(
 )
 
 _START, _RUN, _ASK = "Begin", "Converge", "Ask"
+_OUTPUT = frozenset({"output"})
+_NONE: frozenset[str] = frozenset()
 
-app.command(rich_help_panel=_START)(verb(repository.init))
-app.command(rich_help_panel=_START)(verb(repository.validate))
-app.command(rich_help_panel=_START)(verb(repository.schema))
-app.command(rich_help_panel=_START)(verb(self_check.demo))
-app.command(rich_help_panel=_RUN)(verb(converge.plan))
-app.command(rich_help_panel=_RUN)(verb(converge.once))
-app.command(rich_help_panel=_RUN)(verb(converge.run))
-app.command(rich_help_panel=_RUN)(verb(rollback.rollback))
-app.command(rich_help_panel=_ASK)(verb(inspect.status))
-app.command(rich_help_panel=_ASK)(verb(inspect.explain))
-app.command(rich_help_panel=_ASK)(verb(inspect.history))
-app.command(rich_help_panel=_ASK)(verb(inspect.logs))
-app.command(rich_help_panel=_ASK)(verb(self_check.doctor))
+
+def _add(panel: str, function: Verb, listed: frozenset[str] = ALL) -> None:
+    app.command(cls=VerbCommand, rich_help_panel=panel)(verb(function, listed))
+
+
+_add(_START, repository.init, _OUTPUT)
+_add(_START, repository.validate, frozenset({"config", "instance", "output"}))
+_add(_START, repository.schema, _NONE)
+_add(_START, self_check.demo, _NONE)
+_add(_RUN, converge.plan)
+_add(_RUN, converge.once)
+_add(_RUN, converge.run)
+_add(_RUN, rollback.rollback)
+_add(_ASK, inspect.status, READING)
+_add(_ASK, inspect.explain, READING)
+_add(_ASK, inspect.history, READING)
+_add(_ASK, inspect.logs, READING)
+_add(_ASK, self_check.doctor)
 
 
 def _version(wanted: bool) -> None:
@@ -48,7 +57,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, metavar=FLAG, help="Print the version.")
     ] = False,
 ) -> None:
     """Run a fleet of AI agents from a Git repository: push changes it, revert rolls it back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,6 @@ from dataclasses import dataclass
 
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.settings import Settings
-
-OLDEST_GIT = (2, 34)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,14 @@ def _python() -> Check:
 
 
 def _git() -> Check:
-    path = shutil.which("git")
+    from gitops_agent.source.git import OLDEST
+
+    path, hint = shutil.which("git"), f"install git {OLDEST[0]}.{OLDEST[1]} or newer and put it on PATH"
     if path is None:
-        return Check("git", False, "not found on PATH", "install git 2.34 or newer")
+        return Check("git", False, "not found on PATH", hint)
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-    number = tuple(int(part) for part in said.split()[2].split(".")[:2] if part.isdigit())
-    return Check("git", number >= OLDEST_GIT, said, "install git 2.34 or newer")
+    number = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
+    return Check("git", number >= OLDEST, said, hint)
 
 
 def _state(settings: Settings) -> Check:

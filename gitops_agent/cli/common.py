@@ -30,22 +30,40 @@ class Output(StrEnum):
 _PANEL = "Common options (each also as GITOPS_AGENT_…)"
 
 
-def _option(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel=_PANEL, show_default=False)
-
-
 _REPO = "The desired repository: a path, or a file, http(s) or ssh URL."
-_COMMON: dict[str, Any] = {
-    "config": Annotated[Path | None, _option("Settings file (YAML).", "--config")],
-    "repo": Annotated[str | None, _option(_REPO, "--repo")],
-    "branch": Annotated[str | None, _option("The branch to follow (default: main).", "--branch")],
-    "path": Annotated[str | None, _option("The folder of the repository to read (default: all).", "--path")],
-    "instance": Annotated[str | None, _option("The name of this gitops-agent (default: default).", "--instance")],
-    "state_dir": Annotated[str | None, _option("Where mirror, journal and logs live.", "--state-dir")],
-    "output": Annotated[
-        Output, _option("text for people or json for programs (default: text).", "-o", "--output")
-    ],
+_COMMON: dict[str, tuple[Any, str, tuple[str, ...], str]] = {
+    "config": (Path | None, "Settings file (YAML).", ("--config",), "FILE"),
+    "repo": (str | None, _REPO, ("--repo",), "URL-or-PATH"),
+    "branch": (str | None, "The branch to follow (default: main).", ("--branch",), "NAME"),
+    "path": (str | None, "The folder of the repository to read (default: all).", ("--path",), "DIR"),
+    "instance": (str | None, "The name of this gitops-agent (default: default).", ("--instance",), "NAME"),
+    "state_dir": (str | None, "Where mirror, journal and logs live.", ("--state-dir",), "DIR"),
+    "output": (Output, "text for people or json for programs (default: text).", ("-o", "--output"), "text|json"),
 }
+
+ALL = frozenset(_COMMON)
+READING = frozenset({"config", "instance", "state_dir", "output"})
+"""What verbs need that only read the journal. The others are accepted (a line can be reused) but not listed."""
+
+FLAG = ""
+"""The metavar of an option that takes no value."""
+
+
+def _option(name: str, listed: frozenset[str]) -> inspect.Parameter:
+    """One common option as a parameter of a command, listed in its help or not."""
+    kind, text, names, metavar = _COMMON[name]
+    option = typer.Option(
+        *names,
+        help=text,
+        metavar=metavar,
+        rich_help_panel=None if name == "output" else _PANEL,
+        show_default=False,
+        hidden=name not in listed,
+    )
+    default = Output.TEXT if name == "output" else None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,7 @@ class Call:
         given = {name: value for name, value in self.options.items() if name not in ("config", "output")}
         path = self.options["config"] or self.environment.get("GITOPS_AGENT_CONFIG")
         file = read_settings_file(Path(path)) if path else {}
-        return build_settings(file, self.environment, {**given, **more})
+        return build_settings(file, self.environment, {**given, **more}, file_name=str(path or ""))
 
     def source_settings(self, **more: Any) -> Settings:
         """The same, for verbs that cannot work without a repository."""
@@ -84,23 +102,15 @@ class Call:
 Verb = Callable[..., int | None]
 
 
-def verb(function: Verb) -> Callable[..., None]:
+def verb(function: Verb, listed: frozenset[str] = ALL) -> Callable[..., None]:
     """Make a typer command of ``function(call, …) -> exit code``: adds the common options, maps errors."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    common = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=Output.TEXT if name == "output" else None,
-            annotation=annotation,
-        )
-        for name, annotation in _COMMON.items()
-        if name not in {parameter.name for parameter in own}
-    ]
+    taken = {parameter.name for parameter in own}
+    common = [_option(name, listed) for name in _COMMON if name not in taken]
 
     @wraps(function)
     def command(**arguments: Any) -> None:
-        options = {name: arguments.pop(name) for name in _COMMON if name not in {p.name for p in own}}
+        options = {name: arguments.pop(name) for name in _COMMON if name not in taken}
         raise typer.Exit(_guarded(function, Call(options, dict(os.environ)), arguments))
 
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]

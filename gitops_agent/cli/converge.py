@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
 
 if TYPE_CHECKING:
     from gitops_agent.proceedings import PassResult
     from gitops_agent.settings import Settings
 
-_NO_PUSH = typer.Option("--no-push", help="Keep notes in the local mirror; push nothing.", show_default=False)
+_NO_PUSH = typer.Option(
+    "--no-push", metavar=FLAG, help="Keep notes in the local mirror; push nothing.", show_default=False
+)
 
 
 def plan(
@@ -39,7 +41,10 @@ def plan(
 def once(
     call: Call,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="Give up after this long, such as 90s or 2m (default: 10m).")
+        str | None,
+        typer.Option(
+            "--timeout", metavar="TIME", help="Give up after this long, such as 90s or 2m (default: 10m)."
+        ),
     ] = None,
     no_push: Annotated[bool, _NO_PUSH] = False,
 ) -> int:
@@ -52,7 +57,10 @@ def once(
     from gitops_agent.wiring import open_instance
 
     settings = call.source_settings(**_options(timeout, no_push))
-    with open_instance(settings, call.environment) as instance, watching(settings, call) as progress:
+    with (
+        open_instance(settings, call.environment) as instance,
+        watching(settings, call, transient=True) as progress,
+    ):
         result, timed_out = run_once(instance.machine, settings.timeout, progress)
         fleet = fleet_status(settings, result, instance.machine.clock.now())
     if call.is_json:
@@ -65,12 +73,13 @@ def once(
 
 def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
-    from gitops_agent.cli.progress import watching
+    from gitops_agent.cli.progress import say_goodbye, watching
     from gitops_agent.wiring import open_daemon
 
     settings = call.source_settings(**_options(None, no_push))
     with watching(settings, call) as progress, open_daemon(settings, call.environment, progress) as daemon:
         daemon.run()
+    say_goodbye(settings, call)
     return 0
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from gitops_agent.cli.demo_obstacles import obstacles
 from gitops_agent.cli.demo_stage import Stage, StageError, shorten
 
 SUPPORT = "acme/support-bot"
@@ -32,8 +33,7 @@ def converge(stage: Stage) -> str:
     """Act 1: the fleet comes up from Git."""
     stage.start_daemon()
     stage.await_phase(stage.head(), "Converged")
-    ready, total = stage.ready_count()
-    return f"{ready} of {total} agents are Ready; one of them is Stopped, because Git says so."
+    return f"{stage.fleet_words()}. One is stopped because Git says so."
 
 
 def heal(stage: Stage) -> str:
@@ -115,8 +115,11 @@ def _alone() -> Iterator[None]:
 
 
 def _play(*, keep: bool) -> int:
-    folder = Path(tempfile.mkdtemp(prefix="gitops-agent-demo-"))
     with as_file(files("gitops_agent.cli").joinpath("example")) as example:
+        if found := obstacles(example):
+            sys.stderr.write("".join(f"error: {each}\n" for each in found))
+            return 2
+        folder = Path(tempfile.mkdtemp(prefix="gitops-agent-demo-"))
         stage = Stage(folder, example, sys.stdout)
     try:
         for number, act in enumerate(ACTS, start=1):

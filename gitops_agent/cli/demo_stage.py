@@ -147,14 +147,19 @@ class Stage:
         """Wait until the newest commit is in this phase, showing the fleet meanwhile."""
         self._await(f"{sha[:10]} to be {phase}", lambda: self._is_in(sha, phase) or None)
 
-    def ready_count(self) -> tuple[int, int]:
-        """How many agents are Ready, of how many."""
+    def fleet_words(self) -> str:
+        """How the fleet is: ``6 agents: 5 ready, 1 stopped``."""
         agents = self._status()["agents"]
-        return sum(agent["ready"] for agent in agents), len(agents)
+        stopped = sum(agent["ready"] and agent["lifecycle"] == "Stopped" for agent in agents)
+        ready = sum(agent["ready"] for agent in agents) - stopped
+        return f"{len(agents)} agents: {ready} ready, {stopped} stopped"
 
     def findings(self) -> list[str]:
         """What the newest commit was refused for."""
-        return [f"{f['address']}: {f['summary']}. {f['detail']}" for f in self._status()["findings"]]
+        from gitops_agent.report.words import sentence
+
+        found = self._status()["findings"]
+        return [f"{f['address']}: {sentence(f['summary'])} {f['detail']}".rstrip() for f in found]
 
     def pid_of(self, agent: str) -> int:
         """The process of an agent."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gitops_agent.cli.common import print_json
-from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.report.inert import inert
 
@@ -18,8 +17,6 @@ FOLLOW_PERIOD = 0.3
 
 def print_logs(key: AgentKey, paths: Sequence[Path], lines: int, *, follow: bool, as_json: bool) -> None:
     """Last lines of every replica; with ``follow``, until interrupted."""
-    if not paths:
-        raise UsageError(f"{key} has written no log yet", hint="gitops-agent status shows whether it was started")
     if as_json:
         print_json({"agent": str(key), "logs": [{"file": str(p), "lines": _tail(p, lines)} for p in paths]})
         return

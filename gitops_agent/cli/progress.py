@@ -14,25 +14,55 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def watching(settings: Settings, call: Call) -> Iterator[Callable[[PassResult], None]]:
-    """A callable to be told of every pass."""
-    if sys.stderr.isatty() and settings.log_format == "auto" and not call.is_json:
-        with _live(settings, call) as tell:
+def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iterator[Callable[[PassResult], None]]:
+    """A callable to be told of every pass. ``transient``: the caller prints the end result itself."""
+    if _is_watched(settings, call):
+        with _live(settings, call, transient) as tell:
             yield tell
     else:
         yield _logging()
 
 
+def say_goodbye(settings: Settings, call: Call) -> None:
+    """``run`` has ended, and nothing else has."""
+    if _is_watched(settings, call):
+        sys.stderr.write("\ngitops-agent has ended; agents keep running. gitops-agent status shows them\n")
+    else:
+        import structlog
+
+        structlog.get_logger("gitops_agent").info("ended; agents keep running")
+
+
+def _is_watched(settings: Settings, call: Call) -> bool:
+    return sys.stderr.isatty() and settings.log_format == "auto" and not call.is_json
+
+
 @contextmanager
-def _live(settings: Settings, call: Call) -> Iterator[Callable[[PassResult], None]]:
+def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[[PassResult], None]]:
     from gitops_agent.report.live import ProgressView
+    from gitops_agent.report.redact import Redactor
     from gitops_agent.report.table import wants_colour
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
-    with ProgressView(settings.instance, sys.stderr, colour=colour) as view:
-        yield lambda result: view.update(
-            result.statuses, result.phase, result.commit, result.record.summary if result.record else ""
-        )
+    note, clean = "", Redactor()
+    with ProgressView(settings.instance, sys.stderr, colour=colour, transient=transient) as view:
+
+        def tell(result: PassResult) -> None:
+            nonlocal note
+            note = _last_action(result) or note or (result.record.summary if result.record else "")
+            view.update(result.statuses, result.phase, (result.commit, result.enforced), clean(note))
+
+        yield tell
+
+
+def _last_action(result: PassResult) -> str:
+    """What the pass did last, in one line; nothing when it did nothing to a live system."""
+    done = [(action, outcome) for action, outcome in result.executed if action.verb.touches_live]
+    if not done:
+        return ""
+    action, outcome = done[-1]
+    more = f" (and {len(done) - 1} more)" if len(done) > 1 else ""
+    return f"{action.verb} {action.key} [{action.reason}]: {outcome.result}, {outcome.message}{more}"
 
 
 def _logging() -> Callable[[PassResult], None]:

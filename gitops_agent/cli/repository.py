@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -26,15 +27,18 @@ def init(
         return 0
     sys.stdout.write("".join(f"  {directory / name}\n" for name in written))
     sys.stdout.write(
-        f"\nNext:\n  cd {directory} && git init -b main && git add . && git commit -m 'My first agent'\n"
-        f"  gitops-agent once --repo {directory}\n"
+        f"\nNext:\n  cd {shlex.quote(str(directory))}\n"
+        "  git init -b main && git add . && git commit -m 'My first agent'\n"
+        "  gitops-agent once --repo .\n"
+        "  gitops-agent status\n"
+        "\nTo leave --repo out, set GITOPS_AGENT_REPO to the path or URL of the repository.\n"
     )
     return 0
 
 
 def validate(
     call: Call,
-    folder: Annotated[Path, typer.Argument(metavar="[PATH]", help="The folder to check.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="PATH", help="The folder to check.")] = Path(),
 ) -> int:
     """Check a folder of documents, offline, and report every error at once as file:line:col."""
     from gitops_agent.model.finding import errors

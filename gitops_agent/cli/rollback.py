@@ -3,50 +3,86 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+
+if TYPE_CHECKING:
+    from gitops_agent.errors import NothingToDo
+    from gitops_agent.preview import Proposal, Rollback
 
 
 def rollback(
     call: Call,
     commits: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[COMMIT]...", help="Commits to revert, or a range A..B (default: the newest commit)."
-        ),
+        typer.Argument(metavar="COMMIT", help="Commits to revert, or a range A..B (default: the newest commit)."),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="COMMIT", help="Restore exactly the tree of this earlier commit.")
     ] = None,
     branch_name: Annotated[
-        str | None, typer.Option("--branch-name", help="Push to this new branch, for review, instead.")
+        str | None,
+        typer.Option("--branch-name", metavar="NAME", help="Push to this new branch, for review, instead."),
     ] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="The message of the commit.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Push without asking.")] = False,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", metavar="TEXT", help="The message of the commit.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Push without asking.")] = False,
 ) -> int:
     """Write the revert commit and push it; shows what it would change first."""
-    from gitops_agent.report.text import plan_text
+    from gitops_agent.errors import NothingToDo
     from gitops_agent.wiring import open_rollback
 
     with open_rollback(call.source_settings(), call.environment) as tool:
-        proposal = tool.propose(commits or [], to, message)
         target = branch_name or tool.branch
+        try:
+            proposal = tool.propose(commits or [], to, message)
+        except NothingToDo as already:
+            _say_already(call, target, already)
+            return 0
         if not call.is_json:
-            print_text(tool.redactor(f"{proposal.subject}\n\n{plan_text(proposal.plan, style(call))}"))
-        if not (yes or call.is_json) and not _confirmed(target):
-            sys.stderr.write("nothing was pushed; add --yes to push without a question\n")
-            return 2
-        tool.push(proposal, target)
+            _show(call, tool, proposal)
+        tool.check_push(target)
+        pushed = yes or (not call.is_json and _confirmed(target))
+        if pushed:
+            tool.push(proposal, target)
     if call.is_json:
-        print_json(
-            {"commit": proposal.sha, "branch": target, "subject": proposal.subject, "digest": proposal.plan.digest}
-        )
-    else:
+        print_json(tool.redactor.tree(_shape(proposal, target, pushed)))
+    elif pushed:
         sys.stdout.write(f"pushed {proposal.sha[:10]} to {target}\n")
-    return 0
+    if not pushed:
+        sys.stderr.write("nothing was pushed; add --yes to push without a question\n")
+    return 0 if pushed else 2
+
+
+def _show(call: Call, tool: Rollback, proposal: Proposal) -> None:
+    from gitops_agent.report.text import plan_text
+
+    print_text(tool.redactor(f"{proposal.subject}\n\n{plan_text(proposal.plan, style(call))}"))
+
+
+def _shape(proposal: Proposal, target: str, pushed: bool) -> dict[str, Any]:
+    from gitops_agent.report.shapes import plan_shape
+
+    return {
+        "commit": proposal.sha,
+        "branch": target,
+        "subject": proposal.subject,
+        "digest": proposal.plan.digest,
+        "pushed": pushed,
+        "plan": plan_shape(proposal.plan),
+    }
+
+
+def _say_already(call: Call, target: str, already: NothingToDo) -> None:
+    if call.is_json:
+        nothing = {"commit": None, "branch": target, "subject": already.message, "digest": None, "pushed": False}
+        print_json({**nothing, "plan": None})
+    else:
+        print_text(already.message)
 
 
 def _confirmed(target: str) -> bool:

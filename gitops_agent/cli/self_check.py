@@ -7,37 +7,39 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import Call, print_json
+from gitops_agent.cli.common import FLAG, Call, print_json
 
 
 def doctor(call: Call) -> int:
     """Check what gitops-agent needs here, print the settings in force, and say what to mend."""
     from gitops_agent.cli.checks import run_checks
+    from gitops_agent.cli.settings_text import settings_lines, settings_shape
+    from gitops_agent.wiring import make_redactor
 
     settings = call.settings()
+    clean = make_redactor(settings, call.environment)
     checks = run_checks(settings, call.environment)
+    bad = [check for check in checks if not check.ok]
     if call.is_json:
-        print_json(
-            {
-                "ok": all(check.ok for check in checks),
-                "checks": [{"name": c.name, "ok": c.ok, "said": c.said, "hint": c.hint} for c in checks],
-                "settings": settings.model_dump(mode="json", by_alias=True, exclude={"sentry_dsn"}),
-            }
-        )
-        return 0 if all(check.ok for check in checks) else 1
+        told = [{"name": c.name, "ok": c.ok, "said": c.said, "hint": c.hint} for c in checks]
+        print_json(clean.tree({"ok": not bad, "checks": told, "settings": settings_shape(settings)}))
+        return 1 if bad else 0
     for check in checks:
-        sys.stdout.write(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.said}\n")
+        sys.stdout.write(clean(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.said}\n"))
         if check.hint and not check.ok:
-            sys.stdout.write(f"     hint: {check.hint}\n")
-    sys.stdout.write("\nsettings in force:\n")
-    for name, value in settings.model_dump(mode="json", by_alias=True, exclude={"sentry_dsn"}).items():
-        sys.stdout.write(f"  {name}: {value}\n")
-    return 0 if all(check.ok for check in checks) else 1
+            sys.stdout.write(clean(f"     hint: {check.hint}\n"))
+    sys.stdout.write("\nsettings in force (docs/configuration.md explains them):\n")
+    sys.stdout.write("".join(clean(f"  {line}\n") for line in settings_lines(settings)))
+    verdict = f"{len(bad)} of {len(checks)} checks failed: {', '.join(check.name for check in bad)} (exit code 1)"
+    sys.stdout.write(f"\n{verdict if bad else 'all checks passed'}\n")
+    return 1 if bad else 0
 
 
 def demo(
     call: Call,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder of the demo behind, to look at.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", metavar=FLAG, help="Leave the folder of the demo behind, to look at.")
+    ] = False,
 ) -> int:
     """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, and follow a revert back."""
     from gitops_agent.cli.demo import play

@@ -8,6 +8,7 @@ from typing import Any
 from gitops_agent.errors import UsageError
 
 _LARGEST = 65536
+DOCUMENTED = "see docs/configuration.md for all settings"
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
@@ -17,15 +18,20 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read the settings file {path}: {problem}") from problem
+        why = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+        hint = "correct --config or GITOPS_AGENT_CONFIG, or leave it out: every setting has another way in"
+        raise UsageError(
+            f"cannot read the settings file {path}: {why}", hint=f"{hint} ({DOCUMENTED})"
+        ) from problem
     if len(text) > _LARGEST:
-        raise UsageError(f"the settings file {path} is larger than {_LARGEST} bytes")
+        hint = f"it holds settings, not desired state: {DOCUMENTED}"
+        raise UsageError(f"the settings file {path} is larger than {_LARGEST} bytes", hint=hint)
     try:
         value = yaml_rs.loads(text)
     except Exception as problem:  # the parser has several exception types; all mean "not YAML"
-        raise UsageError(f"{path} is not valid YAML: {problem}") from problem
+        raise UsageError(f"{path} is not valid YAML: {problem}", hint=DOCUMENTED) from problem
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UsageError(f"{path} must hold one mapping of settings", hint="see docs/configuration.md")
+        raise UsageError(f"{path} must hold one mapping of settings", hint=DOCUMENTED)
     return value

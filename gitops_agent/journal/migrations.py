@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select, text
 
-from gitops_agent.errors import JournalError
+from gitops_agent.errors import JournalError, NoJournal
 from gitops_agent.journal import schema
 from gitops_agent.journal.sqlite import Database
 
@@ -54,9 +54,9 @@ def require_current(database: Database) -> None:
         )
 
 
-def no_journal(path: Path) -> JournalError:
+def no_journal(path: Path) -> NoJournal:
     """The error for a state directory nobody has worked in yet."""
-    return JournalError(
+    return NoJournal(
         f"{path}: there is no journal yet",
         hint="run gitops-agent once or run first, or name the right directory with --state-dir",
     )

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
 from gitops_agent.ports import Entry
 from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import ago, ahead, iso, span
 from gitops_agent.report.shapes import Shape, agent_shape, commit_shape, findings_shape
 from gitops_agent.report.table import PLAIN, Style
 from gitops_agent.report.text import ready_condition
-from gitops_agent.report.words import findings_text, in_words, short
+from gitops_agent.report.words import clause, counted, findings_text, in_words, sentence, short
 
 _ENTRIES = 8
+_FINDINGS = 5
+_TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
+_TOLD_AS_FAILURE = ("Backoff", "BackOff")
+_ENDS = ("delete", "release", "forget")
 _TEXT = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything known about one agent. ``enforced`` is the commit its desired state comes from."""
+    """Everything known about one agent. ``enforced`` is the commit its desired state comes from.
+
+    ``findings`` are those about this agent and the source; those of a newest commit that is not enforced are in
+    its record. ``status`` None: the agent is gone, and only what was done to it is known.
+    """
 
     agent: AgentKey
     now: float
@@ -36,26 +44,38 @@ class Explanation:
     journal_age: float | None = None
 
 
-def explain_text(known: Explanation, style: Style = PLAIN) -> str:
+def explain_text(known: Explanation, style: Style = PLAIN, *, everything: bool = False) -> str:
     """Prose under five headings, each line a whole sentence (made inert here, once, for all of them)."""
     if known.status is None:
-        return _unknown(known)
-    sections = (
-        ("Desired", _desired(known, known.status)),
-        ("Live", _live(known, known.status)),
-        ("Done", _done(known)),
-        ("In the way", _blocked(known, known.status)),
-        ("Next", _next(known, known.status)),
-    )
+        sections: tuple[tuple[str, Iterable[str]], ...] = (
+            ("Gone", [gone_text(known)]),
+            ("Done", _done(known, everything)),
+        )
+    else:
+        sections = (
+            ("Desired", _desired(known, known.status)),
+            ("Live", _live(known, known.status)),
+            ("Done", _done(known, everything)),
+            ("In the way", _in_the_way(known, known.status)),
+            ("Next", _next(known, known.status)),
+        )
     head = style.paint(inert(str(known.agent)), "bold")
     if known.journal_age is not None:
         head += style.paint(f" (as of {span(known.journal_age)} ago)", "dim")
     lines = [head]
     for title, sentences in sections:
-        lines += ["", style.paint(title, "bold"), *(f"  {inert(sentence)}" for sentence in sentences)]
-    if known.findings:
-        lines += ["", findings_text(known.findings, style)]
+        said = [f"  {line}" for each in sentences for line in inert(each, lines=True).split("\n")]
+        lines += ["", style.paint(title, "bold"), *said]
     return "\n".join(lines)
+
+
+def gone_text(known: Explanation) -> str:
+    """What became of an agent that is no longer there, in one sentence."""
+    last = next((entry for entry in known.entries if entry.verb in _ENDS), None)
+    if last is None:
+        return f"{known.agent} is no longer declared, and nothing of it is left."
+    how = "released, and left in place (deletionPolicy: Retain)," if last.verb == "release" else "deleted"
+    return f"{known.agent} was {how} by commit {short(last.commit)} at {iso(last.at)}."
 
 
 def explanation_shape(known: Explanation) -> Shape:
@@ -99,14 +119,8 @@ def _attempt_shape(key: ResourceKey, attempt: Attempt) -> Shape:
         "failures": attempt.failures,
         "error": attempt.error,
         "permanent": attempt.permanent,
-        "nextTryAt": None if attempt.permanent else iso(attempt.next_at),
+        "nextTryAt": iso(attempt.next_at),
     }
-
-
-def _unknown(known: Explanation) -> str:
-    agent = inert(str(known.agent))
-    text = f"{agent} is not known: no commit enforced so far declares it, and nothing of it is recorded.\n"
-    return text + "See `gitops-agent status` for the agents there are."
 
 
 def _desired(known: Explanation, status: AgentStatus) -> Iterator[str]:
@@ -119,8 +133,7 @@ def _desired(known: Explanation, status: AgentStatus) -> Iterator[str]:
             f" {iso(record.committed_at)}; it is {record.phase}."
         )
     if known.head is not None and known.head.sha != status.observed_commit:
-        why = f": {_line(known.head.summary)}" if known.head.summary else ""
-        yield f"The newest commit {short(known.head.sha)} is {known.head.phase} and is not enforced here{why}."
+        yield f"The newest commit {short(known.head.sha)} is {known.head.phase} and is not enforced here."
 
 
 def _live(known: Explanation, status: AgentStatus) -> Iterator[str]:
@@ -146,34 +159,63 @@ def _resource(resource: ResourceStatus) -> str:
     return f"{resource.key.kind}/{resource.key.id} ({resource.driver}): {', '.join(parts)}."
 
 
-def _done(known: Explanation) -> Iterator[str]:
+def _done(known: Explanation, everything: bool) -> Iterator[str]:
     if not known.entries:
         yield "Nothing has been done to it yet."
-    for entry in known.entries[:_ENTRIES]:
+    shown = len(known.entries) if everything else _ENTRIES
+    for entry in known.entries[:shown]:
         yield _entry(entry)
-    if len(known.entries) > _ENTRIES:
-        yield f"… and {len(known.entries) - _ENTRIES} earlier actions (see `gitops-agent history`)."
+    if len(known.entries) > shown:
+        more = counted(len(known.entries) - shown, "earlier action")
+        yield f"… and {more}: gitops-agent explain {known.agent} --all"
 
 
 def _entry(entry: Entry) -> str:
     what = f"{iso(entry.at)} {entry.verb} {entry.key.kind}/{entry.key.id}"
-    why = _line(entry.message) or in_words(entry.reason)
+    why = clause(_line(entry.message)) or in_words(entry.reason)
     result = entry.result or "outcome not known yet"
     took = f" in {span(entry.duration)}" if entry.duration is not None else ""
-    said = f": {_line(entry.outcome)}" if entry.outcome else ""
-    return f"{what} because {why} [{entry.reason}], commit {short(entry.commit)}: {result}{took}{said}."
+    said = f": {_own(entry.key, entry.outcome)}" if entry.outcome else ""
+    return sentence(f"{what} because {why} [{entry.reason}], commit {short(entry.commit)}: {result}{took}{said}")
 
 
-def _blocked(known: Explanation, status: AgentStatus) -> Iterator[str]:
-    holding = [condition for condition in status.conditions if _holds_up(condition)]
-    for condition in holding:
-        yield f"{condition.type} since {iso(condition.last_transition_at)}: {_because(condition)}."
-    for key, attempt in sorted(known.attempts.items()):
-        last = "and it cannot succeed without a new commit" if attempt.permanent else "and it is tried again"
+def _in_the_way(known: Explanation, status: AgentStatus) -> Iterator[str]:
+    said = [*_turned_down(known, status), *_failures(known, status), *_conditions(known, status), *_holds(known)]
+    yield from said or ["Nothing."]
+
+
+def _turned_down(known: Explanation, status: AgentStatus) -> Iterator[str]:
+    """A newest commit that is not enforced, and every reason for it."""
+    head = known.head
+    if head is None or head.sha == status.observed_commit or head.phase not in _TURNED_DOWN:
+        return
+    yield (
+        f"The newest commit {short(head.sha)} is {head.phase}: nothing it asks for is done, and"
+        f" {short(status.observed_commit)} stays in force."
+    )
+    yield from (findings_text([finding]) for finding in head.findings[:_FINDINGS])
+    if len(head.findings) > _FINDINGS:
+        yield f"… and {len(head.findings) - _FINDINGS} more: gitops-agent status"
+
+
+def _failures(known: Explanation, status: AgentStatus) -> Iterator[str]:
+    for key, attempt in _failing(known, status):
         times = "once" if attempt.failures == 1 else f"{attempt.failures} times in a row"
-        yield f"{key.kind}/{key.id} failed {times}, {last}: {_line(attempt.error)}."
-    if not holding and not known.attempts:
-        yield "Nothing."
+        code = f" [{'CannotApply' if attempt.permanent else 'Backoff'}]" if attempt.stalled else ""
+        yield sentence(f"{key.kind}/{key.id} failed {times}{code}: {_own(key, attempt.error)}")
+
+
+def _failing(known: Explanation, status: AgentStatus) -> list[tuple[ResourceKey, Attempt]]:
+    """What failed and still waits. A Ready agent that nothing is owed to only keeps its count for a while."""
+    return [] if status.ready and status.next_try_at is None else sorted(known.attempts.items())
+
+
+def _conditions(known: Explanation, status: AgentStatus) -> Iterator[str]:
+    failing = {f"{attempt.error}" for _, attempt in _failing(known, status)}
+    for condition in status.conditions:
+        # A failure that was told above stalls the agent: the same once more.
+        if _holds_up(condition) and not any(error and error in condition.message for error in failing):
+            yield f"{condition.type} since {iso(condition.last_transition_at)}: {_because(condition)}."
 
 
 def _holds_up(condition: Condition) -> bool:
@@ -181,22 +223,41 @@ def _holds_up(condition: Condition) -> bool:
     return condition.status and condition.type not in quiet
 
 
+def _holds(known: Explanation) -> Iterator[str]:
+    """Observe mode, a pause, a freeze, a dependency, a source that is silent: what the findings say, each once."""
+    told = dict.fromkeys(
+        f"{sentence(_line(finding.summary))} {sentence(finding.detail)} [{finding.code}]"
+        for finding in known.findings
+        if finding.code not in _TOLD_AS_FAILURE
+    )
+    yield from (text[:1].upper() + text[1:] for text in told)
+
+
 def _next(known: Explanation, status: AgentStatus) -> Iterator[str]:
-    attempts = [attempt.next_at for attempt in known.attempts.values() if not attempt.permanent]
-    at = min([*attempts, *([status.next_try_at] if status.next_try_at is not None else [])], default=None)
+    failing = [attempt for _, attempt in _failing(known, status)]
+    tries = [attempt.next_at for attempt in failing]
+    at = min([*tries, *([status.next_try_at] if status.next_try_at is not None else [])], default=None)
     if at is not None:
-        yield f"It is tried again {ahead(at, known.now)} ({iso(at)})."
-    elif any(attempt.permanent for attempt in known.attempts.values()):
-        yield "It is not tried again before a new commit changes it."
+        hopeless = ", and every few minutes, but will fail until that is fixed, here or by a commit"
+        yield f"It is tried again {ahead(at, known.now)} ({iso(at)}){hopeless if _is_hopeless(failing) else ''}."
     elif status.ready:
         yield "Nothing is due; it is observed with every pass and repaired when it drifts."
     else:
         yield "It is looked at again with the next pass."
 
 
+def _is_hopeless(failing: Sequence[Attempt]) -> bool:
+    return bool(failing) and all(attempt.permanent for attempt in failing)
+
+
 def _because(condition: Condition) -> str:
-    message = _line(condition.message).rstrip(".")
+    message = clause(_line(condition.message))
     return f"{message or in_words(condition.reason)} [{condition.reason}]"
+
+
+def _own(key: ResourceKey, text: str) -> str:
+    """What a driver said of a resource, without the name of the resource in front of it."""
+    return clause(_line(text).removeprefix(f"{key}: "))
 
 
 def _line(text: str) -> str:

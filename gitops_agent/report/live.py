@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TextIO
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, Phase
 from gitops_agent.report.inert import inert
-from gitops_agent.report.text import leading_condition, state_of
-from gitops_agent.report.words import phase_colours, short
+from gitops_agent.report.text import enforcing, leading_condition, pids_of, ready_word, state_of
+from gitops_agent.report.words import fleet_words, phase_colours, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
+    from rich.spinner import Spinner
     from rich.text import Text
 
 _ROWS = 20
@@ -26,13 +27,26 @@ class _Picture:
     statuses: tuple[AgentStatus, ...] = ()
     phase: Phase = Phase.PENDING
     commit: str = ""
+    enforced: str = ""
     note: str = ""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is on its way: then nothing should turn."""
+        return self.phase.terminal and all(status.ready for status in self.statuses)
 
 
 class ProgressView:
-    """A table that redraws in place. Use as a context manager; ``update`` may come from any thread."""
+    """A table that redraws in place. Use as a context manager; ``update`` may come from any thread.
 
-    def __init__(self, instance: str, stream: TextIO | None = None, *, colour: bool = True) -> None:
+    ``transient``: it leaves nothing behind, because whoever uses it prints the end result.
+    """
+
+    def __init__(
+        self, instance: str, stream: TextIO | None = None, *, colour: bool = True, transient: bool = False
+    ) -> None:
+        self._transient = transient
+        self._spinner: Spinner | None = None
         self._instance = instance
         self._stream = sys.stderr if stream is None else stream
         self._colour = colour
@@ -42,12 +56,16 @@ class ProgressView:
     def __enter__(self) -> ProgressView:
         from rich.console import Console
         from rich.live import Live
+        from rich.spinner import Spinner
 
+        # One for the whole view: a new one with every frame would always show its first picture.
+        self._spinner = Spinner("dots")
         console = Console(file=self._stream, no_color=not self._colour, highlight=False, markup=False)
         self._live = Live(
             get_renderable=self._render,
             console=console,
             refresh_per_second=8,
+            transient=self._transient,
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -63,15 +81,15 @@ class ProgressView:
         self,
         statuses: Mapping[AgentKey, AgentStatus],
         phase: Phase | None,
-        commit: str | None,
+        commits: tuple[str | None, str | None],
         note: str = "",
     ) -> None:
-        """Show this from now on; ``note`` is one line about what is going on."""
-        self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit or "", note)
+        """Show this from now on. ``commits``: the newest and the enforced one; ``note``: what goes on."""
+        commit, enforced = (sha or "" for sha in commits)
+        self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit, enforced, note)
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.spinner import Spinner
         from rich.table import Table
 
         picture = self._picture
@@ -80,7 +98,7 @@ class ProgressView:
         ordered = sorted(picture.statuses, key=lambda status: (status.ready, status.agent))
         if ordered:
             grid = Table(box=None, pad_edge=False, header_style="bold")
-            for header in ("AGENT", "READY", "STATE", "REASON", "MESSAGE"):
+            for header in ("AGENT", "READY", "STATE", "PID", "REASON", "MESSAGE"):
                 # Only the message gives way on a narrow terminal (its text does not wrap, it is cut).
                 grid.add_column(header, no_wrap=header != "MESSAGE", overflow="ellipsis")
             for status in ordered[:_ROWS]:
@@ -88,23 +106,28 @@ class ProgressView:
             parts.append(grid)
         if len(ordered) > _ROWS:
             parts.append(_text(f"… and {len(ordered) - _ROWS} more", "dim"))
-        if picture.note:
-            parts.append(Spinner("dots", _text(picture.note, "dim")))
+        if picture.is_at_rest or self._live is None or self._spinner is None:
+            parts.extend([_text(picture.note, "dim")] if picture.note else [])
+        else:
+            self._spinner.update(text=_text(picture.note or "looking", "dim"))
+            parts.append(self._spinner)
         return Group(*parts)
 
     def _headline(self, picture: _Picture) -> Text:
-        ready = sum(status.ready for status in picture.statuses)
         line = _text(f"{self._instance}: {short(picture.commit)} ")
         line.append_text(_text(str(picture.phase), *phase_colours(picture.phase)))
-        return line.append_text(_text(f", {ready} of {len(picture.statuses)} agents ready"))
+        behind = enforcing(picture.commit, picture.enforced) if picture.commit else ""
+        return line.append_text(_text(f"{behind}; {fleet_words(picture.statuses)}"))
 
 
 def _cells(status: AgentStatus) -> tuple[Text, ...]:
     condition = leading_condition(status)
-    ready = _text("yes", "green") if status.ready else _text("no", "bold", "red")
+    word, colours = ready_word(status)
+    pids = ", ".join(map(str, pids_of(status)[:3])) or "-"
     reason, message = (condition.reason, condition.message) if condition else ("-", "")
     shown = "" if status.ready else message
-    return _text(str(status.agent)), ready, _text(state_of(status)), _text(reason), _text(shown)
+    ready = _text(word, *colours)
+    return _text(str(status.agent)), ready, _text(state_of(status)), _text(pids), _text(reason), _text(shown)
 
 
 def _text(content: str, *colours: str) -> Text:

@@ -86,7 +86,9 @@ def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
         if record.started_at is not None and record.finished_at is not None:
             parts.append(span(record.finished_at - record.started_at))
     if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
-        parts.append(clipped(inert(redact(record.summary)), 160))
+        said = clipped(inert(redact(record.summary)), 160)
+        # "Superseded by …" rather than "Superseded, superseded by …".
+        parts = [said.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, said]
     if record.rolls_back_to:
         parts.append(f"rolls back to {record.rolls_back_to[:10]}")
     if record.rolled_back_by:

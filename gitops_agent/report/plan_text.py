@@ -13,31 +13,48 @@ from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import count_verbs
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.words import findings_text, in_words, short
+from gitops_agent.report.words import counted, findings_text, in_words, short
 
 _STEPS = 12  # lines of difference shown of one action
 _VALUE = 160  # characters shown of one value
 _SIGNS = {Verb.CREATE: ("+", "green"), Verb.DELETE: ("-", "red"), Verb.STOP: ("-", "red")}
 _MISSING = object()
+_DIGESTS = ("/config", "/spec")  # of other fields, for machines: a difference in them says nothing to people
+_GUARDS = {
+    "action_cap": "The cap of actions per pass",
+    "backoff": "The pause after a failure",
+    "dependencies": "A dependency that is not Ready",
+    "empty_source": "The guard against an empty source",
+    "freeze": "A freeze",
+    "mass_delete": "The guard against mass deletion",
+    "observe_mode": "Observe mode",
+    "paused": "A pause",
+}
 
 
 def plan_text(plan: Plan, style: Style = PLAIN, redactor: Redactor | None = None) -> str:
     """The whole plan. Values of the difference are redacted here, where their field names are still known."""
     mask = (redactor or Redactor()).tree
-    lines = [f"plan for {short(plan.commit)}, digest {plan.digest}"]
-    if not plan.actions:
-        lines.append("nothing to do: live is as desired")
+    ruled = [verdict for verdict in plan.verdicts if verdict.effect is not Effect.PASS]
+    told = {finding for verdict in ruled for finding in verdict.findings}
+    # What stops the plan comes before what it would do: nobody should have to scroll for it.
+    blocks = [f"plan for {short(plan.commit)}, digest {plan.digest}", *(_verdict(each, style) for each in ruled)]
+    blocks.append(_actions(plan, style, mask) if plan.actions else "nothing to do: live is as desired")
+    others = [finding for finding in plan.findings if finding not in told]
+    if others:
+        blocks.append(findings_text(others, style))
+    if plan.actions:
+        blocks.append(_totals(plan))
+    return "\n\n".join(blocks)
+
+
+def _actions(plan: Plan, style: Style, mask: Callable[..., Any]) -> str:
+    lines: list[str] = []
     for agent, actions in groupby(plan.actions, key=lambda action: action.key.agent):
         lines += ["", style.paint(inert(str(agent)), "bold")]
         for action in actions:
             lines += _action(action, plan, style, mask)
-    blocks = ["\n".join(lines)]
-    if plan.actions:
-        blocks.append(_totals(plan))
-    if plan.findings:
-        blocks.append(findings_text(plan.findings, style))
-    blocks += [_verdict(verdict, style) for verdict in plan.verdicts if verdict.effect is not Effect.PASS]
-    return "\n\n".join(blocks)
+    return "\n".join(lines[1:])
 
 
 def _totals(plan: Plan) -> str:
@@ -54,20 +71,28 @@ def _action(action: Action, plan: Plan, style: Style, mask: Callable[..., Any]) 
         f"  {style.paint(f'{sign} {action.verb}', colour)} {inert(action.key.kind)}/{inert(action.key.id)}: {why}"
     )
     tags = [inert(action.reason), str(action.cls)]
-    if action.decision is not Decision.REPAIR:
-        tags.append(f"{action.confidence} confidence: {action.decision}")
     if action.key in plan.held:
         tags.append("held")
+    elif action.decision is not Decision.REPAIR:
+        tags.append(f"{action.confidence} confidence: {action.decision}")
     return [f"{head} {style.paint('[' + ', '.join(tags) + ']', 'dim')}", *_difference(action, style, mask)]
 
 
 def _difference(action: Action, style: Style, mask: Callable[..., Any]) -> list[str]:
+    if action.verb is Verb.DELETE:
+        return []
     lines: list[str] = []
     for step in action.patch:
-        lines += _step(step, action, style, mask)
+        if step.get("path") not in _DIGESTS and not _is_silent(step):
+            lines += _step(step, action, style, mask)
     if len(lines) > _STEPS:
         return [*lines[:_STEPS], style.paint(f"      … and {len(lines) - _STEPS} more lines", "dim")]
     return lines
+
+
+def _is_silent(step: Mapping[str, Any]) -> bool:
+    """Whether it adds a field that says nothing: none, or an empty list."""
+    return step.get("op") == "add" and step.get("value") in (None, "", [], {})
 
 
 def _step(step: Mapping[str, Any], action: Action, style: Style, mask: Callable[..., Any]) -> list[str]:
@@ -107,6 +132,8 @@ def _at(fields: Fields, path: str) -> Any:
 
 
 def _verdict(verdict: Verdict, style: Style) -> str:
-    word = "blocks the commit" if verdict.effect is Effect.BLOCK else f"holds {len(verdict.held)} actions"
-    head = style.paint(f"guard {inert(verdict.guard)} {word}", "bold", "yellow")
+    held = f"holds {counted(len(verdict.held), 'action')}"
+    word = "blocks the commit" if verdict.effect is Effect.BLOCK else held
+    name = _GUARDS.get(verdict.guard) or f"The guard {in_words(verdict.guard)}"
+    head = style.paint(f"{name} {word}", "bold", "yellow")
     return "\n".join([head, *([findings_text(verdict.findings, style)] if verdict.findings else [])])

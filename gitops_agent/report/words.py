@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
+from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.status import Phase
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.status import AgentStatus, Phase
 from gitops_agent.report.inert import inert
 from gitops_agent.report.table import PLAIN, Style
 
@@ -39,14 +42,69 @@ def in_words(code: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", inert(code)).lower()
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 agent``, ``2 agents``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def sentence(text: str) -> str:
+    """A text that ends like a sentence: with one full stop, unless it ends in another mark already."""
+    text = text.strip()
+    if text.endswith(("?", "!", "…")):
+        return text
+    return f"{text.rstrip('.')}." if text else ""
+
+
+# Words that are ordinary in the middle of a sentence; a name (Git) keeps its capital.
+_ORDINARY = frozenset({"A", "An", "Fewer", "It", "Live", "More", "No", "The", "We"})
+
+
+def clause(text: str) -> str:
+    """A sentence to go on with after "because": no capital at its start, no full stop at its end."""
+    text = text.strip()
+    first = text.partition(" ")[0]
+    lowered = text[:1].lower() + text[1:] if first in _ORDINARY else text
+    return lowered.rstrip(".")
+
+
+def fleet_words(statuses: Sequence[AgentStatus]) -> str:
+    """How a fleet is: ``6 agents: 4 ready, 1 stopped, 1 not ready``. What rests as desired is not called ready."""
+    resting = {Lifecycle.STOPPED: "stopped", Lifecycle.RETIRED: "retired"}
+    words = [resting.get(status.lifecycle, "ready") if status.ready else "not ready" for status in statuses]
+    parts = [
+        f"{words.count(word)} {word}" for word in ("ready", "stopped", "retired", "not ready") if word in words
+    ]
+    return f"{counted(len(words), 'agent')}: {', '.join(parts)}" if words else "no agents"
+
+
+def is_about(finding: Finding, agent: AgentKey) -> bool:
+    """Whether a finding is about this very agent (``tenant/name``) or one of its resources (``tenant/name:…``)."""
+    return finding.address.partition(":")[0] == str(agent)
+
+
 def findings_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
-    """``file:line:col: error[Code]: summary``, the detail indented below."""
-    return "\n".join(_finding(finding, style) for finding in findings)
+    """``file:line:col: error[Code]: summary``, the detail indented below; the same said twice is said once."""
+    return "\n".join(
+        _finding(address, finding, style) for address, finding in _merged(list(dict.fromkeys(findings)))
+    )
 
 
-def _finding(finding: Finding, style: Style) -> str:
+def _merged(findings: Sequence[Finding]) -> Iterator[tuple[str, Finding]]:
+    """Neighbours that say the same of several resources of one agent, as one with all their names."""
+    for _, same in groupby(findings, key=_statement):
+        group = list(same)
+        rest = [finding.address.partition(":")[2] for finding in group[1:]]
+        yield ", ".join([group[0].address, *rest]), group[0]
+
+
+def _statement(finding: Finding) -> tuple[str, ...]:
+    owner, colon, resource = finding.address.partition(":")
+    about = owner if colon and "/" in resource else finding.address
+    return (about, finding.severity, finding.code, finding.summary, finding.detail)
+
+
+def _finding(address: str, finding: Finding, style: Style) -> str:
     label = style.paint(f"{finding.severity}[{inert(finding.code)}]", *SEVERITY_COLOURS[finding.severity])
-    address = style.paint(inert(finding.address), "bold")
-    lines = [f"{address}: {label}: {inert(finding.summary)}"]
+    lines = [f"{style.paint(inert(address), 'bold')}: {label}: {inert(finding.summary)}"]
     lines += [f"    {line}" for line in inert(finding.detail, lines=True).split("\n") if line.strip()]
     return "\n".join(lines)

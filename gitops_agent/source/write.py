@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gitops_agent.errors import SourceRefused
+from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
+from gitops_agent.source.git import LocalFailure
 from gitops_agent.source.identity import identity
 from gitops_agent.source.inverse import reverted
 from gitops_agent.source.mirror import Mirror
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
 _NO_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+
+_TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
+"""Values of receive.denyCurrentBranch with which git takes a push to the branch that is checked out."""
+
+
+def _checked_out(branch: str, where: str) -> SourceRefused:
+    return SourceRefused(
+        f"{branch} is checked out in {where}, and git takes no push to a branch somebody works on",
+        hint="add --branch-name undo, then run `git merge undo` there; or use plain `git revert`; "
+        "or follow a bare repository that people push to",
+    )
 
 
 class BranchWriter:
@@ -57,11 +69,27 @@ class BranchWriter:
         tree = self._graft(self._tree(head), self._mirror.path.split("/"), target.tree)
         return self._commit(tree, head, f"{message.strip()}\n\nRestores the state of commit {target.sha}.")
 
+    def check_push(self, branch: str) -> None:
+        """SourceRefused when the remote would surely not take a push: the branch is checked out there."""
+        local = self._mirror.address.local
+        if local is None or not (local / ".git").is_dir():
+            return
+        there = self._git.at(local / ".git")
+        try:
+            current = there.local("symbolic-ref", "--quiet", "HEAD", ok=(0, 1)).text
+            deny = there.local("config", "--get", "receive.denyCurrentBranch", ok=(0, 1)).text
+        except LocalFailure:
+            return  # the push itself will say what is wrong
+        if current == f"refs/heads/{check_ref(branch)}" and deny.lower() not in _TAKES_IT:
+            raise _checked_out(branch, str(local))
+
     def push(self, sha: str, branch: str) -> None:
         """Send a commit to a branch of the remote, fast-forward only; SourceRefused when it does not take it."""
         name = check_ref(branch)
         with self._mirror.exclusive():
             said = self._mirror.send(sha, f"refs/heads/{name}")
+        if "checked out" in said:
+            raise _checked_out(name, self._mirror.address.safe)
         if said:
             raise SourceRefused(
                 f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {said}",
@@ -110,7 +138,7 @@ class BranchWriter:
 
     def _commit(self, tree: str, head: str, message: str) -> str:
         if tree == self._tree(head):
-            raise SourceRefused(
+            raise NothingToDo(
                 f"nothing to do: {self._mirror.branch} is already in that state", hint="see gitops-agent history"
             )
         text = message.strip() + "\n"

@@ -80,7 +80,7 @@ def test_the_first_line_is_for_people() -> None:
         (a_record(phase=Phase.PENDING, summary=""), "prod-eu: Pending"),
         (
             a_record(phase=Phase.SUPERSEDED, summary="superseded by b2b2b2b2b2"),
-            "prod-eu: Superseded, superseded by b2b2b2b2b2",
+            "prod-eu: Superseded by b2b2b2b2b2",
         ),
         (
             a_record(phase=Phase.INVALID, summary="a.yaml:1:1: unknown field"),

@@ -1,0 +1,51 @@
+"""The settings in force, as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from gitops_agent.report.redact import MASK
+from gitops_agent.settings import Settings
+
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms"))
+_SECRET = ("sentry_dsn",)
+
+
+def settings_lines(settings: Settings) -> Iterator[str]:
+    """``pollInterval: 30s``, one line for every setting, those of a section below its name."""
+    yield from _lines(settings, "")
+
+
+def settings_shape(settings: Settings) -> dict[str, Any]:
+    """The same for programs: numbers stay numbers, a secret is masked."""
+    shape: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
+    return {**shape, "sentryDsn": MASK if settings.sentry_dsn else None}
+
+
+def _lines(section: BaseModel, prefix: str) -> Iterator[str]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _lines(value, f"{prefix}{field.alias}.")
+        else:
+            yield f"{prefix}{field.alias}: {MASK if value and name in _SECRET else _in_words(value)}"
+
+
+def _in_words(value: object) -> str:
+    if value in (None, ""):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _duration(value) if isinstance(value, float) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    """A duration as it may be written in the settings: in the largest unit that divides it."""
+    for size, unit in _UNITS:
+        count = seconds / size
+        if count >= 1 and count == round(count):
+            return f"{count:.0f}{unit}"
+    return "0s" if not seconds else f"{seconds:g}s"
