@@ -2,9 +2,9 @@
 
 What belongs here: reading and changing the process table of this machine. ``spec`` says what a document asks;
 ``table`` sweeps ``/proc``, ``census`` sorts the sweep, ``look`` finds lookalikes in it, ``judge`` turns it into a
-verdict, ``observe`` puts them together; ``start``, ``stop`` and ``apply`` change it; ``watch`` notices what goes on
-in between; ``run`` runs exec probes and ``mask`` hides secrets in what they say. What does not: deciding whether
-to act (``plan/``) and how often (``reconcile/``).
+verdict, ``observe`` puts them together; ``start``, ``stop`` and ``apply`` change it; ``watch`` notices what is
+new in between; ``run`` runs exec probes and ``mask`` hides secrets in what they say. What does not: deciding
+whether to act (``plan/``) and how often (``reconcile/``).
 
 Agents outlive us: they are found again by the marks in their environment, or by the pid, start time and boot that
 our facts recorded. ``roster`` is only a memory of this process.
