@@ -7,10 +7,8 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from gitops_agent.report.shapes import schema
 from tests.support.fleet import GONE, Fleet, Json, all_pids
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m"
@@ -48,13 +46,8 @@ def story(settled: Fleet) -> Story:
     return Story(fleet, first, drifted, fleet.once(), lost)
 
 
-def valid(answer: Json, shape: str) -> Json:
-    jsonschema.Draft202012Validator(schema(shape)).validate(answer)
-    return answer
-
-
 def test_once_answers_with_the_whole_state_of_the_fleet(story: Story) -> None:
-    answer = valid(story.first, "status")
+    answer = story.first
     head = story.fleet.head()
     assert (answer["instance"], answer["phase"]) == (story.fleet.instance, "Converged")
     assert answer["commit"] == answer["enforced"] == head
@@ -75,7 +68,7 @@ def test_stopped_is_desired_not_degraded(story: Story) -> None:
 
 
 def test_plan_shows_drift_with_reason_confidence_and_patch(story: Story) -> None:
-    plan = valid(story.drifted, "plan")
+    plan = story.drifted
     (action,) = plan["actions"]
     assert action["resource"] == f"{story.fleet.key('worker')}:runtime/process"
     assert (action["verb"], action["class"]) == ("create", "MissingExternal")
@@ -101,7 +94,7 @@ def _pids(row: Json) -> list[int]:
 
 
 def test_plan_of_a_converged_fleet_is_empty(story: Story) -> None:
-    plan = valid(story.fleet.ask("plan"), "plan")
+    plan = story.fleet.ask("plan")
     assert (plan["actions"], plan["findings"], plan["blocked"]) == ([], [], False)
     text = story.fleet.call("plan")
     assert (text.code, "nothing to do" in text.out.lower()) == (0, True)
@@ -109,7 +102,7 @@ def test_plan_of_a_converged_fleet_is_empty(story: Story) -> None:
 
 def test_status_reads_the_journal_and_says_how_old_it_is(story: Story) -> None:
     fleet = story.fleet
-    answer = valid(fleet.ask("status"), "status")
+    answer = fleet.ask("status")
     age = answer.pop("journalAgeSeconds")
     assert age > 0
     assert answer == {key: value for key, value in story.healed.items() if key != "journalAgeSeconds"}
@@ -148,7 +141,7 @@ def test_explain_answers_the_six_questions(story: Story) -> None:
 
 
 def test_explain_as_json_has_the_facts_behind_the_prose(story: Story) -> None:
-    answer = valid(story.fleet.ask("explain", "worker"), "explain")
+    answer = story.fleet.ask("explain", "worker")
     newest = answer["actions"][0]
     assert newest["reason"] in GONE
     assert (newest["actor"], newest["result"]) == ("once", "Done")
@@ -157,7 +150,7 @@ def test_explain_as_json_has_the_facts_behind_the_prose(story: Story) -> None:
 
 
 def test_history_has_one_line_per_commit(story: Story) -> None:
-    answer = valid(story.fleet.ask("history"), "history")
+    answer = story.fleet.ask("history")
     (commit,) = answer["commits"]
     assert (commit["commit"], commit["phase"], commit["changed"]) == (story.fleet.head(), "Converged", 3)
     assert commit["startedAt"] <= commit["finishedAt"]

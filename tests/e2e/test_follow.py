@@ -28,6 +28,7 @@ def test_a_commit_changes_only_the_agent_it_touches(fleet: Fleet) -> None:
     }
     patch = next(action["patch"] for action in plan["actions"] if action["resource"].endswith("a:config/bundle"))
     assert {"op": "replace", "path": "/instructions", "value": "Two."} in patch
+    assert fleet.ask("plan", "--commit", "HEAD~1")["actions"] == [], "what is there is what that commit asks for"
     text = fleet.call("plan").out
     assert "SpecChanged" in text
     assert "Two." in text
@@ -57,7 +58,7 @@ def test_commits_of_one_push_are_superseded_but_the_last(fleet: Fleet) -> None:
     fleet.once()
     phases = {commit["commit"]: commit["phase"] for commit in fleet.ask("history")["commits"]}
     assert [phases[sha] for sha in (*early, last)] == ["Superseded", "Superseded", "Converged"]
-    assert fleet.note(early[0]).startswith(f"{fleet.instance}: Superseded, superseded by {last[:10]}")
+    assert fleet.note(early[0]).startswith(f"{fleet.instance}: Superseded by {last[:10]}")
     assert fleet.note(last).startswith(f"{fleet.instance}: Converged, 3 agents")
 
 

@@ -153,3 +153,18 @@ def test_a_second_once_on_the_same_state_directory_is_told_who_holds_it(fleet: F
         assert str(fleet.state) in answer.err
         assert fleet.ask("status")["phase"] == "Converged", "those who only read are welcome"
         assert fleet.ask("plan")["actions"] == []
+
+
+def test_a_damaged_mirror_is_rebuilt_by_itself(fleet: Fleet) -> None:
+    first = fleet.commit(fleet.agents("a"))
+    fleet.once("--no-push")
+    before = fleet.pids()
+    for path in (fleet.state / "mirror.git" / "objects").rglob("*"):
+        if path.is_file():
+            path.chmod(0o600)
+            path.write_bytes(b"")
+    second = fleet.commit(fleet.agents("b"))
+    answer = fleet.once()
+    assert (answer["phase"], answer["commit"]) == ("Converged", second)
+    assert set(before) < set(fleet.pids())
+    assert {commit["commit"] for commit in fleet.ask("history")["commits"]} == {first, second}

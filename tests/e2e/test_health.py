@@ -23,6 +23,14 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ignoring", flush=True)
 time.sleep(600)
 """
+BEATS = """
+import contextlib, sys, time
+from gitops_agent.heartbeat import Heartbeat
+heartbeat = Heartbeat()
+heartbeat.beat(turn=1)
+with heartbeat.tool_call(sys.argv[1]) if sys.argv[1:] else contextlib.nullcontext():
+    time.sleep(600)
+"""
 FLOOD = "import os, time\nwhile os.write(1, b'x' * 1023 + b'\\n'): pass"
 
 
@@ -132,3 +140,25 @@ def test_a_log_flood_is_rotated_while_run_is_up(fleet: Fleet) -> None:
     shown = fleet.call("logs", "a", "-n", "2")
     assert shown.code == 0
     assert shown.out.count("\n") <= 2
+
+
+def test_a_stale_heartbeat_restarts_unless_a_tool_call_is_in_progress(fleet: Fleet) -> None:
+    heartbeat = {"staleAfter": "1s"}
+    fleet.commit(
+        {
+            "idle.yaml": fleet.agent("idle", sys.executable, "-c", BEATS, heartbeat=heartbeat),
+            "calling.yaml": fleet.agent("calling", sys.executable, "-c", BEATS, "crm.search", heartbeat=heartbeat),
+        }
+    )
+    with fleet.running():
+        fleet.await_phase(fleet.head(), "Converged")
+        idle, calling = fleet.pid("idle"), fleet.pid("calling")
+        until(lambda: fleet.pids("idle") not in ([], [idle]), "idle is restarted")
+        until(lambda: not fleet.row(fleet.status(), "calling")["ready"], "calling is reported")
+        ready = fleet.condition(fleet.status(), "calling")
+        assert ready is not None
+        assert ready["reason"] == "ToolCallInProgress"
+        assert "crm.search" in ready["message"]
+        assert fleet.pid("calling") == calling
+    reasons = [action["reason"] for action in fleet.ask("explain", "idle")["actions"]]
+    assert "HeartbeatStale" in reasons

@@ -80,7 +80,7 @@ def test_a_conflict_changes_nothing_and_names_the_files(three: tuple[Fleet, list
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--to", "HEAD"], 6), (["no-such-commit"], 6), (["HEAD", "--to", "HEAD~1"], 2), (["--upload-pack=x"], 2)],
+    [(["--to", "HEAD"], 6), (["no-such-commit"], 2), (["HEAD", "--to", "HEAD~1"], 2), (["--upload-pack=x"], 2)],
 )
 def test_what_cannot_be_done_is_said_and_not_done(
     three: tuple[Fleet, list[str]], arguments: list[str], code: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 
 from tests.support.fleet import Fleet, alive, until
 
@@ -113,3 +114,19 @@ def test_logs_on_stderr_are_structured_and_stdout_is_silent(fleet: Fleet) -> Non
     events = [json.loads(line) for line in err.decode().splitlines()]
     assert {event["event"] for event in events} >= {"action", "pass"}
     assert all("timestamp" in event and "level" in event for event in events)
+
+
+def test_logs_can_be_followed(fleet: Fleet) -> None:
+    talk = "import itertools, time\nfor n in itertools.count(): print('turn', n, flush=True); time.sleep(0.05)"
+    fleet.commit({"a.yaml": fleet.agent("a", sys.executable, "-c", talk)})
+    fleet.once()
+    words = fleet.command("logs", "a", "--follow", "-n", "1")
+    reader = subprocess.Popen(words, env=fleet.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    try:
+        lines = [reader.stdout.readline().decode() for _ in range(8)]
+    finally:
+        reader.terminate()
+        reader.communicate(timeout=20)
+    numbers = [int(line.removeprefix("turn ")) for line in lines]
+    assert numbers == list(range(numbers[0], numbers[0] + 8)), "none twice, none left out"

@@ -25,11 +25,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jsonschema
+
+from gitops_agent.report.shapes import SHAPES, schema
+from tests.support.launcher import launcher
+
 PATIENCE = 30.0
 """How long anything may take before a test says that it never happened."""
+
+CALL = 90.0
+"""How long one call may take."""
 
 GONE = ("ProcessGone", "Zombie")
 """Why a killed process is missing: which of the two depends on how soon pid 1 of this machine collects it."""
@@ -89,6 +98,11 @@ def signal_pid(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
+@cache
+def _validator(shape: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema(shape))
+
+
 class Fleet:
     """One repository, one instance, one state directory, below one folder."""
 
@@ -104,6 +118,8 @@ class Fleet:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
             "LANG": "C.UTF-8",
+            # So that a checkout can be tested that is not the installed one.
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             **environment,
         }
         self.git("init", "-q", "--bare", "--initial-branch=main", str(self.bare), where=folder)
@@ -191,21 +207,15 @@ class Fleet:
 
     def call(self, verb: str, *arguments: str, **environment: str) -> Answer:
         """One call in a process of its own, with an environment that holds nothing but what we say."""
-        done = subprocess.run(
-            self.command(verb, *arguments),
-            cwd=self.work,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=90,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
+        words = self.command(verb, *arguments)[3:]
+        return Answer(*launcher().call(words, self.work, {**self.environment, **environment}, CALL))
 
     def ask(self, verb: str, *arguments: str, code: int = 0, **environment: str) -> Json:
-        """The JSON answer of a verb that must end with this exit code."""
+        """The JSON answer of a verb that must end with this exit code; its documented shape is checked."""
         answer = self.call(verb, *arguments, "-o", "json", **environment)
         assert answer.code == code, f"{verb}: exit {answer.code}, expected {code}\n{answer.out}\n{answer.err}"
+        if (shape := "status" if verb == "once" else verb) in SHAPES:
+            _validator(shape).validate(answer.json)
         return answer.json
 
     def once(self, *arguments: str, code: int = 0, **environment: str) -> Json:
