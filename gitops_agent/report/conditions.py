@@ -57,8 +57,12 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
     ready, reason, message = _readiness(view)
     stalled = _stalled(view)
     statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
-    if not ready and stalled is None and _is_on_its_way(view):
-        statements.append((ConditionType.RECONCILING, True, reason, message))
+    if stalled is None and _is_on_its_way(view):
+        owed = _owed(view)
+        if not ready:
+            statements.append((ConditionType.RECONCILING, True, reason, message))
+        elif owed is not None:  # healthy, and its drift waits for its time
+            statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
     if stalled is not None:
         statements.append((ConditionType.STALLED, True, *stalled))
     if view.frozen:
@@ -141,13 +145,18 @@ def _ready_word(health: Health) -> str:
 
 
 def _is_on_its_way(view: AgentView) -> bool:
-    """Whether the agent is expected to become Ready without a person: it is starting, or we are at work on it."""
+    """Whether the agent is expected to become as desired without a person: it is starting, or we work on it."""
     if view.held:
         return False
     if view.busy:
         return True
     starting = view.health is not None and view.health.state is HealthState.STARTING
-    return starting or any(action.decision in (Decision.REPAIR, Decision.WAIT) for action in view.pending)
+    return starting or _owed(view) is not None
+
+
+def _owed(view: AgentView) -> Action | None:
+    """The first action that will be done by itself, now or when its time has come."""
+    return next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
 
 
 def _stalled(view: AgentView) -> tuple[str, str] | None:

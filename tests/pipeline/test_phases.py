@@ -142,6 +142,23 @@ def test_a_crash_loop_backs_off_and_is_forgiven_after_a_quiet_time(world: World)
     assert world.status("one").ready
 
 
+def test_drift_that_waits_for_its_time_is_still_on_its_way(world: World) -> None:
+    """Otherwise once would end, and say that all is well, with a repair owed."""
+    good = world.repository.commit({"one": {"instructions": "Be kind.", "runtime": {"reload": "Hot"}}})
+    world.converge()
+    for _ in range(2):
+        world.live.edit(config_key(key("one")), instructions="Be rude.")
+        result = world.run()
+    assert (result.phase, result.executed) == (Phase.CONVERGED, [])
+    assert result.statuses[key("one")].ready
+    assert result.busy
+    reconciling = world.condition("one", ConditionType.RECONCILING)
+    assert reconciling is not None
+    assert reconciling.reason == "FieldsDiffer"
+    world.converge()
+    assert world.running == world.wanted(good)
+
+
 # -- who counts
 
 
