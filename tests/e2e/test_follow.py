@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.fleet import Fleet, alive, reasons, signal_pid
 
 
-def overlay(instance: str, *patches: dict[str, object], **selector: object) -> str:
+def overlay(instance: str, *patches: Mapping[str, object], **selector: object) -> str:
     spec = {"instance": instance, "selector": selector, "patches": list(patches)}
     return json.dumps({"apiVersion": "gitops-agent.dev/v1", "kind": "Overlay", "spec": spec})
 
@@ -48,6 +49,7 @@ def _hot(fleet: Fleet, words: str) -> str:
 
 
 def test_commits_of_one_push_are_superseded_but_the_last(fleet: Fleet) -> None:
+    fleet.repo = f"file://{fleet.bare}"
     fleet.commit(fleet.agents("a"))
     fleet.once()
     early = [

@@ -80,6 +80,7 @@ def test_a_remote_that_goes_and_comes_back(fleet: Fleet) -> None:
 
 
 def test_dependants_follow_as_soon_as_what_they_wait_for_is_ready(fleet: Fleet) -> None:
+    fleet.repo = str(fleet.work)  # somebody's working copy: its commits count, its files do not
     fleet.commit(fleet.agents("base"))
     with fleet.running():
         fleet.await_phase(fleet.head(), "Converged")
