@@ -49,8 +49,10 @@ def _loses(base: Base, situation: Situation) -> bool:
     agent = situation.snapshot.agents.get(base.key.agent)
     if agent is None:
         return base.deletion is DeletionPolicy.DELETE and not _is_dormant(base)
-    wanted = next((resource for resource in agent.resources if resource.key == base.key), None)
-    return (wanted is None or wanted.dormant) and not _is_dormant(base)
+    for resource in agent.resources:
+        if resource.key == base.key:
+            return resource.dormant and not _is_dormant(base)
+    return not _is_dormant(base)
 
 
 def _is_dormant(base: Base) -> bool:
@@ -71,15 +73,17 @@ def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[A
 
 def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Iterator[Finding]:
     """One finding for every number that tripped."""
-    sizes = situation.fleet or fleet_sizes(situation.bases)
     counts = Counter(agent.tenant for agent in lost)
-    limit = mass_delete_limit(situation, None)
-    if _trips(counts.total(), sum(sizes.values()), limit):
-        yield _finding(plan, "the fleet", counts.total(), sum(sizes.values()), limit)
-    for tenant, count in sorted(counts.items()):
-        limit = mass_delete_limit(situation, tenant)
-        if _trips(count, sizes.get(tenant, 0), limit):
-            yield _finding(plan, f"tenant {tenant}", count, sizes.get(tenant, 0), limit)
+    limits = {tenant: mass_delete_limit(situation, tenant) for tenant in (None, *sorted(counts))}
+    if counts.total() < min(limit.min for limit in limits.values()):
+        return  # too few to trip anywhere, however small the fleet is: no need to count it
+    sizes = situation.fleet or fleet_sizes(situation.bases)
+    for tenant, limit in limits.items():
+        where = "the fleet" if tenant is None else f"tenant {tenant}"
+        count = counts.total() if tenant is None else counts[tenant]
+        size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
+        if _trips(count, size, limit):
+            yield _finding(plan, where, count, size, limit)
 
 
 def _trips(count: int, size: int, limit: Threshold) -> bool:
