@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,6 +156,7 @@ def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
     with ExitStack() as stack:
         stack.enter_context(collector_paused())
+        stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
         make_state_dir(settings.state)
         journal: Journal
         if has_journal(settings.state):

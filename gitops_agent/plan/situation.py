@@ -25,7 +25,8 @@ class Situation:
     counted on demand). ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
     could not be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and
     are not planned for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the
-    last good commit: the stricter of the two holds, so that no commit loosens the guard that should have stopped it.
+    last good commit: the stricter of the two holds, so that no commit loosens the guard that should have stopped
+    it.
     """
 
     now: float
