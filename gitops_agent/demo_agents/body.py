@@ -28,13 +28,30 @@ def log(message: str) -> None:
     sys.stdout.flush()
 
 
+class _Bundle:
+    """The bundle as it was last read: a file that is away for a while does not end an agent that has read it."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Any] | None = None
+
+    def read(self) -> dict[str, Any]:
+        path = os.environ.get("MANAGED_AGENT_CONFIG")
+        if not path:
+            return {}
+        try:
+            self._last = json.loads(Path(path).read_bytes())
+        except OSError:
+            if self._last is None:
+                raise
+        return self._last or {}
+
+
+_BUNDLE = _Bundle()
+
+
 def bundle() -> dict[str, Any]:
     """What Git says about this agent's brain: model, instructions, tools, mcpServers, limits."""
-    path = os.environ.get("MANAGED_AGENT_CONFIG")
-    if not path:
-        return {}
-    content: dict[str, Any] = json.loads(Path(path).read_bytes())
-    return content
+    return _BUNDLE.read()
 
 
 def instructions() -> str:

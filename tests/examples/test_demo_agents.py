@@ -93,9 +93,27 @@ def test_the_starter_agent_says_its_instructions(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, *arguments], env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
+        bundle.unlink()
+        again = process.stdout.readline()
         process.terminate()
         assert process.wait(30) == -signal.SIGTERM
-    assert line == b"hello: I was declared in Git.\n"
+    assert line == again == b"hello: I was declared in Git.\n"
+
+
+@pytest.mark.parametrize("key", ["acme/support-bot", "globex/triage-bot"])
+def test_an_agent_that_reads_its_bundle_anew_survives_its_loss(key: str, tmp_path: Path) -> None:
+    home = tmp_path / "state"
+    home.mkdir()
+
+    def beyond(turn: int) -> int:
+        now = json.loads(agent.beat() or b'{"turn": 0}')["turn"]
+        return int(now) if now > turn else 0
+
+    with started(key, home, PORT=str(free_port()), PACE="0.1") as agent:
+        turn = until(lambda: beyond(1), "a first turn")
+        home.rename(tmp_path / "lost")
+        until(lambda: beyond(turn + 1), "more turns")
+        assert agent.process.poll() is None
 
 
 @pytest.mark.unit
