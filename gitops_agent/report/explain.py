@@ -257,7 +257,7 @@ def _because(condition: Condition) -> str:
 
 def _own(key: ResourceKey, text: str) -> str:
     """What a driver said of a resource, without the name of the resource in front of it."""
-    return clause(_line(text).removeprefix(f"{key}: "))
+    return _line(text).removeprefix(f"{key}: ").rstrip(".")
 
 
 def _line(text: str) -> str:

@@ -107,14 +107,17 @@ def test_status_reads_the_journal_and_says_how_old_it_is(story: Story) -> None:
     assert age > 0
     assert answer == {key: value for key, value in story.healed.items() if key != "journalAgeSeconds"}
     text = fleet.call("status").out
-    assert re.search(r"3 of 3 agents ready .*as of .* ago", text)
-    assert re.search(rf"{fleet.key('parked')}\s+yes\s+Stopped\s+Stopped", text)
+    assert re.search(r"3 agents: 2 ready, 1 stopped .*as of .* ago", text)
+    assert re.search(rf"{fleet.key('parked')}\s+-\s+Stopped\s+-\s+Stopped", text)
 
 
 def test_status_of_one_agent_by_key_or_by_name(story: Story) -> None:
     for name in ("web", story.fleet.key("web")):
         answer = story.fleet.ask("status", name)
         assert [row["agent"] for row in answer["agents"]] == [story.fleet.key("web")]
+    text = story.fleet.call("status", "web").out
+    assert ", ".join(map(str, story.fleet.pids("web"))) in text
+    assert "/logs/*.log" in text
 
 
 @pytest.mark.parametrize("verb", ["status", "explain", "logs"])
@@ -136,7 +139,7 @@ def test_explain_answers_the_six_questions(story: Story) -> None:
         "done, and why"
     )
     assert re.search(r"create runtime/process because .*\[AgentAdded\]", text)
-    assert "In the way" in text, "what blocks it"
+    assert "In the way\n  Nothing." in text, "what blocks it: not a repair that worked"
     assert "Next" in text, "when it is tried again"
 
 

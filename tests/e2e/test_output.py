@@ -45,7 +45,9 @@ def test_help_names_every_verb_and_the_exit_codes() -> None:
 def test_every_verb_explains_itself(verb: str) -> None:
     text = plain(verb, "--help")
     assert "Usage:" in text
-    assert "--state-dir" in text
+    assert ("--state-dir" in text) is (verb not in ("init", "validate", "schema", "demo"))
+    assert ("--repo" in text) is (verb in ("plan", "once", "run", "rollback", "doctor"))
+    assert not re.search(r"<bool>|[{}]|\[\[", text)
     assert "\x1b" not in text
 
 
@@ -68,14 +70,14 @@ def test_schema_is_a_json_schema_that_accepts_our_own_documents(fleet: Fleet) ->
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["status"], 1, "journal"),
+        (["status"], 2, "journal"),
         (["plan", "--repo", "ext::sh -c touch% pwned"], 2, "ext"),
         (["once", "--repo", "--upload-pack=touch pwned"], 2, "repo"),
         (["once", "--branch", "-x"], 2, "branch"),
         (["once", "--branch", "a..b"], 2, "a..b"),
         (["once", "--path", "../.."], 2, ".."),
-        (["once", "--timeout", "soon"], 2, "timeout"),
-        (["once", "--instance", "Not/OK"], 2, "instance"),
+        (["once", "--timeout", "soon"], 2, "--timeout: 'soon' is not a duration"),
+        (["once", "--instance", "Not/OK"], 2, "--instance: 'Not/OK' is not a name of lower-case"),
         (["once", "--config", "no-such-file.yaml"], 2, "no-such-file.yaml"),
         (["frobnicate"], 2, "frobnicate"),
         (["validate", "no-such-folder"], 2, "no-such-folder"),

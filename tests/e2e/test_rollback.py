@@ -80,7 +80,7 @@ def test_a_conflict_changes_nothing_and_names_the_files(three: tuple[Fleet, list
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--to", "HEAD"], 6), (["no-such-commit"], 2), (["HEAD", "--to", "HEAD~1"], 2), (["--upload-pack=x"], 2)],
+    [(["no-such-commit"], 2), (["HEAD", "--to", "HEAD~1"], 2), (["--upload-pack=x"], 2)],
 )
 def test_what_cannot_be_done_is_said_and_not_done(
     three: tuple[Fleet, list[str]], arguments: list[str], code: int
@@ -90,6 +90,52 @@ def test_what_cannot_be_done_is_said_and_not_done(
     assert answer.code == code
     assert "rror" in answer.err
     assert remote_head(fleet) == shas[-1]
+
+
+def test_what_is_already_so_is_no_failure(three: tuple[Fleet, list[str]]) -> None:
+    fleet, _ = three
+    answer = fleet.call("rollback", "--to", "HEAD", "--yes")
+    assert (answer.code, answer.err) == (0, "")
+    assert "already in that state" in answer.out
+    assert fleet.ask("rollback", "--to", "HEAD", "--yes")["pushed"] is False
+
+
+def test_json_alone_is_no_consent(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    made = fleet.ask("rollback", code=2)
+    assert (made["pushed"], made["branch"], made["subject"]) == (False, "main", 'Revert "a: Three."')
+    assert made["plan"]["digest"] == made["digest"]
+    assert remote_head(fleet) == shas[-1]
+
+
+def test_commits_are_undone_in_the_order_of_history_not_of_clocks(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("a", instructions="One."), "Start")
+    fleet.environment["GIT_COMMITTER_DATE"] = "2030-01-01T00:00:00Z"
+    first = say(fleet, "a", "Two.")
+    fleet.environment["GIT_COMMITTER_DATE"] = "2020-01-01T00:00:00Z"
+    second = say(fleet, "a", "Three.")
+    del fleet.environment["GIT_COMMITTER_DATE"]
+    for name, commits in (("named", [first, second]), ("ranged", [f"{first}~1..{second}"])):
+        fleet.ask("rollback", *commits, "--branch-name", name, "--yes")
+        assert file_at(fleet, f"origin/{name}", "a")["instructions"] == "One."
+
+
+def test_a_branch_that_is_checked_out_is_noticed_before_the_question(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("a", instructions="One."), "Start")
+    head = say(fleet, "a", "Two.")
+    fleet.repo = str(fleet.work)
+    for consent in ([], ["--yes"]):
+        answer = fleet.call("rollback", *consent)
+        assert answer.code == 6
+        assert "main is checked out in" in answer.err
+        assert "--branch-name undo" in answer.err, "a way out"
+        assert "--yes" not in answer.err, "it was not asked"
+    assert fleet.head() == head
+    assert fleet.call("rollback", "--branch-name", "undo", "--yes").code == 0
+    fleet.git("merge", "-q", "undo")
+    assert json.loads((fleet.work / "a.yaml").read_text())["spec"]["instructions"] == "One."
+    fleet.git("config", "receive.denyCurrentBranch", "updateInstead")
+    assert fleet.call("rollback", "--yes").code == 0, "unless its owner allows it"
 
 
 def test_the_fleet_follows_the_commit_that_was_written(fleet: Fleet) -> None:

@@ -124,4 +124,4 @@ def test_a_terminal_width_cuts_only_the_last_column() -> None:
 
 
 def test_unknown_agent_is_explained() -> None:
-    assert "not known" in explain_text(Explanation(BOT, NOW, None))
+    assert "nothing of it is left" in explain_text(Explanation(BOT, NOW, None))

@@ -6,13 +6,18 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
-from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
+from gitops_agent.report.agent_text import agent_text
 from gitops_agent.report.explain import Explanation, explain_text
 from gitops_agent.report.live import ProgressView
 from gitops_agent.report.moments import ago, span
@@ -20,6 +25,7 @@ from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus
 from gitops_agent.report.table import PLAIN, Style, style_for
 from gitops_agent.report.text import findings_text, history_text, plan_text, status_text, validate_text
+from gitops_agent.report.words import is_about, sentence
 
 from .values import (
     BOT,
@@ -63,14 +69,16 @@ def test_validate_ends_with_a_verdict() -> None:
 def test_status_says_who_why_since_when_and_at_which_commit() -> None:
     fleet = FleetStatus("prod-eu", SHA, OTHER, Phase.DEGRADED, [a_status(), SICK], [a_finding()], 5.0, NOW)
     head, _, headers, first, second, *rest = status_text(fleet).split("\n")
-    assert head == ("prod-eu: a1a1a1a1a1 Degraded, 1 of 2 agents ready, enforcing b2b2b2b2b2 (as of 5.0 s ago)")
-    assert headers.split() == ["AGENT", "READY", "STATE", "REASON", "SINCE", "COMMIT", "MESSAGE"]
+    words = "2 agents: 1 ready, 1 not ready"
+    assert head == f"prod-eu: a1a1a1a1a1 Degraded, enforcing b2b2b2b2b2; {words} (as of 5.0 s ago)"
+    assert headers.split() == ["AGENT", "READY", "STATE", "PID", "REASON", "SINCE", "COMMIT", "MESSAGE"]
     assert first.split("  ")[0] == "acme/crm-bot"
     assert "no" in first.split()
     assert "CrashLoop" in first
     assert "1 min ago" in first
     assert first.endswith("exited with code 1")
     assert second.rstrip().endswith("a1a1a1a1a1")
+    assert headers.index("PID") == second.index("4242")
     assert headers.index("REASON") == first.index("CrashLoop") == second.index("Healthy")
     assert any("UnknownField" in line for line in rest)
 
@@ -80,9 +88,9 @@ def test_status_without_a_moment_shows_times_of_the_clock() -> None:
 
 
 def test_what_holds_an_agent_up_is_shown_before_what_it_lacks() -> None:
-    conditions = (a_condition(status=False), a_condition(ConditionType.STALLED, True, reason="BackOff"))
+    conditions = (a_condition(status=False), a_condition(ConditionType.STALLED, True, reason="Backoff"))
     fleet = FleetStatus("x", SHA, SHA, Phase.DEGRADED, [a_status(ready=False, conditions=conditions)])
-    assert "BackOff" in status_text(fleet)
+    assert "Backoff" in status_text(fleet)
 
 
 def test_status_before_the_first_commit() -> None:
@@ -129,12 +137,43 @@ def test_a_long_difference_is_cut() -> None:
 
 
 def test_a_guard_says_how_to_release_it() -> None:
-    finding = a_finding(code="MassDelete", detail="6 of 10 agents would go; approve the digest to go on")
-    verdict = Verdict("massDelete", Effect.BLOCK, frozenset({runtime_key()}), (finding,))
-    text = plan_text(a_plan(an_action(), verdicts=(verdict,), held=frozenset({runtime_key()})))
-    assert "guard massDelete blocks the commit" in text
-    assert "approve the digest to go on" in text
-    assert "held" in text
+    finding = a_finding(code="MassDelete", detail="6 of 10 agents would go; split the commit to go on")
+    verdict = Verdict("mass_delete", Effect.BLOCK, frozenset({runtime_key()}), (finding,))
+    plan = a_plan(an_action(), verdicts=(verdict,), held=frozenset({runtime_key()}), findings=(finding,))
+    text = plan_text(plan)
+    assert "The guard against mass deletion blocks the commit" in text
+    assert text.count("split the commit to go on") == 1, "each finding once"
+    assert text.index("split the commit") < text.index("update runtime/main"), "before what it would do"
+    assert "[SpecChanged, Change, held]" in text
+
+
+@pytest.mark.parametrize(
+    ("guard", "said"), [("observe_mode", "Observe mode"), ("their_own", "The guard their_own")]
+)
+def test_guards_go_by_words(guard: str, said: str) -> None:
+    verdict = Verdict(guard, Effect.TRIM, frozenset({runtime_key()}))
+    assert f"{said} holds 1 action\n" in plan_text(a_plan(an_action(), verdicts=(verdict,)))
+
+
+def test_a_plan_leaves_out_what_says_nothing_to_people() -> None:
+    steps = [("replace", "/config", "0a"), ("replace", "/spec", "0b"), ("add", "/workdir", None), ("add", "/x", 1)]
+    patch = tuple({"op": op, "path": path, "value": value} for op, path, value in steps)
+    lines = plan_text(a_plan(an_action(patch=patch))).split("\n")
+    assert [line.strip() for line in lines if line.startswith("      ")] == ["+ /x: 1"]
+    gone = an_action(verb=Verb.DELETE, patch=({"op": "remove", "path": "/replicas"},))
+    assert "/replicas" not in plan_text(a_plan(gone)), "what is deleted needs no list of its fields"
+
+
+def test_the_same_said_of_several_resources_is_said_once() -> None:
+    same = [
+        a_finding(address=f"acme/support-bot:{part}", code="ObserveMode") for part in ("config/b", "runtime/m")
+    ]
+    text = findings_text([*same, *same, a_finding(address="acme/other:runtime/m", code="ObserveMode")])
+    heads = [line for line in text.split("\n") if "ObserveMode" in line]
+    assert [head.partition(": error")[0] for head in heads] == [
+        "acme/support-bot:config/b, runtime/m",
+        "acme/other:runtime/m",
+    ]
 
 
 def test_doubt_is_shown() -> None:
@@ -151,7 +190,10 @@ def test_history_tells_rollbacks_on_both_sides() -> None:
 
 
 def test_explain_answers_the_six_questions() -> None:
-    conditions = (a_condition(status=False), a_condition(ConditionType.STALLED, True, reason="BackOff"))
+    conditions = (
+        a_condition(status=False),
+        a_condition(ConditionType.STALLED, True, reason="Backoff", message="away"),
+    )
     known = Explanation(
         BOT,
         NOW,
@@ -163,26 +205,111 @@ def test_explain_answers_the_six_questions() -> None:
         journal_age=2.0,
     )
     text = explain_text(known)
+    assert explain_text(known, everything=True).count("ProcessGone") == 20
     for words in (
         "It should be Running at agents/acme/support-bot.yaml:1, as of commit a1a1a1a1a1.",
         'That commit is "Give support-bot a second replica" by Ada <ada@example.com>',
-        "The newest commit b2b2b2b2b2 is Invalid and is not enforced here: agents/x.yaml:1:1: unknown field.",
+        "The newest commit b2b2b2b2b2 is Invalid and is not enforced here.",
         "It is not Ready since 2023-11-14T22:11:50Z (1 min ago): exited with code 1 [CrashLoop].",
         "runtime/main (process): Running, health Healthy, pid 4242.",
         "restart runtime/main because the process is gone [ProcessGone]",
-        "… and 12 earlier actions",
+        "… and 12 earlier actions: gitops-agent explain acme/support-bot --all",
         "Stalled since",
-        "runtime/main failed 3 times in a row, and it is tried again: No such file: ./bot.",
+        "runtime/main failed 3 times in a row [Backoff]: No such file: ./bot.",
         "It is tried again in 30 s (2023-11-14T22:13:50Z).",
     ):
         assert words in text
 
 
-def test_explain_says_when_only_a_commit_can_help() -> None:
-    attempts = {runtime_key(): Attempt(1, NOW, "command not found", permanent=True)}
-    known = Explanation(BOT, NOW, a_status(ready=False, next_try_at=None), attempts=attempts)
-    assert "failed once, and it cannot succeed without a new commit" in explain_text(known)
-    assert "It is not tried again before a new commit changes it." in explain_text(known)
+def test_a_failure_that_will_repeat_is_told_once_and_truly() -> None:
+    error = f"{runtime_key()}: command not found"
+    conditions = (
+        a_condition(status=False),
+        a_condition(ConditionType.STALLED, reason="CannotApply", message=error),
+    )
+    attempts = {runtime_key(): Attempt(1, NOW + 250, error, permanent=True)}
+    status = a_status(ready=False, next_try_at=NOW + 250, conditions=conditions)
+    text = explain_text(Explanation(BOT, NOW, status, attempts=attempts))
+    assert "In the way\n  runtime/main failed once [CannotApply]: command not found.\n" in text
+    assert "It is tried again in 4 min (2023-11-14T22:17:30Z), and every few minutes, but will fail until" in text
+    assert text.count("command not found") == 1
+    assert "CannotApply" in status_text(FleetStatus("x", SHA, SHA, Phase.DEGRADED, [status], at=NOW))
+
+
+def test_a_repair_that_worked_is_not_in_the_way() -> None:
+    attempts = {runtime_key(): Attempt(1, NOW - 1, "ProcessGone: The process ended.")}
+    entry = an_entry(message="The process ended or was killed (pid 7).", outcome="started replica 0.")
+    text = explain_text(Explanation(BOT, NOW, a_status(), entries=[entry], attempts=attempts))
+    assert "In the way\n  Nothing." in text
+    assert "because the process ended or was killed (pid 7) [ProcessGone]" in text
+    assert "Nothing is due" in text
+    assert ".." not in text
+
+
+@pytest.mark.parametrize("code", ["ObserveMode", "Paused", "WaitingForDependency", "Frozen"])
+def test_what_holds_an_agent_is_in_the_way_and_in_the_table(code: str) -> None:
+    hold = a_finding(code=code, severity=Severity.INFO, address=str(BOT), summary="not now", detail="Go on by X.")
+    status = a_status(ready=False, next_try_at=None)
+    text = explain_text(Explanation(BOT, NOW, status, findings=[hold, hold]))
+    assert f"In the way\n  Not now. Go on by X. [{code}]\n\nNext" in text
+    fleet = FleetStatus("x", SHA, SHA, Phase.RECONCILING, [status, a_status(SICK.agent)], [hold], at=NOW)
+    other, mine = status_text(fleet).split("\n")[3:5]
+    assert f"CrashLoop, {code}" in mine
+    assert mine.endswith("exited with code 1; not now")
+    assert code not in other
+
+
+def test_a_commit_that_is_turned_down_is_in_the_way_with_its_errors() -> None:
+    head = a_record(OTHER, Phase.INVALID, findings=tuple(a_finding(code=f"E{n}") for n in range(7)))
+    text = explain_text(Explanation(BOT, NOW, a_status(), a_record(), head))
+    way = text.partition("In the way\n")[2].partition("\nNext")[0]
+    assert way.startswith("  The newest commit b2b2b2b2b2 is Invalid: nothing it asks for is done, and a1a1a1a1a1")
+    assert "error[E4]" in way
+    assert "expected: replicas" in way
+    assert "error[E5]" not in way
+    assert "… and 2 more: gitops-agent status" in way
+
+
+@pytest.mark.parametrize(("verb", "said"), [("delete", "deleted by commit"), ("release", "left in place")])
+def test_an_agent_that_is_gone_is_remembered(verb: str, said: str) -> None:
+    text = explain_text(Explanation(BOT, NOW, None, entries=[an_entry(verb=verb), an_entry()]))
+    assert said in text
+    assert "commit a1a1a1a1a1 at 2023-11-14T22:13:12Z." in text
+    assert "Done\n" in text
+
+
+def test_what_rests_as_desired_is_not_called_ready() -> None:
+    parked = a_status(SICK.agent, lifecycle=Lifecycle.STOPPED, resources=())
+    text = status_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [a_status(), parked], at=NOW))
+    assert "2 agents: 1 ready, 1 stopped" in text
+    assert re.search(r"acme/crm-bot +- +Stopped", text)
+
+
+def test_one_agent_in_full() -> None:
+    live = {"replicas": [{"pid": 4242}], "log": "/state/agents/acme/support-bot/logs/0.log"}
+    resource = ResourceStatus(runtime_key(), "process", "Running", "Healthy", live)
+    status = a_status(resources=(resource,), next_try_at=NOW + 30)
+    text = agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [status], [a_finding()], at=NOW), status)
+    for words in ("4242", live["log"], "in 30 s (2023-11-14T22:13:50Z)", "Ready      yes", "expected: replicas"):
+        assert str(words) in text
+    two = replace(resource, live={**live, "replicas": [{"pid": 1}, {"pid": 2}]})
+    several = replace(status, resources=(two,))
+    assert "support-bot/logs/*.log" in agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [several]), several)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("did you mean command?", "did you mean command?"), ("it ended.", "it ended."), ("it ended", "it ended.")],
+)
+def test_sentences_end_once(text: str, expected: str) -> None:
+    assert sentence(text) == expected
+
+
+def test_findings_are_about_the_agent_they_name_and_no_other() -> None:
+    finding = a_finding(address="acme/support-bot-2:runtime/main")
+    assert not is_about(finding, BOT)
+    assert is_about(finding, AgentKey("acme", "support-bot-2"))
+    assert is_about(a_finding(address="acme/support-bot:runtime/main"), BOT)
 
 
 def test_explain_of_a_healthy_agent_is_calm() -> None:
@@ -210,11 +337,13 @@ def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
     stream = Terminal()
     evil = a_condition(status=False, message="[bold red]owned[/] \x1b[2J [link=http://evil.example]x[/link]")
     with ProgressView("prod-eu", stream, colour=False) as view:
-        view.update({BOT: a_status()}, None, None)
+        view.update({BOT: a_status()}, None, (None, None))
         sick = a_status(SICK.agent, ready=False, conditions=(evil,))
-        view.update({BOT: a_status(), SICK.agent: sick}, Phase.RECONCILING, SHA, "waiting for 1 of 2 agents")
+        view.update(
+            {BOT: a_status(), SICK.agent: sick}, Phase.RECONCILING, (SHA, OTHER), "waiting for 1 of 2 agents"
+        )
     text = stream.getvalue()
-    assert "prod-eu: a1a1a1a1a1 Reconciling, 1 of 2 agents ready" in text
+    assert "prod-eu: a1a1a1a1a1 Reconciling, enforcing b2b2b2b2b2; 2 agents: 1 ready, 1 not" in text
     assert "acme/crm-bot" in text
     assert "waiting for 1 of 2 agents" in text
     assert "[bold red]owned" in text
@@ -222,12 +351,31 @@ def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
     assert "evil.example\x1b" not in text
 
 
+def test_the_live_view_turns_while_something_is_on_its_way_and_rests_after() -> None:
+    stream = Terminal()
+    with ProgressView("x", stream, colour=False) as view:
+        view.update({BOT: a_status(ready=False)}, Phase.RECONCILING, (SHA, SHA), "starting")
+        frames = {_frame(view, second) for second in (0.0, 0.1, 0.2)}
+        view.update({BOT: a_status()}, Phase.CONVERGED, (SHA, SHA), "1 changed")
+        still = {_frame(view, second) for second in (0.3, 0.4)}
+    assert len(frames) > 1, "it moves"
+    assert len(still) == 1
+    assert "1 changed" in still.pop()
+
+
+def _frame(view: ProgressView, second: float) -> str:
+    console = Console(file=io.StringIO(), width=100, get_time=lambda: second)
+    console.print(view._render())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
     stream = Terminal()
     statuses = {key: a_status(key) for index in range(500) if (key := AgentKey("acme", f"bot-{index}"))}
     sick = AgentKey("zeta", "last")
     with ProgressView("prod-eu", stream, colour=False) as view:
-        view.update({**statuses, sick: a_status(sick, ready=False)}, Phase.RECONCILING, SHA)
+        view.update({**statuses, sick: a_status(sick, ready=False)}, Phase.RECONCILING, (SHA, SHA))
     assert "zeta/last" in stream.getvalue()
     assert "more" in stream.getvalue()
 
