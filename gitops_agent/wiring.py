@@ -210,7 +210,7 @@ def _pipeline(
     parts: _Parts,
     sinks: Sequence[Sink],
     interrupted: Callable[[], bool],
-    on_unexpected: Callable[[Exception, Action | None], None],
+    on_unexpected: Callable[[BaseException, Action | None], None],
 ) -> Pipeline:
     settings = parts.settings
     bench = Workbench(
@@ -266,10 +266,10 @@ class _SourceWatcher:
         self._watcher.stop()
 
 
-def _reporter(sentry: SentrySink | None) -> Callable[[Exception, Action | None], None]:
+def _reporter(sentry: SentrySink | None) -> Callable[[BaseException, Action | None], None]:
     """Where errors go that end a pass or an action: the log always, Sentry when it is one we did not foresee."""
 
-    def report(problem: Exception, action: Action | None) -> None:
+    def report(problem: BaseException, action: Action | None) -> None:
         about = {"agent": str(action.key.agent), "driver": action.driver} if action else {}
         if isinstance(problem, GitopsAgentError):
             log.error(problem.message, hint=problem.hint, **about)

@@ -38,9 +38,10 @@ def observe(
     blind: dict[str, str] = {}
     for name, answer in answers:
         try:
-            seen.update((observation.key, observation) for observation in answer.result())
+            # Whole before it counts: an answer that breaks off in the middle is none.
+            seen |= {observation.key: observation for observation in answer.result()}
         except GitopsAgentError as problem:
             blind[name] = problem.message
-        except Exception as problem:  # a driver's bug must not stop its siblings
+        except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
             blind[name] = f"unexpected {type(problem).__name__} in driver {name}"
     return Observed(seen, blind)

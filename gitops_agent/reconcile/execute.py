@@ -48,7 +48,7 @@ class Workbench:
     hands: int = 8
     patience: float = PATIENCE
     interrupted: Callable[[], bool] = lambda: False
-    on_unexpected: Callable[[Exception, Action], None] = lambda _problem, _action: None
+    on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
 
 
 Executed = tuple[Action, Outcome]
@@ -190,7 +190,7 @@ def _carry_out(intent: Intent, bench: Workbench) -> Outcome:
         return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
     except GitopsAgentError as problem:
         return outcome(Result.FAILED, _sentence(problem))
-    except Exception as problem:  # a driver's bug must not stop its siblings
+    except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         bench.on_unexpected(problem, action)
         return outcome(Result.FAILED, f"unexpected {type(problem).__name__} in driver {action.driver}")
     return outcome(Result.DONE, applied.message, applied.facts)

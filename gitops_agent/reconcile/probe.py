@@ -28,7 +28,7 @@ def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> Ex
         if runner is None:
             return ExecResult(False, "this runtime cannot run commands")
         return runner.run(agent, spec["exec"]["command"], timeout)
-    except Exception as problem:  # one agent's probe must not stop the judging of its siblings
+    except (Exception, SystemExit) as problem:  # one agent's probe must not stop the judging of its siblings
         return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
 
 

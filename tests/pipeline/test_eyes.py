@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ ONE, TWO = runtime_key(key("one")), runtime_key(key("two"))
 
 
 class Raising:
-    def __init__(self, problem: Exception) -> None:
+    def __init__(self, problem: BaseException) -> None:
         self.problem = problem
 
     def observe(
@@ -33,11 +34,11 @@ class Raising:
         raise self.problem
 
 
-CLOSED = [ObserveError("cannot list /proc"), RuntimeError("bug"), MemoryError()]
+CLOSED = [ObserveError("cannot list /proc"), RuntimeError("bug"), MemoryError(), SystemExit(3)]
 
 
 @pytest.mark.parametrize("problem", CLOSED, ids=lambda problem: type(problem).__name__)
-def test_what_cannot_be_seen_is_not_touched(world: World, problem: Exception) -> None:
+def test_what_cannot_be_seen_is_not_touched(world: World, problem: BaseException) -> None:
     world.commit("one", "two")
     world.converge()
     before = dict(world.live.live)
@@ -103,6 +104,23 @@ def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> 
         found = observe([one.driver, two.driver], None, {}, pool)
     assert set(found.seen) == {runtime_key(key("second"))}
     assert found.blind == {"first": "the live system does not answer"}
+
+
+def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
+    live = MemoryDriver()
+    for name in ("one", "two"):
+        live.plant(runtime_key(key(name)), {})
+
+    class BreaksOff:
+        def observe(self, *_: object) -> Iterator[Observation]:
+            yield live.observe(None, {})[0]
+            raise ConnectionResetError
+
+    driver = replace(live.driver, observer=BreaksOff())  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as pool:
+        found = observe([driver], None, {}, pool)
+    assert found.seen == {}
+    assert "ConnectionResetError" in found.blind["memory"]
 
 
 # -- eyes that lie

@@ -38,7 +38,7 @@ class Rig:
         self.clock = clock
         self.live = MemoryDriver(clock=clock)
         self.points = FaultInjector()
-        self.unexpected: list[tuple[Exception, Action]] = []
+        self.unexpected: list[tuple[BaseException, Action]] = []
         self.bench = Workbench(
             appliers={"memory": FaultyApplier(self.live, self.points)},
             journal=FaultyJournal(journal, self.points),
@@ -313,10 +313,13 @@ def test_what_cannot_be_helped_waits_the_longest(rig: Rig) -> None:
         (RuntimeError("secret detail"), "unexpected RuntimeError in driver memory"),
         (KeyError("facts"), "unexpected KeyError in driver memory"),
         (RecursionError(), "unexpected RecursionError in driver memory"),
+        (SystemExit(3), "unexpected SystemExit in driver memory"),
     ],
 )
 @pytest.mark.parametrize("where", ["precheck", "apply"])
-def test_whatever_a_driver_raises_becomes_an_outcome(rig: Rig, problem: Exception, told: str, where: str) -> None:
+def test_whatever_a_driver_raises_becomes_an_outcome(
+    rig: Rig, problem: BaseException, told: str, where: str
+) -> None:
     def fail(_: Action) -> Any:
         raise problem
 
