@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from gitops_agent.drivers.process.table import Host
@@ -32,16 +33,22 @@ class Facts(NamedTuple):
 
 def encode(host: Host, replicas: Iterable[Known], foreign: Iterable[Known] = ()) -> Fields:
     """Facts for the journal."""
+    return _encoded(host, tuple(sorted(replicas)), tuple(sorted(foreign)))
+
+
+@lru_cache(1024)  # agents that do not run share theirs, and the others' stay the same from look to look
+def _encoded(host: Host, replicas: tuple[Known, ...], foreign: tuple[Known, ...]) -> Fields:
     return Fields.of(
         {
             "boot": host.boot,
             "pidNamespace": host.pid_namespace,
-            "replicas": [list(known) for known in sorted(replicas)],
-            "foreign": [list(known) for known in sorted(foreign)],
+            "replicas": [list(known) for known in replicas],
+            "foreign": [list(known) for known in foreign],
         }
     )
 
 
+@lru_cache(1024)
 def decode(fields: Fields | None) -> Facts:
     """Facts from the journal; what is not in our form says nothing."""
     value = fields.value if fields is not None else {}
