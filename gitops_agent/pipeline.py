@@ -60,8 +60,7 @@ class Pipeline:
                 snapshot = intake.fallback
                 look = self._lookout.judge(look.observed, snapshot, scope)
                 plan = self._plan(snapshot, look)
-        elif not look.observed.blind:
-            # With a driver that cannot be asked, what the commit would do is not known yet.
+        else:
             self._receiver.enforce(snapshot)
         self._settler.abandon(plan, look)
         executed = ended + self._reconcile(plan, actor)

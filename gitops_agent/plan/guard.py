@@ -37,8 +37,8 @@ GUARDS: tuple[Guard, ...] = (
 
 def evaluate(plan: Plan, situation: Situation, guards: Sequence[Guard] = GUARDS) -> Plan:
     """The plan with the verdict of every guard, what they hold, and all their findings added to its own."""
-    if not plan.actions:
-        return plan
+    if not plan.actions and not situation.blind:
+        return plan  # with a driver that cannot be asked, an empty plan is no proof that nothing would be lost
     decisions: dict[ResourceKey, Decision] = {}
     for guard in guards:
         verdict = guard(plan, situation)
