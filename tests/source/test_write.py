@@ -235,7 +235,7 @@ def test_the_branch_checked_out_in_a_work_tree_is_not_moved(
     mirror.refresh()
     writer = BranchWriter(mirror, settings(repo=str(desk.work)))
     sha = writer.revert([change], "Roll back")
-    with pytest.raises(SourceRefused, match="did not take") as caught:
+    with pytest.raises(SourceRefused, match="is checked out in") as caught:
         writer.push(sha, "main")
     assert "--branch-name" in caught.value.hint
     assert desk.head() == change
