@@ -10,7 +10,7 @@ from gitops_agent.report.inert import inert
 from gitops_agent.report.moments import ago, ahead, iso
 from gitops_agent.report.shapes import FleetStatus
 from gitops_agent.report.table import PLAIN, Style, table
-from gitops_agent.report.text import fleet_head, plain_message, ready_word
+from gitops_agent.report.text import fleet_head, pids_of, plain_message, ready_word
 from gitops_agent.report.words import findings_text, short
 
 
@@ -61,7 +61,6 @@ def _logs(status: AgentStatus) -> Iterator[str]:
 
 def _resources(status: AgentStatus) -> Iterator[list[str]]:
     for resource in status.resources:
-        listed = resource.live.get("replicas")
-        pids = [str(each["pid"]) for each in listed if each.get("pid")] if isinstance(listed, list) else []
+        pids = map(str, pids_of(resource))
         name = f"{resource.key.kind}/{resource.key.id}"
         yield [name, resource.driver, resource.state, resource.health or "-", ", ".join(pids) or "-"]

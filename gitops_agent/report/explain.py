@@ -14,7 +14,7 @@ from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import ago, ahead, iso, span
 from gitops_agent.report.shapes import Shape, agent_shape, commit_shape, findings_shape
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.text import ready_condition
+from gitops_agent.report.text import pids_of, ready_condition
 from gitops_agent.report.words import clause, counted, findings_text, in_words, sentence, short
 
 _ENTRIES = 8
@@ -152,10 +152,8 @@ def _resource(resource: ResourceStatus) -> str:
     parts = [resource.state]
     if resource.health:
         parts.append(f"health {resource.health}")
-    replicas = resource.live.get("replicas")
-    pids = [str(each["pid"]) for each in replicas if each.get("pid")] if isinstance(replicas, list) else []
-    if pids:
-        parts.append(f"pid {', '.join(pids)}")
+    if pids := pids_of(resource):
+        parts.append(f"pid {', '.join(map(str, pids))}")
     return f"{resource.key.kind}/{resource.key.id} ({resource.driver}): {', '.join(parts)}."
 
 

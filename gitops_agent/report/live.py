@@ -123,7 +123,7 @@ class ProgressView:
 def _cells(status: AgentStatus) -> tuple[Text, ...]:
     condition = leading_condition(status)
     word, colours = ready_word(status)
-    pids = ", ".join(map(str, pids_of(status)[:3])) or "-"
+    pids = ", ".join(map(str, pids_of(*status.resources)[:3])) or "-"
     reason, message = (condition.reason, condition.message) if condition else ("-", "")
     shown = "" if status.ready else message
     ready = _text(word, *colours)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
 from gitops_agent.report.inert import inert
 from gitops_agent.report.moments import ago, iso, span
 from gitops_agent.report.plan_text import plan_text
@@ -65,9 +65,9 @@ def hold_of(status: AgentStatus, findings: Iterable[Finding]) -> Finding | None:
     return next((finding for finding in findings if is_about(finding, status.agent)), None)
 
 
-def pids_of(status: AgentStatus) -> list[int]:
-    """The local processes of an agent."""
-    replicas = (resource.live.get("replicas") for resource in status.resources)
+def pids_of(*resources: ResourceStatus) -> list[int]:
+    """The local processes of some resources."""
+    replicas = (resource.live.get("replicas") for resource in resources)
     return [each["pid"] for listed in replicas if isinstance(listed, list) for each in listed if each.get("pid")]
 
 
@@ -132,7 +132,7 @@ def _agent_row(status: AgentStatus, hold: Finding | None, now: float | None) -> 
     condition = leading_condition(status)
     since = _since(condition.last_transition_at, now) if condition else "-"
     reasons = [*([condition.reason] if condition else []), *([hold.code] if hold else [])]
-    pids = pids_of(status)
+    pids = pids_of(*status.resources)
     shown = ", ".join(map(str, pids[:_PIDS])) + (" …" if len(pids) > _PIDS else "")
     commit = short(status.observed_commit)
     ready = Cell(*ready_word(status))
