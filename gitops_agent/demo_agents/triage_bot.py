@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from gitops_agent.demo_agents.body import instructions, live, log
 
 TICKETS = ("The site is down", "A typo on the start page", "My invoice is wrong", "Everything is slow today")
@@ -42,8 +40,7 @@ class Triage:
 
 
 def main() -> None:
-    """Sort tickets until told to stop. Every turn reads the rules anew, so SIGHUP has nothing left to do."""
-    signal.signal(signal.SIGHUP, lambda _signal, _frame: None)
+    """Sort tickets until told to stop. Every turn reads the rules anew: nobody tells it that they changed."""
     live(Triage().work)
 
 
