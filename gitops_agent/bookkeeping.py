@@ -130,6 +130,7 @@ class Bookkeeper:
             plan=plan,
             executed=pass_.executed,
             frozen=bool(pass_.held_by("freeze")),
+            busy=self._is_busy(pass_),
             wait=min(self._waits(pass_, progressed=became_ready or bool(pass_.done)), default=None),
         )
 
@@ -271,6 +272,16 @@ class Bookkeeper:
 
     # -- what comes next
 
+    def _is_busy(self, pass_: Proceedings) -> bool:
+        """Whether somebody is on the way. Who waits for another agent is not, until nobody is in its way."""
+        waiting, agents, ready = (
+            pass_.held_by("dependencies"),
+            pass_.snapshot.agents,
+            _Ready(lambda: self._statuses),
+        )
+        moving = (key for key, status in self._statuses.items() if _is_reconciling(status))
+        return any(key not in waiting or all(other in ready for other in agents[key].depends_on) for key in moving)
+
     def _waits(self, pass_: Proceedings, *, progressed: bool) -> list[float]:
         """When there will be work: a retry is due, or what this pass did releases what it held back.
 
@@ -326,7 +337,6 @@ class Bookkeeper:
             findings=tuple(dict.fromkeys(findings)),
             unavailable=intake.problem is not None,
             retry_after=getattr(intake.problem, "retry_after", None),
-            busy=any(_is_reconciling(status) for status in self._statuses.values()),
         )
 
 

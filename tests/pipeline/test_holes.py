@@ -110,3 +110,19 @@ def test_a_commit_is_not_in_force_while_a_driver_cannot_be_asked(world: World) -
     world.run()
     assert world.journal.get("enforced") == good
     assert world.converge().phase is Phase.BLOCKED
+
+
+def test_once_does_not_wait_for_what_waits_for_people(world: World) -> None:
+    """An agent whose dependency is paused and down is not on its way: nobody knows when it will be."""
+    good = world.repository.commit({"one": {}, "two": {"rollout": {"dependsOn": ["acme/one"]}}})
+    world.converge()
+    world.repository.commit(
+        {"one": {"reconcile": {"paused": True}}, "two": {"rollout": {"dependsOn": ["acme/one"]}}}
+    )
+    world.converge()
+    world.live.remove(runtime_key(key("one")))
+    world.live.remove(runtime_key(key("two")))
+    world.commit(broken="nonsense")
+    result = world.converge()
+    assert (result.phase, result.busy) == (Phase.INVALID, False)
+    assert good
