@@ -11,7 +11,7 @@ from gitops_agent.errors import UsageError
 
 def write_starter(directory: Path) -> list[str]:
     """Write the files; UsageError when the folder already holds something. The names written, sorted."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    if directory.exists() and (not directory.is_dir() or any(e.name != ".git" for e in directory.iterdir())):
         raise UsageError(f"{directory} is not empty", hint="name a folder that does not exist yet")
     written: list[str] = []
     _copy(files("gitops_agent.cli").joinpath("starter"), directory, "", written)

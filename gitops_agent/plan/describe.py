@@ -10,7 +10,7 @@ from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import MEANINGS, Reason
 
 _WAY_OUT = {
-    Decision.ALERT: "It is never touched. Remove it by hand, or make Git say what to do with it",
+    Decision.ALERT: "It is never touched. Remove it by hand, or rename the agent in Git",
     Decision.QUARANTINE: "It is left as it is. Declare it in Git again, or remove it by hand",
     Decision.ASK: "It is not repaired by itself. Repair it by hand, or change its document",
 }
@@ -31,6 +31,10 @@ def finding_for(action: Action) -> Finding | None:
     if action.decision is Decision.REPAIR:
         return None
     way_out = _WAY_OUT.get(action.decision, "See gitops-agent explain")
+    if action.reason == Reason.NOT_MARKED:
+        way_out = (
+            "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
+        )
     return Finding(
         Severity.WARNING,
         action.reason,

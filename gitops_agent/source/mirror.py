@@ -30,11 +30,19 @@ KEPT = "refs/gitops-agent/kept/"
 T = TypeVar("T")
 
 
+def _here() -> Path | None:
+    """The working directory that relative paths start from; None when it was deleted under our feet."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
 class Mirror:
     """``ports.Source``, and the reading side for the snapshot stage. Safe to use from several threads."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str], clock: Clock) -> None:
-        self.address = parse_address(settings.repo, Path.cwd())
+        self.address = parse_address(settings.repo, _here())
         self.branch = check_ref(settings.branch)
         self.path = check_path(settings.path)
         self.git = Git(settings.state.absolute() / "mirror.git", self.address, settings, environment)

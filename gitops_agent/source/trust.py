@@ -54,9 +54,9 @@ def branch_rewritten(situation: Situation) -> Finding | None:
     outcome = (
         f"Policy forcePush: follow, so {head.sha} is followed."
         if follow
-        else f"The last good commit {last.sha} keeps being enforced and repaired. To accept the new history, set "
-        "forcePush: follow in the policy that is in force, or push a branch that contains the old commit "
-        f"(git merge -s ours {last.short})."
+        else f"The last good commit {last.sha} keeps being enforced and repaired. To accept the new "
+        f"history, make it contain the old commit and push (git merge -s ours {last.short}); to go back, restore "
+        "the branch. For the next time, forcePush: follow in the policy follows a rewrite by itself."
     )
     return Finding(
         Severity.WARNING if follow else Severity.ERROR,

@@ -72,7 +72,7 @@ def test_a_restarted_gitops_agent_knows_which_pid_is_gone(fleet: Fleet) -> None:
     until(lambda: fleet.look().fields is None)
     fleet.restart()
     seen = fleet.look()
-    assert (seen.reason, seen.message) == ("ProcessGone", f"pid {pid} is no longer in the process table")
+    assert (seen.reason, seen.message) == ("ProcessGone", f"pid {pid} no longer runs")
 
 
 def test_one_of_two_replicas_gone(fleet: Fleet) -> None:

@@ -21,6 +21,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
+INIT = 1
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
 
@@ -188,10 +189,11 @@ class ProcessObserver:
             return "ProcessGone", f"pid {last.pid} {last.said}"
         for known in facts.replicas:
             proc = look.census.table.get(known.pid)
-            if proc is not None and proc.start == known.start:
+            # What init has not collected yet is gone like any other: a matter of moments, and nobody's fault.
+            if proc is not None and proc.start == known.start and proc.ppid != INIT:
                 return "Zombie", f"pid {proc.pid} has ended, but its parent {proc.ppid} has not collected it"
         pids = ", ".join(str(known.pid) for known in facts.replicas)
-        return "ProcessGone", f"pid {pids} is no longer in the process table" if pids else "no process of it runs"
+        return "ProcessGone", f"pid {pids} no longer runs" if pids else "no process of it runs"
 
     def _shown(self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float]) -> dict[str, Any]:
         live: dict[str, Any] = {

@@ -18,8 +18,9 @@ def empty_source(plan: Plan, situation: Situation) -> Verdict:
         Severity.ERROR,
         Hold.EMPTY_SOURCE,
         situation.snapshot.revision.short,
-        f"the commit declares no agent, and {recorded} are on record: nothing is deleted",
-        "An empty source is a mistake more often than a wish (a wrong path, a bad merge). Restore the documents "
-        "(gitops-agent rollback). To take a whole fleet down, set lifecycle: Retired in its documents.",
+        f"the commit declares no agent, but agents on record: {recorded}. Nothing is deleted",
+        "An empty source is a mistake more often than a wish (a wrong path, a bad merge). Restore the documents, "
+        "or choose another --path. To take a whole fleet down, raise massDelete in one commit and set lifecycle: "
+        "Retired in the documents with the next.",
     )
     return block("empty_source", plan, (finding,))

@@ -99,6 +99,6 @@ def _finding(plan: Plan, where: str, count: int, size: int, limit: Threshold) ->
         f"{count} of {size} agents of {where} would lose their runtime",
         f"massDelete allows fewer than {limit.min} agents, or at most {limit.ratio:g} of {where} "
         f"({limit.ratio * size:g} agents). Nothing this commit asks for is done. If it is meant: split the "
-        "commit, or raise massDelete in the Policy document in an earlier commit. "
-        "If not: gitops-agent rollback.",
+        "commit and push the parts one after the other, or raise massDelete in the Policy document in an earlier "
+        "commit, and push this one when that has converged. If not: gitops-agent rollback.",
     )
