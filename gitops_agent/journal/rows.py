@@ -18,6 +18,8 @@ from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.ports import Entry
 
+_DELETION = {str(member): member for member in DeletionPolicy}
+
 Row = dict[str, Any]
 Found = Any
 """A row as SQLAlchemy gives it: columns are attributes."""
@@ -62,7 +64,7 @@ def base_of(row: Found) -> Base:
         fields,
         intern(commit),
         applied_at,
-        DeletionPolicy(deletion),
+        _DELETION.get(deletion) or DeletionPolicy(deletion),
         idempotent,
         retained,
         facts,
