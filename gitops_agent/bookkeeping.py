@@ -7,7 +7,7 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import orjson
@@ -48,6 +48,7 @@ class Eyes:
     busy: frozenset[AgentKey] = frozenset()
     undone: frozenset[str] = frozenset()
     earlier: Snapshot | None = None
+    health: Mapping[AgentKey, Health] = field(default_factory=dict)
 
 
 class Bookkeeper:
@@ -82,7 +83,7 @@ class Bookkeeper:
             snapshot=snapshot,
             bases=self._journal.bases(),
             attempts=self._journal.attempts(),
-            ready=_Ready(lambda: self._statuses),
+            ready=_Ready(lambda: self._statuses, eyes.health),
             scope=scope,
             blind=eyes.blind,
             busy=eyes.busy,
@@ -248,10 +249,29 @@ class Bookkeeper:
         ]
         # What only people can decide does not get better with time.
         late += [a.key.agent for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT)]
+        late += self._waiting_in_vain(pass_, late)
         frozen = any(action.key.agent in pass_.held_by("freeze") for action in owed)
         warnings = tuple(f for f in pass_.snapshot.findings if f.severity is Severity.WARNING)
         findings = warnings + pass_.plan.findings
         return Standing(pass_.plan, self._touched - exempt, owed, late, self._statuses, findings, frozen=frozen)
+
+    def _waiting_in_vain(self, pass_: Proceedings, late: Sequence[AgentKey]) -> list[AgentKey]:
+        """Who waits for an agent that will not become Ready by itself: late, or not ours to act on for now."""
+        waiting = pass_.held_by("dependencies")
+        if not waiting:
+            return []
+        agents, now = pass_.snapshot.agents, self._clock.now()
+        ready = _Ready(lambda: self._statuses)
+        hopeless = {*late, *(key for key in agents if key not in ready and is_hands_off(agents[key], now))}
+        found: list[AgentKey] = []
+        while more := [
+            key
+            for key in waiting
+            if key not in hopeless and any(other in hopeless for other in agents[key].depends_on)
+        ]:
+            hopeless.update(more)
+            found += more
+        return found
 
     def _touch(self, agents: frozenset[AgentKey]) -> None:
         """Remember, across restarts, which agents must be Ready before the newest commit has converged.
@@ -367,15 +387,24 @@ def _block_findings(plan: Plan) -> tuple[Finding, ...]:
 class _Ready(Set[AgentKey]):
     """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
 
-    def __init__(self, statuses: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
+    def __init__(
+        self,
+        statuses: Callable[[], Mapping[AgentKey, AgentStatus]],
+        health: Mapping[AgentKey, Health] | None = None,
+    ) -> None:
         self._statuses = statuses
+        self._health = health or {}
 
     def __contains__(self, key: object) -> bool:
+        # What was Ready at the end of the last pass may be dead now: what was just seen has the last word.
+        seen = self._health.get(key)  # type: ignore[call-overload]
+        if seen is not None and seen.state not in (HealthState.HEALTHY, HealthState.STOPPED):
+            return False
         status = self._statuses().get(key)  # type: ignore[call-overload]
         return status is not None and status.ready
 
     def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key, status in self._statuses().items() if status.ready)
+        return (key for key in self._statuses() if key in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -103,6 +103,7 @@ class Pipeline:
             busy=frozenset(action.key.agent for action in self._crew.busy),
             undone=self._receiver.undone(snapshot.revision),
             earlier=earlier,
+            health=look.health,
         )
         situation = self._books.situation(snapshot, look.scope, eyes)
         return build(snapshot, look.observed.seen.values(), situation, look.health)

@@ -126,3 +126,34 @@ def test_once_does_not_wait_for_what_waits_for_people(world: World) -> None:
     result = world.converge()
     assert (result.phase, result.busy) == (Phase.INVALID, False)
     assert good
+
+
+@pytest.mark.parametrize("held", [{"paused": True}, {"mode": "Observe"}])
+def test_a_commit_that_waits_for_people_in_vain_is_degraded_at_once(world: World, held: dict[str, object]) -> None:
+    """A chain behind an agent that nobody may start: time does not help, so nobody waits for it."""
+    fleet = {
+        "db": {"reconcile": held},
+        "app": {"rollout": {"dependsOn": ["acme/db"]}},
+        "web": {"rollout": {"dependsOn": ["acme/app"]}},
+    }
+    world.repository.commit(fleet)
+    assert world.run().phase is Phase.DEGRADED
+    assert not world.running
+
+
+def test_a_dependency_that_just_died_holds_what_depends_on_it(world: World) -> None:
+    fleet = {"db": {"reconcile": {"paused": False}}, "app": {"rollout": {"dependsOn": ["acme/db"]}}}
+    world.repository.commit(fleet)
+    world.converge()
+    world.repository.commit({**fleet, "db": {"reconcile": {"paused": True}}})
+    world.converge()
+    before = world.running[runtime_key(key("app"))]
+    world.live.remove(runtime_key(key("db")))
+    world.repository.commit(
+        {
+            "db": {"reconcile": {"paused": True}},
+            "app": {"rollout": {"dependsOn": ["acme/db"]}, "runtime": {"command": ["new"]}},
+        }
+    )
+    world.run()
+    assert world.running[runtime_key(key("app"))] == before
