@@ -19,6 +19,11 @@ from benchmarks.timing import moment, say, timed
 
 README = Path(__file__).parent.parent / "README.md"
 
+CAPTION = (
+    f"Python {platform.python_version()} on {os.cpu_count()} cores. A ratio compares the two things it names, "
+    "A / B. Times are medians, both sides measured in turns; memory and ansible-pull are one run each."
+)
+
 BENCHMARKS = {
     "help": "benchmarks.command",
     "snapshot": "benchmarks.snapshot",
@@ -40,7 +45,7 @@ def main() -> int:
         say(f"== {name}: done in {moment(taken)}")
     print(text_table(rows))
     if asked.write_readme:
-        write_into(README, rows)
+        write_into(README, rows, CAPTION)
     over = [row.name for row in rows if not row.holds]
     print(f"{len(over)} over their limit: {'; '.join(over)}" if over else "every limit holds", file=sys.stderr)
     return 1 if over else 0
@@ -51,8 +56,7 @@ def _run(name: str, rows: list[Row]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    machine = f"Python {platform.python_version()}, {os.cpu_count()} cores"
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=f"{__doc__}\nHere: {machine}.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *BENCHMARKS], help=", ".join(BENCHMARKS))
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
     return parser.parse_args()

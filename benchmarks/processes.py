@@ -5,15 +5,16 @@ Starts 200 small agents, looks at them both ways, and stops everything it starte
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import psutil
 
 from benchmarks import Row
+from benchmarks.timing import medians, timed
 from gitops_agent.drivers.process import Options, build
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.model.document import AgentDocument
@@ -60,16 +61,6 @@ def _act(driver: Driver, verb: Verb, key: ResourceKey, desired: Fields | None, b
     return driver.applier.apply(action, "benchmark").facts
 
 
-def _median(job: Callable[[], object]) -> float:
-    job()
-    times = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        job()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
 def _sweep(pids: list[int]) -> None:
     for pid in pids:
         process = psutil.Process(pid)
@@ -94,9 +85,12 @@ def measure() -> tuple[float, float, float]:
                 bases[key] = Base(key, "process", fields, "", 0.0, facts=facts)
             pids = [r["pid"] for seen in driver.observer.observe(None, bases) for r in seen.live["replicas"]]
             assert len(pids) == AGENTS, f"{len(pids)} of {AGENTS} agents run"
-            bare = _median(lambda: _sweep(pids))
-            first = _median(lambda: build(place, _Clock(), Options(groups=None)).observer.observe(None, bases))
-            later = _median(lambda: driver.observer.observe(None, bases))
+            jobs: list[Callable[[], object]] = [
+                lambda: build(place, _Clock(), Options(groups=None)).observer.observe(None, bases),
+                lambda: driver.observer.observe(None, bases),
+                lambda: _sweep(pids),
+            ]
+            first, later, bare = medians(ROUNDS, *(partial(timed, job) for job in jobs))
         finally:
             for key, base in bases.items():
                 _act(driver, Verb.DELETE, key, None, base)

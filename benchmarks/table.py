@@ -40,11 +40,11 @@ def markdown_table(rows: Sequence[Row]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
 
-def write_into(page: Path, rows: Sequence[Row]) -> None:
+def write_into(page: Path, rows: Sequence[Row], caption: str) -> None:
     """Replace what stands between the markers of a page; ValueError when they are not there."""
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{page}: expected {BEGIN} and, after it, {END}")
-    page.write_text(f"{before}{BEGIN}\n{markdown_table(rows)}\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n{caption}\n\n{markdown_table(rows)}\n{END}{after}", encoding="utf-8")
