@@ -1,4 +1,4 @@
-"""THREATS family i: text from repositories is inert wherever it is printed."""
+"""Text from repositories is inert wherever it is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THREATS family f: no secret text appears in any rendering."""
+"""No secret text appears in any rendering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths are read, which are left alone, and which make a commit invalid (THREATS, family a)."""
+"""Which paths are read, which are left alone, and which make a commit invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THREATS family b: what may be an address, a branch, a folder. Nothing hostile reaches git."""
+"""What may be an address, a branch, a folder. Nothing hostile reaches git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THREATS family c: whatever the user, the system or the environment configure, git does as we say."""
+"""Whatever the user, the system or the environment configure, git does as we say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Git over real http: tokens, failures, redirects, servers that never end (THREATS families b, d, f, k)."""
+"""Git over real http: tokens, failures, redirects, servers that never end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Git over real ssh, by the installed client and by a stand-in (THREATS family k)."""
+"""Git over real ssh, by the installed client and by a stand-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading trees and blobs, hostile ones included (THREATS families a and d)."""
+"""Reading trees and blobs, hostile ones included."""
 
 from __future__ import annotations
 
