@@ -5,7 +5,7 @@ are, ordering the steps, and the guards that hold some of them. What does not: a
 doing anything (``reconcile/``), rendering (``report/``, ``cli/``). No module here does I/O or reads a clock,
 the environment or randomness: time is ``Situation.now``.
 
-``pipeline.py`` calls ``build.build``; ``cli plan`` and reports call ``summary.summarise``. The road inside::
+``pipeline.py`` calls ``build.build``. The road inside::
 
     build ─► legs ─► compare ─► classify (reasons, confidence) ─► patch ─► order ─► digest ─► guard (guards/)
 """

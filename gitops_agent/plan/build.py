@@ -152,12 +152,7 @@ def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:
     wanted = {resource.key for agent in _agents(situation) for resource in agent.resources}
     if scope is None:
         return {key for known in (bases, observed) for key in known if key not in wanted}
-    keys = {key for key in observed if key.agent in scope}
-    if situation.by_agent is None:
-        keys.update(key for key in bases if key.agent in scope)
-    else:
-        keys.update(key for agent in scope for key in situation.by_agent.get(agent, ()))
-    return keys - wanted
+    return {key for known in (bases, observed) for key in known if key.agent in scope} - wanted
 
 
 def _rule(found: _Differing, situation: Situation) -> Ruling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -20,9 +20,7 @@ from gitops_agent.ports import Scope
 class Situation:
     """What the guards look at. ``bases`` is the whole record, also in a scoped pass.
 
-    ``by_agent`` indexes ``bases`` so that a scoped pass need not walk all of them (see ``keys_by_agent``);
-    ``fleet`` counts the agents with a runtime by tenant before this plan (see ``fleet_sizes``; when empty it is
-    counted on demand). ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
+    ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
     could not be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and
     are not planned for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the
     last good commit: the stricter of the two holds, so that no commit loosens the guard that should have stopped
@@ -34,14 +32,12 @@ class Situation:
     bases: Mapping[ResourceKey, Base]
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     ready: AbstractSet[AgentKey] = frozenset()
-    fleet: Mapping[str, int] = field(default_factory=dict)
     scope: Scope = None
     repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
     blind: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
     undone: AbstractSet[str] = frozenset()
     earlier_policy: PolicySpec | None = None
-    by_agent: Mapping[AgentKey, Collection[ResourceKey]] | None = None
 
 
 def mass_delete_limit(situation: Situation, tenant: str | None) -> Threshold:
@@ -60,14 +56,6 @@ def actions_limit(situation: Situation) -> int:
     """How many actions one pass may do."""
     policies = (situation.snapshot.policy, situation.earlier_policy)
     return min(policy.actions_per_pass for policy in policies if policy is not None)
-
-
-def keys_by_agent(bases: Mapping[ResourceKey, Base]) -> dict[AgentKey, set[ResourceKey]]:
-    """The index a caller keeps beside its bases to make scoped passes cheap."""
-    index: dict[AgentKey, set[ResourceKey]] = {}
-    for key in bases:
-        index.setdefault(key.agent, set()).add(key)
-    return index
 
 
 def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from gitops_agent.model.finding import Finding, errors
-from gitops_agent.model.plan import Action, Plan, Verb, Verdict
+from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
 from gitops_agent.report.moments import iso, iso_or_none
 
@@ -68,10 +68,13 @@ def validate_shape(findings: Sequence[Finding]) -> Shape:
 
 
 def count_verbs(plan: Plan) -> dict[str, int]:
-    """How many actions of each verb a plan holds, every verb named; ``held`` is how many guards hold back."""
-    counts = Counter(str(action.verb) for action in plan.actions)
-    held = sum(action.key in plan.held for action in plan.actions)
-    return {**{str(verb): counts[str(verb)] for verb in Verb}, "held": held}
+    """How many actions of each verb a plan wants done, every verb named, and how many of these guards hold.
+
+    What is only reported (ambiguities, orphans, questions) is not counted: nothing would be touched.
+    """
+    wanted = [a for a in plan.actions if a.decision is Decision.REPAIR or a.key in plan.held]
+    counts = Counter(action.verb for action in wanted)
+    return {**{str(verb): counts[verb] for verb in Verb}, "held": sum(a.key in plan.held for a in wanted)}
 
 
 def plan_shape(plan: Plan, summary: Mapping[str, int] | None = None) -> Shape:

@@ -380,15 +380,3 @@ class Mirror:
         except LocalFailure:
             self._rebuild()
             yield from batch.contents(self.git, wanted[done:], cap, self._settings.git_timeout)
-
-    def file_at(self, sha: str, path: str, max_bytes: int | None = None) -> bytes:
-        """The content of one regular file below the path at a commit; SourceRefused when it is not one."""
-        tree = self.reading(lambda: self._subtrees([sha]))[0]
-        name = check_path(path)
-        found = parse_entries(self._list("ls-tree", "-l", "-z", "--full-tree", tree, "--", name)) if tree else []
-        if not found or found[0].type != "blob" or found[0].mode == "120000":
-            what = "a symlink" if found and found[0].mode == "120000" else "not a file"
-            raise SourceRefused(
-                f"{display(path)} at {sha[:10]} is {what}", hint="expected a regular file of the repository"
-            )
-        return next(self.blobs([found[0].blob], max_bytes))[1]

@@ -16,7 +16,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation, fleet_sizes
+from gitops_agent.plan.situation import Situation
 
 NOW = 1_000_000.0
 SHA = "c" * 40
@@ -58,7 +58,6 @@ def snapshot(agents: Iterable[Agent], policy: Content | None = None, sha: str = 
 def situation(desired: Snapshot, bases: Iterable[Base] = (), **options: Any) -> Situation:
     known = {each.key: each for each in bases}
     options.setdefault("now", NOW)
-    options.setdefault("fleet", fleet_sizes(known))
     return Situation(snapshot=desired, bases=known, **options)
 
 

@@ -12,7 +12,7 @@ from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation, fleet_sizes
+from gitops_agent.plan.situation import Situation
 from tests.plan import make
 
 HIDDEN = "hidden"
@@ -49,7 +49,6 @@ class World:
     def plan(self, desired: Snapshot, **options: Any) -> Plan:
         """The plan towards a snapshot."""
         options.setdefault("ready", frozenset(desired.agents))
-        options.setdefault("fleet", fleet_sizes(self.bases))
         options.setdefault("now", make.NOW)
         situation = Situation(snapshot=desired, bases=self.bases, **options)
         return build(desired, self.observe(), situation, {})

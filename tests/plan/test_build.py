@@ -17,8 +17,8 @@ from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.build import build
 from gitops_agent.plan.digest import action_digest
-from gitops_agent.plan.situation import Situation, keys_by_agent
-from gitops_agent.plan.summary import summarise
+from gitops_agent.plan.situation import Situation
+from gitops_agent.report.shapes import count_verbs
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -106,11 +106,9 @@ def test_scope_limits_the_plan_to_some_agents() -> None:
     agents = [make.agent(f"t/{n}", {"a": 1}) for n in range(5)]
     gone, orphan = make.key("t/gone"), make.key("t/orphan")
     scope = frozenset({AgentKey("t", "3"), AgentKey("t", "gone"), AgentKey("t", "never")})
-    for indexed in (False, True):
-        bases = [make.base(gone, {"a": 1}), make.base(make.key("t/also-gone"), {"a": 1})]
-        index = keys_by_agent({base.key: base for base in bases}) if indexed else None
-        plan = make.plan(make.snapshot(agents), [make.live(orphan, {"a": 1})], bases, scope=scope, by_agent=index)
-        assert make.verbs(plan) == [("forget", str(gone)), ("create", "t/3:runtime/process")]
+    bases = [make.base(gone, {"a": 1}), make.base(make.key("t/also-gone"), {"a": 1})]
+    plan = make.plan(make.snapshot(agents), [make.live(orphan, {"a": 1})], bases, scope=scope)
+    assert make.verbs(plan) == [("forget", str(gone)), ("create", "t/3:runtime/process")]
 
 
 class Unwalkable(dict[Any, Any]):
@@ -122,7 +120,7 @@ class Unwalkable(dict[Any, Any]):
     keys = values = items = __iter__  # type: ignore[assignment]
 
 
-def test_a_scoped_pass_never_walks_the_fleet() -> None:
+def test_a_scoped_pass_never_walks_the_desired_fleet() -> None:
     members = [make.running(f"t/{n}", {"a": 1}) for n in range(10)]
     bases = {base.key: base for _, base, _ in members}
     key = AgentKey("t", "3")
@@ -131,11 +129,9 @@ def test_a_scoped_pass_never_walks_the_fleet() -> None:
     situation = Situation(
         now=make.NOW,
         snapshot=snapshot,
-        bases=Unwalkable(bases),
+        bases=bases,
         attempts=Unwalkable(),
-        fleet={"t": 10},
         scope=frozenset({key}),
-        by_agent=Unwalkable(keys_by_agent(bases)),
     )
     plan = build(snapshot, [members[3][2]], situation, Unwalkable({key: STUCK}))
     assert make.verbs(plan) == [("update", "t/3:runtime/process")]
@@ -206,7 +202,7 @@ def test_the_summary_counts_what_is_wanted_and_what_is_held() -> None:
         [base for _, base, _ in members],
     )
     assert plan.blocked
-    assert summarise(plan) == {
+    assert count_verbs(plan) == {
         "create": 2, "update": 0, "restart": 0, "stop": 0, "delete": 5,
         "adopt": 0, "forget": 0, "release": 0, "held": 6,
     }  # fmt: skip

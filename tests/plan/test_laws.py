@@ -21,7 +21,7 @@ from gitops_agent.plan.guard import GUARDS, evaluate
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.plan.patch import make_patch
-from gitops_agent.plan.situation import Situation, keys_by_agent
+from gitops_agent.plan.situation import Situation
 from tests.plan import make
 from tests.plan.fleets import KEYS, snapshots, worlds
 from tests.plan.simulator import World, settled
@@ -75,9 +75,7 @@ def test_input_order_never_changes_a_plan(desired: Snapshot, world: World, rando
     for each in (agents, bases, seen):
         random.shuffle(each)
     shuffled = replace(desired, agents=dict(agents))
-    situation = Situation(
-        now=make.NOW, snapshot=shuffled, bases=dict(bases), ready=frozenset(desired.agents), by_agent=None
-    )
+    situation = Situation(now=make.NOW, snapshot=shuffled, bases=dict(bases), ready=frozenset(desired.agents))
     assert build(shuffled, iter(seen), situation, {}) == plan
 
 
@@ -171,9 +169,8 @@ def test_teardown_runs_backwards(desired: Snapshot, world: World) -> None:
 def test_a_scoped_plan_is_the_part_of_the_whole(desired: Snapshot, world: World, picked: Any) -> None:
     scope = frozenset(key.agent for key in picked)
     whole = [strip(action) for action in world.plan(desired).actions if action.key.agent in scope]
-    for index in (None, keys_by_agent(world.bases)):
-        scoped = world.plan(desired, scope=scope, by_agent=index)
-        assert [strip(action) for action in scoped.actions] == whole
+    scoped = world.plan(desired, scope=scope)
+    assert [strip(action) for action in scoped.actions] == whole
 
 
 json_values = st.recursive(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.errors import SourceRefused, SourceUnavailable, UsageError
+from gitops_agent.errors import SourceRefused, SourceUnavailable
 from gitops_agent.source import git as door
 from gitops_agent.source.mirror import Mirror
 from tests.source.conftest import PLAIN, Desk, git
@@ -121,19 +121,6 @@ def test_a_blob_above_the_cap_is_refused(desk: Desk, mirror: Mirror) -> None:
         list(mirror.blobs([big.blob], max_bytes=4999))
     assert list(mirror.blobs([big.blob], max_bytes=5000)) == [(big.blob, b"x" * 5000)]
     assert list(mirror.blobs([])) == []
-
-
-def test_one_file(desk: Desk, mirror_of: MirrorOf) -> None:
-    (desk.work / "agents/out.md").symlink_to("../../etc/passwd")
-    sha = desk.commit({"agents/prompts/a.md": "Be kind.", "secret.md": "no"})
-    mirror = mirror_of(path="agents")
-    mirror.refresh()
-    assert mirror.file_at(sha, "prompts/a.md") == b"Be kind."
-    for path, words in (("out.md", "symlink"), ("prompts", "not a file"), ("nope", "not a file")):
-        with pytest.raises(SourceRefused, match=words):
-            mirror.file_at(sha, path)
-    with pytest.raises(UsageError):
-        mirror.file_at(sha, "../secret.md")
 
 
 def test_a_bomb_of_trees_ends_at_the_cap(desk: Desk, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.guards.ruling import block, let_pass, takes_away
 from gitops_agent.plan.legs import DORMANT
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, fleet_sizes, keys_by_agent, mass_delete_limit
+from gitops_agent.plan.situation import Situation, fleet_sizes, mass_delete_limit
 
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
@@ -64,9 +64,12 @@ def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[A
     """Agents made by a commit that this one rolls back, and that never converged: undoing it loses nothing."""
     if not situation.undone:
         return
-    index = keys_by_agent(situation.bases) if situation.by_agent is None else situation.by_agent
+    runtimes: dict[AgentKey, list[Base]] = {}
+    for key, base in situation.bases.items():
+        if key.kind == Kind.RUNTIME:
+            runtimes.setdefault(key.agent, []).append(base)
     for agent in agents:
-        known = [situation.bases[key] for key in index.get(agent, ()) if key.kind == Kind.RUNTIME]
+        known = runtimes.get(agent)
         if known and all(not base.established and base.commit in situation.undone for base in known):
             yield agent
 
@@ -77,7 +80,7 @@ def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Ite
     limits = {tenant: mass_delete_limit(situation, tenant) for tenant in (None, *sorted(counts))}
     if counts.total() < min(limit.min for limit in limits.values()):
         return  # too few to trip anywhere, however small the fleet is: no need to count it
-    sizes = situation.fleet or fleet_sizes(situation.bases)
+    sizes = fleet_sizes(situation.bases)
     for tenant, limit in limits.items():
         where = "the fleet" if tenant is None else f"tenant {tenant}"
         count = counts.total() if tenant is None else counts[tenant]
