@@ -15,6 +15,7 @@ from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.stop import wait_gone
 from gitops_agent.drivers.process.table import ProcessTable, this_host
+from gitops_agent.errors import ApplyError
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, until
@@ -194,3 +195,30 @@ def test_a_long_exec_probe_does_not_overflow_either(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
     assert fleet.driver.runner is not None
     assert fleet.driver.runner.run(BOT, ["true"], 25 * 86400.0).ok
+
+
+@pytest.mark.parametrize(
+    ("command", "runtime", "words"),
+    [
+        (("no-such-program",), {}, "was not found"),
+        (("/no/such/program",), {}, "was not found"),
+        (("./notes.txt",), {"workdir": "HERE"}, "cannot be executed"),
+        (("sleep", "301"), {"workdir": "/no/such/folder"}, "is not a folder"),
+        (
+            ("sleep", "301"),
+            {"env": [{"name": "A", "valueFrom": {"secretRef": {"provider": "env", "name": "NOT_SET_ANYWHERE"}}}]},
+            "NOT_SET_ANYWHERE",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_start_costs_nothing_that_runs(
+    fleet: Fleet, tmp_path: Path, command: tuple[str, ...], runtime: dict[str, object], words: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("not a program")
+    if runtime.get("workdir") == "HERE":
+        runtime = {**runtime, "workdir": str(tmp_path)}
+    fleet.run("sleep", "300")
+    before = fleet.pids()
+    with pytest.raises(ApplyError, match=words):
+        fleet.apply(fleet.fields(*command, **runtime), Verb.RESTART)
+    assert fleet.pids() == before

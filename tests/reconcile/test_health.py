@@ -419,3 +419,13 @@ def test_only_time_that_passes_counts(steps: list[tuple[float, float, str]]) -> 
                 assert said(health) == STALE
             elif age <= 60 - 30:
                 assert said(health) == HEALTHY
+
+
+def test_a_probe_that_is_no_longer_asked_for_is_never_due_again(ward: Ward) -> None:
+    probes = {"readiness": {"exec": {"command": ["ok"]}, "period": "1s"}}
+    ward.clock.advance(5)
+    assert said(ward.look({"probes": probes})) == HEALTHY
+    assert ward.monitor.next_due() is not None
+    ward.clock.advance(5)
+    assert said(ward.look({"probes": {}})) == HEALTHY
+    assert ward.monitor.next_due() is None

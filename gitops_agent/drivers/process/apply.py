@@ -82,6 +82,8 @@ class ProcessApplier:
                 self._keep(job.agent, old, wanted)
                 continue
             if old is not None:
+                # A spec that cannot start must not cost us one that runs.
+                self._starter.check(job.agent, wanted, number)
                 self._end(job, old)
                 stopped.append(old)
             started.extend(self._start(job, wanted, number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -47,6 +48,14 @@ class Starter:
             os.close(log)
         # Raised out here: no traceback leads to a frame that holds the environment.
         raise failure
+
+    def check(self, agent: AgentKey, desired: Desired, replica: int) -> None:
+        """ApplyError for what a start would certainly fail at: asked before anything that runs is stopped."""
+        path = self._environment.build(agent, desired, replica)["PATH"]
+        workdir = self._workdir(agent, desired)
+        problem = _obstacle(desired.command[0], workdir, path)
+        if problem is not None:
+            raise _explain(agent, desired, workdir, problem)
 
     def _record(self, agent: AgentKey, desired: Desired, replica: int, pid: int) -> Known:
         # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
@@ -104,6 +113,21 @@ def _spawn(command: tuple[str, ...], workdir: str, environment: Mapping[str, str
     # The roster waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
     child.returncode = 0
     return child.pid
+
+
+def _obstacle(program: str, workdir: str, path: str) -> OSError | None:
+    """What would keep the kernel from entering the program, as far as can be known without trying."""
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+        return FileNotFoundError(errno.ENOENT, "no such folder")
+    if "/" in program:
+        file = os.path.join(workdir, program)  # noqa: PTH118
+        if not os.path.exists(file):  # noqa: PTH110
+            return FileNotFoundError(errno.ENOENT, "no such file")
+        return None if os.access(file, os.X_OK) else PermissionError(errno.EACCES, "not executable")
+    absolute = all(os.path.isabs(folder) for folder in path.split(os.pathsep))  # noqa: PTH117
+    if absolute and shutil.which(program, path=path) is None:
+        return FileNotFoundError(errno.ENOENT, "not on PATH")
+    return None
 
 
 def _no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
