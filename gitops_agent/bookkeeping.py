@@ -24,7 +24,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, 
 from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
-from gitops_agent.proceedings import FOR_PEOPLE, PassResult, Proceedings
+from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.report.conditions import AgentView, judge
 from gitops_agent.report.phases import Standing, judged, stopped
 
@@ -169,7 +169,7 @@ class Bookkeeper:
     def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
         snapshot, look = pass_.snapshot, pass_.look
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
-        held, frozen = pass_.held_by(*FOR_PEOPLE), pass_.held_by("freeze")
+        held, frozen = pass_.held_for_people, pass_.held_by("freeze")
         busy = {action.key.agent for action in pass_.busy}
         owed: dict[AgentKey, list[Action]] = {}
         for action in pass_.pending:

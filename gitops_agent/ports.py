@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
+from gitops_agent.model.control import Control
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -248,6 +249,15 @@ class JournalReader(Protocol):
     def get(self, name: str) -> str | None:
         """A named value: ``head`` (newest seen sha), ``enforced`` (last good), ``last_pass``, ``last_fetch``."""
 
+    def controls(self) -> Sequence[Control]:
+        """What operators and guards said (freeze, unfreeze, approve, retry), oldest first."""
+
+    def planned(self, digest: str) -> frozenset[str]:
+        """The digests of the actions of a plan on record; empty when there is none."""
+
+    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
+        """When drift of a resource was repaired since a moment."""
+
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
     ) -> Sequence[Entry]:
@@ -256,6 +266,9 @@ class JournalReader(Protocol):
 
 class Journal(JournalReader, Protocol):
     """The write side. Every method is one durable transaction."""
+
+    def control(self, control: Control) -> None:
+        """Write down what an operator or a guard said; the only write allowed beside a running daemon."""
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Set named values; None removes one."""
@@ -307,3 +320,29 @@ class Sink(Protocol):
 
     def flush(self, timeout: float) -> bool:
         """Write what is queued; whether all of it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Somebody approved a plan: its digest, who, and where it was said (cli, note, trailer)."""
+
+    digest: str
+    by: str
+    where: str
+
+
+class Approvals(Protocol):
+    """Approvals given through Git alone. Never raises: what cannot be read approves nothing."""
+
+    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
+        """Valid approvals among the commits after the enforced one, and in the notes on them."""
+
+
+class Leases(Protocol):
+    """One reconciler at a time acts on an agent. A lease lives with the live system, not with our journal."""
+
+    def claim(self, agents: Collection[AgentKey]) -> Mapping[AgentKey, str]:
+        """Take or keep the leases of some agents; for those that somebody else holds, who, in a sentence."""
+
+    def holds(self, agent: AgentKey) -> bool:
+        """Whether our lease still stands (the fence): asked again right before a driver is called."""

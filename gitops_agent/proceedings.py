@@ -16,9 +16,6 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 from gitops_agent.observe import Observed
 from gitops_agent.ports import Scope
 
-FOR_PEOPLE = frozenset({"observe_mode", "paused", "freeze", "empty_source", "mass_delete"})
-"""Guards whose holds only people end. The others end by themselves: with time, or when another agent is Ready."""
-
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -53,6 +50,11 @@ class Proceedings:
     def pending(self) -> tuple[Action, ...]:
         """The actions still to be done: held, failed, or not for us to decide."""
         return tuple(action for action in self.plan.actions if action.key not in self.done)
+
+    @property
+    def held_for_people(self) -> frozenset[AgentKey]:
+        """The agents of which something is held that only people release."""
+        return frozenset(key.agent for v in self.plan.verdicts if v.for_people for key in v.held)
 
     def held_by(self, *guards: str) -> frozenset[AgentKey]:
         """The agents some of these guards hold something of."""

@@ -8,10 +8,13 @@ from sqlalchemy import Connection, Select, select
 
 from gitops_agent.journal import observation_rows, rows, schema
 from gitops_agent.journal.rows import Decided
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
+from gitops_agent.model.outcome import Result
+from gitops_agent.model.plan import Class, Verb
 from gitops_agent.ports import Entry
 
+_RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
 _ENTRY = [
     column
     for column in schema.intents.c
@@ -47,3 +50,21 @@ def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequenc
     table = schema.observations
     query = select(table).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
     return [observation_rows.observation_of(row) for row in connection.execute(query)]
+
+
+_DRIFT = [member.value for member in Class if member.is_drift]
+
+
+def repairs(connection: Connection, key: ResourceKey, since: float) -> Sequence[float]:
+    """When drift of a resource was repaired. A settled intent took no time of ours, and does not count."""
+    table = schema.intents
+    query = select(table.c.finished_at).where(
+        table.c.agent == str(key.agent),
+        table.c.key == str(key),
+        table.c.cls.in_(_DRIFT),
+        table.c.verb.not_in(_RECORD_ONLY),
+        table.c.result == Result.DONE.value,
+        table.c.duration > 0.0,
+        table.c.finished_at > since,
+    )
+    return list(connection.execute(query).scalars())

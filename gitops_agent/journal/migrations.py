@@ -22,6 +22,12 @@ STEPS: Mapping[int, tuple[str, ...]] = {
         "CREATE INDEX ix_decisions_agent ON decisions (agent, at)",
     ),
     3: ("ALTER TABLE bases ADD COLUMN established BOOLEAN DEFAULT true NOT NULL",),
+    4: (
+        "ALTER TABLE decisions ADD COLUMN digest VARCHAR DEFAULT '' NOT NULL",
+        "CREATE TABLE controls (seq INTEGER NOT NULL, at DOUBLE NOT NULL, verb VARCHAR NOT NULL, "
+        "target VARCHAR NOT NULL, actor VARCHAR NOT NULL, reason VARCHAR NOT NULL, until DOUBLE, "
+        "plan VARCHAR NOT NULL, PRIMARY KEY (seq))",
+    ),
 }
 """The statements that lead to each version from the one before, in SQL that SQLite and PostgreSQL share."""
 

@@ -12,6 +12,7 @@ from sys import intern
 from typing import Any
 
 from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
@@ -216,9 +217,29 @@ class Decided:
 
 def decision_row(action: Action, *, held: bool) -> Row:
     """What was decided about one resource, as a row; the plan adds its own columns."""
-    return {**_action_row(action), "held": held}
+    return {**_action_row(action), "held": held, "digest": action.digest}
 
 
 def decided_of(row: Found) -> Decided:
     """The decision in a row."""
     return Decided(row.at, row.plan, row.commit_sha, row.held, _action_of(row))
+
+
+def control_row(control: Control) -> Row:
+    """A control as a row; the database gives it its number."""
+    return {
+        "at": control.at,
+        "verb": control.verb.value,
+        "target": control.target,
+        "actor": control.actor,
+        "reason": control.reason,
+        "until": control.until,
+        "plan": control.plan,
+    }
+
+
+def control_of(row: Found) -> Control:
+    """The control in a row."""
+    return Control(
+        ControlVerb(row.verb), row.target, row.actor, row.at, row.reason, row.until, row.plan, seq=row.seq
+    )

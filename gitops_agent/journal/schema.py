@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from gitops_agent.model.fields import Fields
 
-VERSION = 3
+VERSION = 4
 
 
 class Text(TypeDecorator[str]):
@@ -197,6 +197,8 @@ decisions = Table(
     Column("at", Double, nullable=False),
     *_action_columns(),
     Column("held", Boolean, nullable=False, server_default=false()),
+    # The digest of the action: what an approval of the plan covers.
+    Column("digest", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("plan", "commit_sha", "ordinal"),
     Index("ix_decisions_agent", "agent", "at"),
 )
@@ -222,6 +224,19 @@ observations = Table(
     Column("fingerprint", LargeBinary, nullable=False),
     Index("ix_observations_key", "key", "seq"),
     Index("ix_observations_agent", "agent", "seq"),
+)
+
+controls = Table(
+    "controls",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("until", Double),
+    Column("plan", Text, nullable=False),
 )
 
 statuses = Table(

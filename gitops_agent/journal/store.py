@@ -25,6 +25,7 @@ from gitops_agent.journal import (
 from gitops_agent.journal.rows import Decided
 from gitops_agent.journal.sqlite import FILE_NAME, Database
 from gitops_agent.journal.statements import CHUNK, chunks, delete, insert, replace
+from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
@@ -142,7 +143,30 @@ class SqlJournal:
         with self._database.reading() as connection:
             return history.observations(connection, agent, limit)
 
+    def controls(self) -> Sequence[Control]:
+        """Every control, oldest first. Always asked of the database: operators write them beside a daemon."""
+        with self._database.reading() as connection:
+            found = connection.execute(select(schema.controls).order_by(schema.controls.c.seq))
+            return [rows.control_of(row) for row in found]
+
+    def planned(self, digest: str) -> frozenset[str]:
+        """The digests of the actions of a plan on record; empty when there is none."""
+        table = schema.decisions
+        with self._database.reading() as connection:
+            found = connection.execute(select(table.c.digest).where(table.c.plan == digest))
+            return frozenset(text for text in found.scalars() if text)
+
+    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
+        """When drift of a resource was repaired since a moment. What a crash left and a look settled is none."""
+        with self._database.reading() as connection:
+            return history.repairs(connection, key, since)
+
     # -- writing
+
+    def control(self, control: Control) -> None:
+        """Write down what an operator or a guard said."""
+        with self._database.writing() as connection:
+            connection.execute(schema.controls.insert().values(rows.control_row(control)))
 
     def put(self, values: Mapping[str, str | None]) -> None:
         """Set named values; None removes one."""

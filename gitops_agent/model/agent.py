@@ -74,7 +74,10 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One managed agent at one revision, with its resources in bring-up order (none when Retired)."""
+    """One managed agent at one revision, with its resources in bring-up order (none when Retired).
+
+    ``canary``: it would rather be in the first wave of a rollout. ``soak``: seconds its wave rests once Ready.
+    """
 
     key: AgentKey
     origin: Origin
@@ -89,3 +92,5 @@ class Agent:
     health_timeout: float = 120.0
     authority: tuple[tuple[str, str], ...] = ()
     description: str = ""
+    canary: bool = False
+    soak: float = 0.0

@@ -317,9 +317,15 @@ class Reconcile(Strict):
 
 
 class AgentRollout(Strict):
-    """How long the agent may take to become Ready, and which agents must be Ready before it."""
+    """How long the agent may take to become Ready, which agents must be Ready before it, and its part in waves.
+
+    ``canary``: it would rather go first. ``pause``: its wave rests this long after it is Ready, if that is more
+    than the policy asks for.
+    """
 
     health_timeout: Duration = "2m"
+    pause: Duration = "0s"
+    canary: bool = False
     depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(_distinct)] = ()
 
 
@@ -389,11 +395,16 @@ class Freeze(Strict):
 
 
 class PolicyRollout(Strict):
-    """The waves of a rollout."""
+    """The waves of a rollout: so many agents first, then a share of the others, then the rest.
+
+    ``pause`` is between a wave that is Ready and the next one. ``healthTimeout`` is how long a wave may take to
+    become Ready; an agent with a shorter one of its own is held to that.
+    """
 
     canary: Annotated[int, Field(ge=1)] = 1
     second: Percent = "10%"
     pause: Duration = "0s"
+    health_timeout: Duration | None = None
     on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
 
 
@@ -402,6 +413,26 @@ class Oscillation(Strict):
 
     repairs: Annotated[int, Field(ge=1)] = 5
     window: Duration = "10m"
+
+
+class Breaker(Strict):
+    """After so many failures of a driver in a row nothing is tried through it for a while."""
+
+    failures: Annotated[int, Field(ge=1)] = 5
+    pause: Duration = "30s"
+
+
+class HostRestart(Strict):
+    """How many agents come back at once after the host was restarted."""
+
+    at_once: Annotated[int, Field(ge=1)] = 10
+
+
+class Provisioning(Strict):
+    """How long a new agent may take to become Ready, and whether what was built of it is then taken down again."""
+
+    deadline: Duration = "10m"
+    on_timeout: Literal["Keep", "Compensate"] = "Keep"
 
 
 class TenantPolicy(Strict):
@@ -414,6 +445,9 @@ class TenantPolicy(Strict):
     mass_change: Threshold | None = None
     actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500
     oscillation: Oscillation = Oscillation()
+    breaker: Breaker = Breaker()
+    host_restart: HostRestart = HostRestart()
+    provisioning: Provisioning = Provisioning()
     force_push: Literal["refuse", "follow"] = "refuse"
 
 

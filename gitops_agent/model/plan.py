@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from gitops_agent.model.agent import DeletionPolicy
-from gitops_agent.model.fields import Fields
+from gitops_agent.model.fields import Fields, canonical, digest
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Evidence
@@ -93,6 +93,13 @@ class Action:
     idempotent: bool = True
     evidence: tuple[Evidence, ...] = ()
 
+    @property
+    def digest(self) -> str:
+        """What an approval is bound to: verb, resource, and the hashes of base, desired and live fields."""
+        legs = (self.base, self.desired, self.live)
+        hashes = [None if fields is None else fields.digest for fields in legs]
+        return digest(canonical([self.verb, str(self.key), *hashes]))
+
 
 class Effect(StrEnum):
     """What a guard did: let the plan pass, hold some actions, or hold everything a commit asked for."""
@@ -104,12 +111,18 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The ruling of one guard: which resources it holds, and the finding that says why and how to release."""
+    """The ruling of one guard: which resources it holds, and the finding that says why and how to release.
+
+    ``for_people``: what it holds is released by people alone; otherwise by time, or when another agent is Ready.
+    ``freeze``: the scope in which acting should stop until people have looked.
+    """
 
     guard: str
     effect: Effect
     held: frozenset[ResourceKey] = frozenset()
     findings: tuple[Finding, ...] = ()
+    for_people: bool = False
+    freeze: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference
 from gitops_agent.plan.confidence import judge, read_signals
@@ -53,8 +54,9 @@ def classify_stuck(health: Health, legs: Legs, situation: Situation) -> Ruling:
 
 def confidence_for(legs: Legs, verb: Verb, situation: Situation) -> Confidence:
     """How sure we are that this repair is right."""
-    limit = situation.snapshot.policy.oscillation.repairs
-    repeated = situation.repairs.get(legs.key, 0) >= limit
+    limit = situation.limits(legs.key.agent.tenant).oscillation
+    since = situation.now - seconds(limit.window)
+    repeated = sum(at > since for at in situation.repairs.get(legs.key, ())) >= limit.repairs
     adopted = legs.agent is not None and legs.agent.adopt
     return judge(read_signals(legs.live, verb, adopted=adopted, repeated=repeated, now=situation.now))
 

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gitops_agent.model.fields import Fields, canonical, digest
+from gitops_agent.model.fields import digest
 from gitops_agent.model.plan import Action
-
-
-def action_digest(action: Action) -> str:
-    """The digest of one action; an approval of a plan covers an action whose digest it contains."""
-    legs = (action.base, action.desired, action.live)
-    return digest(canonical([action.verb, str(action.key), *map(_hash, legs)]))
 
 
 def plan_digest(actions: Iterable[Action]) -> str:
     """The digest of some actions, whatever their order."""
-    return digest("\n".join(sorted(map(action_digest, actions))).encode())
-
-
-def _hash(fields: Fields | None) -> str | None:
-    return None if fields is None else fields.digest
+    return digest("\n".join(sorted(action.digest for action in actions)).encode())

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from gitops_agent.model.agent import Agent, Mode
-from gitops_agent.model.document import PolicySpec, Threshold
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.control import Control
+from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.strictness import limits_of, stricter
 from gitops_agent.ports import Scope
 
 
@@ -20,11 +24,12 @@ from gitops_agent.ports import Scope
 class Situation:
     """What the guards look at. ``bases`` is the whole record, also in a scoped pass.
 
-    ``repairs`` counts the recent drift repairs of a resource. ``blind`` names the drivers that
-    could not be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and
-    are not planned for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the
-    last good commit: the stricter of the two holds, so that no commit loosens the guard that should have stopped
-    it.
+    ``repairs`` says when drift of a resource was repaired lately. ``blind`` names the drivers that could not be
+    asked: nothing is concluded about their resources. ``busy`` agents have an action under way and are not planned
+    for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the last commit that
+    converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards that
+    tripped. ``approved`` holds the digests of the actions that people approved. ``drifted`` agents had drift
+    waiting when they were last looked at. ``failed`` says why this very tree failed before.
     """
 
     now: float
@@ -33,29 +38,24 @@ class Situation:
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     ready: AbstractSet[AgentKey] = frozenset()
     scope: Scope = None
-    repairs: Mapping[ResourceKey, int] = field(default_factory=dict)
+    repairs: Mapping[ResourceKey, Sequence[float]] = field(default_factory=dict)
     blind: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
     undone: AbstractSet[str] = frozenset()
     earlier_policy: PolicySpec | None = None
+    freezes: Sequence[Control] = ()
+    approved: AbstractSet[str] = frozenset()
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    drifted: AbstractSet[AgentKey] = frozenset()
+    failed: Failed | None = None
+    policy: PolicySpec = field(init=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policy", stricter(self.snapshot.policy, self.earlier_policy))
 
-def mass_delete_limit(situation: Situation, tenant: str | None) -> Threshold:
-    """The limit for the fleet or a tenant: the strictest of both policies, a tenant's own included."""
-    limits = []
-    for policy in (situation.snapshot.policy, situation.earlier_policy):
-        if policy is not None:
-            limits.append(policy.mass_delete)
-            own = policy.tenants.get(tenant) if tenant is not None else None
-            if own is not None and "mass_delete" in own.model_fields_set:
-                limits.append(own.mass_delete)
-    return Threshold(min=min(limit.min for limit in limits), ratio=min(limit.ratio for limit in limits))
-
-
-def actions_limit(situation: Situation) -> int:
-    """How many actions one pass may do."""
-    policies = (situation.snapshot.policy, situation.earlier_policy)
-    return min(policy.actions_per_pass for policy in policies if policy is not None)
+    def limits(self, tenant: str | None = None) -> TenantPolicy:
+        """The numbers in force for the fleet or for a tenant."""
+        return limits_of(self.policy, tenant)
 
 
 def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:

@@ -76,6 +76,8 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.health_timeout,
         agent.authority,
         agent.description,
+        agent.canary,
+        agent.soak,
         None if unit.labels == agent.labels else unit.labels,
         unit.overlays,
         unit.inlined,
@@ -85,7 +87,8 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
 
 def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUnit:
     (tenant, name, line, resources, lifecycle, deletion, mode, pause, adopt) = row[:9]
-    (labels, depends_on, health_timeout, authority, description, authored, overlays, inlined, pool) = row[9:]
+    (labels, depends_on, health_timeout, authority, description, canary, soak) = row[9:16]
+    (authored, overlays, inlined, pool) = row[16:]
     key = AgentKey(intern(tenant), name)
     pairs = _pairs(labels) if labels else ()
     agent = Agent(
@@ -102,6 +105,8 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
         health_timeout,
         _pairs(authority) if authority else (),
         description,
+        canary,
+        soak,
     )
     own = pairs if authored is None else _pairs(authored)
     return AgentUnit(agent, own, tuple(overlays), tuple(inlined) if inlined else None, pool)

@@ -111,6 +111,8 @@ def _agent(
         labels=_labels(document) if made.overlays else made.labels,
         depends_on=depends_on,
         health_timeout=seconds(spec.rollout.health_timeout),
+        canary=spec.rollout.canary,
+        soak=seconds(spec.rollout.pause),
         authority=tuple(sorted(spec.authority.items())) if spec.authority else (),
         description=spec.description or "",
     )

@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
-from gitops_agent.model.quantity import seconds
+from gitops_agent.model.strictness import is_looser
 from gitops_agent.snapshot.codes import Code
 from gitops_agent.snapshot.unit import Issue
-
-_ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
-_FORCE_PUSH = ("refuse", "follow")
-
-
-def _percent(text: str) -> int:
-    return int(text.removesuffix("%"))
-
-
-# Field by field: how to measure it, and whether less is stricter.
-_MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
-    "min": (float, True),
-    "ratio": (float, True),
-    "actions_per_pass": (float, True),
-    "canary": (float, True),
-    "second": (_percent, True),
-    "pause": (seconds, False),
-    "repairs": (float, True),
-    "window": (seconds, False),
-    "on_failure": (_ON_FAILURE.index, True),
-    "force_push": (_FORCE_PUSH.index, True),
-}
 
 
 def effective(spec: PolicySpec) -> PolicySpec:
@@ -81,11 +58,6 @@ def _looser(limits: Strict, general: Strict) -> list[tuple[str, ...]]:
             found += [(alias, *rest) for rest in _looser(own, other)] if other is not None else []
         elif own is None:
             found += [(alias,)] if other is not None else []
-        elif _is_looser(name, own, other):
+        elif is_looser(name, own, other):
             found.append((alias,))
     return found
-
-
-def _is_looser(name: str, own: Any, other: Any) -> bool:
-    measure, less_is_stricter = _MEASURES[name]
-    return measure(own) > measure(other) if less_is_stricter else measure(own) < measure(other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
@@ -54,6 +55,23 @@ class FaultyJournal:
     def get(self, name: str) -> str | None:
         """Passed on."""
         return self._journal.get(name)
+
+    def controls(self) -> Sequence[Control]:
+        """Passed on."""
+        return self._journal.controls()
+
+    def planned(self, digest: str) -> frozenset[str]:
+        """Passed on."""
+        return self._journal.planned(digest)
+
+    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
+        """Passed on."""
+        return self._journal.repairs(key, since)
+
+    def control(self, control: Control) -> None:
+        """A fault on either side."""
+        with self._write("control") as journal:
+            journal.control(control)
 
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100

@@ -16,7 +16,6 @@ from gitops_agent.model.observation import Evidence, Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.build import build
-from gitops_agent.plan.digest import action_digest
 from gitops_agent.plan.situation import Situation
 from gitops_agent.report.shapes import count_verbs
 from tests.plan import make
@@ -164,7 +163,9 @@ def test_old_evidence_asks_and_commits_do_not_need_any() -> None:
 def test_a_resource_repaired_too_often_asks() -> None:
     declared, recorded, _ = make.running("acme/bot", {"a": 1})
     for repairs, decision in ((4, Decision.REPAIR), (5, Decision.ASK)):
-        plan = make.plan(make.snapshot([declared]), [], [recorded], repairs={recorded.key: repairs})
+        plan = make.plan(
+            make.snapshot([declared]), [], [recorded], repairs={recorded.key: [make.NOW - 1.0] * repairs}
+        )
         assert plan.actions[0].decision is decision
 
 
@@ -190,7 +191,7 @@ def test_the_digest_names_the_work_and_nothing_else() -> None:
         make.plan(make.snapshot([declared]), [seen], [recorded]),
     ]
     assert len({plan.digest, *(other.digest for other in others)}) == 6
-    assert len({action_digest(action) for other in (plan, later) for action in other.actions}) == 1
+    assert len({action.digest for other in (plan, later) for action in other.actions}) == 1
 
 
 def test_the_summary_counts_what_is_wanted_and_what_is_held() -> None:

@@ -9,7 +9,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.guards.ruling import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, actions_limit
+from gitops_agent.plan.situation import Situation
 
 
 def action_cap(plan: Plan, situation: Situation) -> Verdict:
@@ -18,7 +18,7 @@ def action_cap(plan: Plan, situation: Situation) -> Verdict:
     Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one.
     """
     waiting = due(plan)
-    fleet = actions_limit(situation)
+    fleet = situation.limits().actions_per_pass
     caps = _tenant_caps(situation)
     if len(waiting) <= fleet and not caps:
         return let_pass("action_cap")
@@ -36,12 +36,7 @@ def action_cap(plan: Plan, situation: Situation) -> Verdict:
 
 
 def _tenant_caps(situation: Situation) -> dict[str, int]:
-    tenants = situation.snapshot.policy.tenants
-    return {
-        name: policy.actions_per_pass
-        for name, policy in tenants.items()
-        if "actions_per_pass" in policy.model_fields_set
-    }
+    return {name: situation.limits(name).actions_per_pass for name in situation.policy.tenants}
 
 
 def _finding(plan: Plan, held: int, wanted: int, cap: int) -> Finding:

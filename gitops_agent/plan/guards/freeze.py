@@ -24,7 +24,7 @@ def freeze(plan: Plan, situation: Situation) -> Verdict:
         for scope, each in freezes
         if any(_covers(scope, agent) for agent in agents)
     ]
-    return trim("freeze", held, findings)
+    return trim("freeze", held, findings, for_people=True)
 
 
 def _in_force(situation: Situation) -> Iterator[tuple[str, Freeze]]:

@@ -18,7 +18,7 @@ from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.guards.ruling import block, let_pass, takes_away
 from gitops_agent.plan.legs import DORMANT
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, fleet_sizes, mass_delete_limit
+from gitops_agent.plan.situation import Situation, fleet_sizes
 
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
@@ -77,7 +77,7 @@ def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[A
 def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Iterator[Finding]:
     """One finding for every number that tripped."""
     counts = Counter(agent.tenant for agent in lost)
-    limits = {tenant: mass_delete_limit(situation, tenant) for tenant in (None, *sorted(counts))}
+    limits = {tenant: situation.limits(tenant).mass_delete for tenant in (None, *sorted(counts))}
     if counts.total() < min(limit.min for limit in limits.values()):
         return  # too few to trip anywhere, however small the fleet is: no need to count it
     sizes = fleet_sizes(situation.bases)

@@ -29,4 +29,4 @@ def observe_mode(plan: Plan, situation: Situation) -> Verdict:
         )
         for action in held
     ]
-    return trim("observe_mode", (action.key for action in held), findings)
+    return trim("observe_mode", (action.key for action in held), findings, for_people=True)

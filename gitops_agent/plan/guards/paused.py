@@ -19,7 +19,8 @@ def paused(plan: Plan, situation: Situation) -> Verdict:
         if (agent := agents.get(action.key.agent)) is not None and is_paused(agent, situation.now)
     ]
     waiting = dict.fromkeys(action.key.agent for action in held)
-    return trim("paused", (action.key for action in held), (_finding(agents[key]) for key in waiting))
+    findings = (_finding(agents[key]) for key in waiting)
+    return trim("paused", (action.key for action in held), findings, for_people=True)
 
 
 def _finding(agent: Agent) -> Finding:

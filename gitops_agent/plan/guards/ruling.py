@@ -25,10 +25,12 @@ def takes_away(action: Action) -> bool:
     return action.verb in (Verb.DELETE, Verb.STOP)
 
 
-def trim(guard: str, held: Iterable[ResourceKey], findings: Iterable[Finding]) -> Verdict:
+def trim(
+    guard: str, held: Iterable[ResourceKey], findings: Iterable[Finding], *, for_people: bool = False
+) -> Verdict:
     """Hold some actions; a verdict that holds none lets the plan pass."""
     keys = frozenset(held)
-    return Verdict(guard, Effect.TRIM if keys else Effect.PASS, keys, tuple(findings))
+    return Verdict(guard, Effect.TRIM if keys else Effect.PASS, keys, tuple(findings), for_people)
 
 
 def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
@@ -36,7 +38,7 @@ def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
     held = frozenset(
         action.key for action in plan.actions if action.decision is Decision.REPAIR and is_from_commit(action)
     )
-    return Verdict(guard, Effect.BLOCK, held, tuple(findings))
+    return Verdict(guard, Effect.BLOCK, held, tuple(findings), for_people=True)
 
 
 def let_pass(guard: str) -> Verdict:

@@ -1,0 +1,17 @@
+"""Circuit: whether a driver is given anything to do. Open after too many failures in a row, half open when its
+pause is over: then one action goes, and how it ends decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """The state of one driver: failures in a row, until when nothing is tried, how often it opened in a row."""
+
+    driver: str
+    failures: int = 0
+    open_until: float | None = None
+    trips: int = 0
+    error: str = ""

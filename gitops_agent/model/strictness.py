@@ -1,0 +1,92 @@
+"""Which of two policies is stricter, field by field. The stricter one wins, so that no commit can loosen the guard
+that should have stopped it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
+from gitops_agent.model.quantity import seconds
+
+_ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
+_FORCE_PUSH = ("refuse", "follow")
+_ON_TIMEOUT = ("Keep", "Compensate")
+
+
+def percent(text: str) -> int:
+    """The number in ``10%``."""
+    return int(text.removesuffix("%"))
+
+
+# How each field is measured, and whether less is stricter. What takes something away by itself is the looser word.
+_MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
+    "min": (float, True),
+    "ratio": (float, True),
+    "actions_per_pass": (float, True),
+    "canary": (float, True),
+    "second": (percent, True),
+    "pause": (seconds, False),
+    "health_timeout": (seconds, True),
+    "repairs": (float, True),
+    "window": (seconds, False),
+    "failures": (float, True),
+    "at_once": (float, True),
+    "deadline": (seconds, False),
+    "on_failure": (_ON_FAILURE.index, True),
+    "on_timeout": (_ON_TIMEOUT.index, True),
+    "force_push": (_FORCE_PUSH.index, True),
+}
+
+
+def is_looser(name: str, one: Any, other: Any) -> bool:
+    """Whether one value of a field gives more room than another."""
+    measure, less_is_stricter = _MEASURES[name]
+    return measure(one) > measure(other) if less_is_stricter else measure(one) < measure(other)
+
+
+def stricter(new: PolicySpec, old: PolicySpec | None) -> PolicySpec:
+    """The stricter of two policies in every number and mode, tenant by tenant.
+
+    A freeze is no limit: it comes from the new policy alone, or Git could never lift what Git froze.
+    """
+    if old is None or old is new or old == new:
+        return new
+    return _merged(*(policy.model_dump_json(by_alias=True, exclude_unset=True) for policy in (new, old)))
+
+
+def limits_of(policy: PolicySpec, tenant: str | None) -> TenantPolicy:
+    """The limits for the fleet (None) or for a tenant, whose own may only be stricter."""
+    own = policy.tenants.get(tenant) if tenant is not None else None
+    return policy if own is None else _limits(policy, own)
+
+
+def _limits(policy: PolicySpec, own: TenantPolicy) -> TenantPolicy:
+    given = own.model_fields_set - {"freeze"}
+    return policy.model_copy(
+        update={name: _value(name, getattr(own, name), getattr(policy, name)) for name in given}
+    )
+
+
+@lru_cache(4)  # the same two policies are compared in every pass of a rollout
+def _merged(new_text: str, old_text: str) -> PolicySpec:
+    new, old = PolicySpec.model_validate_json(new_text), PolicySpec.model_validate_json(old_text)
+    names = new.tenants.keys() | old.tenants.keys()
+    tenants = {name: _section(new.tenants.get(name), old.tenants.get(name)) for name in sorted(names)}
+    merged: PolicySpec = _section(new, old)
+    return merged.model_copy(update={"tenants": tenants})
+
+
+def _section(one: Any, other: Any) -> Any:
+    """The stricter of two sections, field by field; a section that only one side has is that side's."""
+    if one is None or other is None:
+        return one if other is None else other
+    names = [name for name in type(other).model_fields if name not in ("freeze", "tenants")]
+    return one.model_copy(update={name: _value(name, getattr(one, name), getattr(other, name)) for name in names})
+
+
+def _value(name: str, one: Any, other: Any) -> Any:
+    if one is None or other is None or isinstance(one, Strict):
+        return _section(one, other)
+    return other if is_looser(name, one, other) else one
