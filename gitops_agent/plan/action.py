@@ -5,12 +5,12 @@ from __future__ import annotations
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Evidence
-from gitops_agent.model.plan import Action
+from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.status import Health
 from gitops_agent.plan.classify import Ruling
 from gitops_agent.plan.describe import message_for
 from gitops_agent.plan.legs import Legs
-from gitops_agent.plan.patch import make_patch
+from gitops_agent.plan.patch import import_patch, make_patch
 
 
 def make_action(legs: Legs, ruling: Ruling, health: Health | None = None) -> Action:
@@ -27,7 +27,7 @@ def make_action(legs: Legs, ruling: Ruling, health: Health | None = None) -> Act
         base=legs.base.fields if legs.base is not None else None,
         desired=legs.intended,
         live=legs.lived,
-        patch=make_patch(legs, ruling.verb),
+        patch=import_patch(legs) if ruling.decision is Decision.IMPORT else make_patch(legs, ruling.verb),
         facts=_facts(legs),
         deletion=_deletion(legs),
         idempotent=_idempotent(legs),

@@ -36,6 +36,9 @@ class Ruling:
 
 def classify(difference: Difference, legs: Legs, situation: Situation) -> Ruling:
     """The ruling on one difference (not on IN_SYNC and RETAINED, which need none)."""
+    if difference is Difference.IMPORT:
+        # Git follows, through people: nothing of ours and nothing live is touched.
+        return Ruling(Verb.ADOPT, Class.LAG, Reason.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
     verb = verb_for(difference, legs)
     reason = reason_for(difference, legs, verb)
     cls = class_for(difference, legs, reason)

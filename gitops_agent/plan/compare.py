@@ -11,7 +11,7 @@ from enum import StrEnum
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.plan.legs import Legs, Value, differing, drop, live_paths, same
-from gitops_agent.plan.reasons import is_stuck
+from gitops_agent.plan.reasons import is_stuck, speaks_of_fields
 
 
 class Difference(StrEnum):
@@ -29,6 +29,7 @@ class Difference(StrEnum):
     AMBIGUOUS = "Ambiguous"
     ORPHAN = "Orphan"
     RETAINED = "Retained"
+    IMPORT = "Import"  # in sync but for a field that live decides, and Git says something else of it
 
 
 def compare(legs: Legs) -> Difference:
@@ -90,11 +91,20 @@ def _matching(legs: Legs, moved: frozenset[str]) -> Difference:
         # does not count here: it compares live with the base, and the base is what is behind.
         visible = moved <= legs.lived.value.keys() and not is_stuck(legs.live.reason)
         return Difference.ADOPT if visible else Difference.CHANGE
-    if legs.live.reason is not None:
+    # All that Git decides is as it should be: what a reason says of fields is then said of one that live decides.
+    decided = bool(live_paths(legs.agent, legs.key.kind))
+    if legs.live.reason is not None and not (decided and speaks_of_fields(legs.live.reason)):
         return Difference.DRIFT  # suspended, over its memory limit: not a matter of fields
     if legs.known is None or _relabelled(legs):
         return Difference.ADOPT
-    return Difference.IN_SYNC
+    return Difference.IMPORT if decided and _overrules(legs) else Difference.IN_SYNC
+
+
+def _overrules(legs: Legs) -> bool:
+    """Whether live shows another value than Git in a field that live decides."""
+    assert legs.desired is not None
+    assert legs.intended is not None
+    return bool(differing(legs.intended.value, legs.desired.fields.value))
 
 
 def _moved(legs: Legs) -> frozenset[str]:

@@ -30,6 +30,8 @@ def finding_for(action: Action) -> Finding | None:
     """What people must know of an action that is not simply done."""
     if action.decision is Decision.REPAIR:
         return None
+    if action.decision is Decision.IMPORT:
+        return _imported(action)
     way_out = _WAY_OUT.get(action.decision, "See gitops-agent explain")
     if action.reason == Reason.NOT_MARKED:
         way_out = (
@@ -41,6 +43,18 @@ def finding_for(action: Action) -> Finding | None:
         str(action.key),
         f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}",
         f"{action.message} {way_out} (gitops-agent explain {action.key.agent}).",
+    )
+
+
+def _imported(action: Action) -> Finding:
+    fields = ", ".join(str(step["path"])[1:].replace("/", ".") for step in action.patch)
+    return Finding(
+        Severity.INFO,
+        action.reason,
+        str(action.key),
+        f"live decides {fields}, and Git says something else",
+        f"{action.message} It is left as it is, and a branch that brings Git in line is proposed for review "
+        f"(gitops-agent drift {action.key.agent} shows the values).",
     )
 
 

@@ -29,6 +29,13 @@ def make_patch(legs: Legs, verb: Verb) -> Patch:
     return tuple(jsonpatch.make_patch(before(legs), target).patch)
 
 
+def import_patch(legs: Legs) -> Patch:
+    """The other way round: from what Git says to what live decided."""
+    assert legs.desired is not None
+    assert legs.intended is not None
+    return tuple(jsonpatch.make_patch(legs.desired.fields.value, legs.intended.value).patch)
+
+
 def changed_names(legs: Legs) -> tuple[str, ...]:
     """The top-level fields that differ between what is and what is desired, sorted."""
     wanted = legs.intended

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     MEMORY_LIMIT = "MemoryLimit"
     CONFIG_EDITED = "ConfigEdited"
     CONFIG_LOST = "ConfigLost"
+    LIVE_DECIDES = "LiveDecides"
 
 
 class Hold(StrEnum):
@@ -59,12 +60,16 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a reason stands for. ``restart``: an object with this reason is restarted, not updated in place."""
+    """What a reason stands for. ``restart``: an object with this reason is restarted, not updated in place.
+
+    ``fields``: it says no more than that some field differs from what was applied.
+    """
 
     cls: Class
     decision: Decision
     text: str
     restart: bool = False
+    fields: bool = False
 
 
 _REPAIR, _ALERT = Decision.REPAIR, Decision.ALERT
@@ -80,7 +85,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.ADOPTED: Meaning(_INTERNAL, _REPAIR, "Live is right and our record was not: the record is written."),
     Reason.RETAINED: Meaning(_CHANGE, _REPAIR, "deletionPolicy: Retain: the object stays, our claim on it ended."),
     Reason.BOTH_MOVED: Meaning(_CONFLICT, _REPAIR, "A commit and someone else both changed it; Git wins."),
-    Reason.FIELDS_DIFFER: Meaning(_CONFLICT, _REPAIR, "The live object was changed by something else."),
+    Reason.FIELDS_DIFFER: Meaning(
+        _CONFLICT, _REPAIR, "The live object was changed by something else.", fields=True
+    ),
     Reason.OBJECT_MISSING: Meaning(_EXTERNAL, _REPAIR, "We applied it and it is gone (asks if not idempotent)."),
     Reason.UNEXPECTEDLY_RUNNING: Meaning(_CONFLICT, _REPAIR, "It was stopped by Git and something started it."),
     Reason.ORPHAN: Meaning(
@@ -97,13 +104,16 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.SPEC_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs from another spec than applied.", restart=True),
     Reason.COMMAND_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs another command than applied.", restart=True),
     Reason.ENVIRONMENT_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs with another environment.", restart=True),
-    Reason.EXTRA_REPLICA: Meaning(_INTERNAL, _REPAIR, "More replicas run than desired."),
-    Reason.REPLICA_MISSING: Meaning(_EXTERNAL, _REPAIR, "Fewer replicas run than desired."),
+    Reason.EXTRA_REPLICA: Meaning(_INTERNAL, _REPAIR, "More replicas run than desired.", fields=True),
+    Reason.REPLICA_MISSING: Meaning(_EXTERNAL, _REPAIR, "Fewer replicas run than desired.", fields=True),
     Reason.SUSPENDED: Meaning(_STUCK, _REPAIR, "The process was stopped by a signal."),
     Reason.ZOMBIE: Meaning(_EXTERNAL, _REPAIR, "The process ended and was not collected by its parent."),
     Reason.MEMORY_LIMIT: Meaning(_STUCK, _REPAIR, "It used more memory than its limit.", restart=True),
-    Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place."),
+    Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place.", fields=True),
     Reason.CONFIG_LOST: Meaning(_EXTERNAL, _REPAIR, "The config bundle is gone."),
+    Reason.LIVE_DECIDES: Meaning(
+        Class.LAG, Decision.IMPORT, "Live decides a field (`authority`), and Git says something else of it."
+    ),
 }
 
 HOLDS: dict[Hold, str] = {
@@ -128,6 +138,12 @@ def is_stuck(reason: str | None) -> bool:
     """Whether this reason of a driver is about progress, which no field shows."""
     meaning = _meaning(reason)
     return meaning is not None and meaning.cls is Class.STUCK_PROGRESS
+
+
+def speaks_of_fields(reason: str | None) -> bool:
+    """Whether this reason of a driver says no more than that a field differs from what was applied."""
+    meaning = _meaning(reason)
+    return meaning is not None and meaning.fields
 
 
 def drift_class(reason: str, *, present: bool) -> Class:
