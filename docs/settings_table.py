@@ -12,8 +12,12 @@ from gitops_agent.settings import PREFIX, Settings
 
 PAGE = Path(__file__).with_name("configuration.md")
 BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
-OPTIONS = ("repo", "branch", "path", "instance", "state_dir")
-EMPTY = {"state_dir": "`~/.local/state/gitops-agent/<instance>`", "repo": "none: it must be given"}
+OPTIONS = ("repo", "branch", "path", "instance", "state_dir", "lease_dir")
+EMPTY = {
+    "state_dir": "`~/.local/state/gitops-agent/<instance>`",
+    "lease_dir": "`$XDG_RUNTIME_DIR/gitops-agent`, or `/tmp/gitops-agent-<uid>`",
+    "repo": "none: it must be given",
+}
 UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 

@@ -5,6 +5,7 @@ Every field is documented where it is declared; ``gitops-agent doctor`` prints t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -62,6 +63,9 @@ class Settings(_Section):
     state_dir: Annotated[
         str, Field(description="Where the mirror, the journal, logs and config bundles live.")
     ] = ""
+    lease_dir: Annotated[
+        str, Field(description="Where all of one host meet, so that one at a time acts on an agent.")
+    ] = ""
 
     poll_interval: Annotated[Seconds, Field(description="How often the remote is asked, with jitter.")] = 30.0
     resync_interval: Annotated[Seconds, Field(description="How often every agent is observed.")] = 60.0
@@ -102,6 +106,26 @@ def default_state_dir(instance: str, environment: Mapping[str, str]) -> str:
     """Where state lives when nobody says: the user's state folder, one folder per instance."""
     home = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", ".")) / ".local" / "state")
     return str(Path(home) / "gitops-agent" / instance)
+
+
+def default_lease_dir(environment: Mapping[str, str]) -> str:
+    """Where leases live when nobody says: the user's runtime folder, or else one below the temporary folder.
+
+    It must be the same for a login, a service and a cron job of one user, so a runtime folder is used also where
+    nobody names it, and TMPDIR is not asked.
+    """
+    user = os.geteuid()
+    for runtime in (environment.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
+        if runtime and _is_folder_of(user, Path(runtime)):
+            return str(Path(runtime) / "gitops-agent")
+    return f"/tmp/gitops-agent-{user}"  # noqa: S108 - whoever uses it checks whose it is
+
+
+def _is_folder_of(user: int, path: Path) -> bool:
+    try:
+        return path.is_absolute() and path.is_dir() and path.stat().st_uid == user
+    except OSError:
+        return False
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -154,9 +178,11 @@ def build_settings(
         lines = [_complaint(error, layers, file_name) for error in problem.errors()]
         hint = "see docs/configuration.md for all settings; gitops-agent doctor prints those in force"
         raise UsageError("; ".join(lines), hint=hint) from None
-    if settings.state_dir:
-        return settings
-    return settings.model_copy(update={"state_dir": default_state_dir(settings.instance, environment)})
+    missing = {
+        "state_dir": settings.state_dir or default_state_dir(settings.instance, environment),
+        "lease_dir": settings.lease_dir or default_lease_dir(environment),
+    }
+    return settings.model_copy(update=missing)
 
 
 _FIELDS = {to_camel(name): name for section in (Settings, Limits) for name in section.model_fields}

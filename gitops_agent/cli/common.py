@@ -38,6 +38,7 @@ _COMMON: dict[str, tuple[Any, str, tuple[str, ...], str]] = {
     "path": (str | None, "The folder of the repository to read (default: all).", ("--path",), "DIR"),
     "instance": (str | None, "The name of this gitops-agent (default: default).", ("--instance",), "NAME"),
     "state_dir": (str | None, "Where mirror, journal and logs live.", ("--state-dir",), "DIR"),
+    "lease_dir": (str | None, "Where all gitops-agents of this host meet.", ("--lease-dir",), "DIR"),
     "output": (Output, "text for people or json for programs (default: text).", ("-o", "--output"), "text|json"),
 }
 

@@ -56,6 +56,7 @@ class Hold(StrEnum):
     BACKOFF = "Backoff"
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
     ACTION_CAP = "ActionCap"
+    LEASE_HELD = "LeaseHeld"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ HOLDS: dict[Hold, str] = {
     Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
     Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
     Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",
+    Hold.LEASE_HELD: "Another gitops-agent of the same instance name acts on the agent; this one waits.",
 }
 
 

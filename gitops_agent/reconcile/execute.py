@@ -25,7 +25,7 @@ from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
 from gitops_agent.model.record import base_after
-from gitops_agent.ports import Applier, Clock, Journal
+from gitops_agent.ports import Applier, Clock, Journal, Leases
 from gitops_agent.reconcile.retry import after_failure
 
 PATIENCE = 2.0
@@ -49,6 +49,7 @@ class Workbench:
     patience: float = PATIENCE
     interrupted: Callable[[], bool] = lambda: False
     on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
+    leases: Leases | None = None
 
 
 Executed = tuple[Action, Outcome]
@@ -185,6 +186,8 @@ def _carry_out(intent: Intent, bench: Workbench) -> Outcome:
         applier = bench.appliers[action.driver]
         if not applier.unchanged(action):
             return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
+        if bench.leases is not None and not bench.leases.holds(action.key.agent):
+            return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
         applied = applier.apply(action, intent.id)
     except ApplyError as problem:
         return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
