@@ -130,9 +130,9 @@ class LeaseFiles:
         """How a process introduced itself; None when it cannot be read."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
             said = orjson.loads(_read(self._holders / holder))
-            texts = (str(said[name]) for name in ("instance", "state_dir", "repo"))
+            instance, state_dir, repo = (str(said[name]) for name in ("instance", "state_dir", "repo"))
             since = datetime.fromtimestamp(float(said["since"]), UTC)
-            return Holder(*texts, int(said["pid"]), since.timestamp())
+            return Holder(instance, state_dir, repo, int(said["pid"]), since.timestamp())
         return None
 
     def read(self, agent: AgentKey) -> Lease | None:
