@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
@@ -124,10 +125,16 @@ class SnapshotLoader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Where drivers may keep things for one instance."""
+    """Where drivers may keep things for one instance, and what they may ask for.
+
+    ``hook_hosts``: the hosts that HTTP hooks may call. ``runners``: those of the drivers, by name; it is filled
+    while they are loaded, so it is asked when somebody acts.
+    """
 
     instance: str
     state_dir: str
+    hook_hosts: tuple[str, ...] = ()
+    runners: dict[str, Runner] = field(default_factory=dict)
 
 
 SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
@@ -173,16 +180,34 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What a command run inside an agent's environment gave."""
+    """What a command run inside an agent's environment gave.
+
+    ``started``: it ran at all. ``ended``: it ended by itself, rather than by our hand when its time was up.
+    """
 
     ok: bool
     message: str
+    started: bool = True
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunAs:
+    """How a command is run. ``runtime``: what the document says of the runtime (``workdir``, ``env``), for an
+    agent that may be gone already; None: as it runs now. ``env``: variables of ours, added last.
+    """
+
+    runtime: Fields | None = None
+    env: Mapping[str, str] = MappingProxyType({})
+
+
+AS_IT_RUNS = RunAs()
 
 
 class Runner(Protocol):
     """Runs a command as an agent (exec probes, hooks): its environment, workdir and user, all capped."""
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
+    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         """Run it and say how it went; never raises for what the command does."""
 
 
@@ -251,6 +276,9 @@ class JournalReader(Protocol):
 
     def controls(self) -> Sequence[Control]:
         """What operators and guards said (freeze, unfreeze, approve, retry), oldest first."""
+
+    def last_control(self) -> int:
+        """The number of the newest control, 0 when there is none: cheap, for whoever waits for news."""
 
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
@@ -324,11 +352,16 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Somebody approved a plan: its digest, who, and where it was said (cli, note, trailer)."""
+    """Somebody approved a plan: its digest, who, where it was said (cli, note, trailer) and when.
+
+    ``commit`` is the one that carries the trailer or the note; "" for what was said on the command line.
+    """
 
     digest: str
     by: str
     where: str
+    at: float = 0.0
+    commit: str = ""
 
 
 class Approvals(Protocol):
@@ -336,6 +369,9 @@ class Approvals(Protocol):
 
     def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
         """Valid approvals among the commits after the enforced one, and in the notes on them."""
+
+    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
+        """What was said there and does not count: a warning for each, with the reason."""
 
 
 class Leases(Protocol):

@@ -25,7 +25,13 @@ def _duration(value: object) -> object:
     return seconds(value) if isinstance(value, str) and not value.replace(".", "", 1).isdigit() else value
 
 
+def _listed(value: object) -> object:
+    """In the environment a list is written with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Section(BaseModel):
@@ -87,6 +93,21 @@ class Settings(_Section):
     author_email: Annotated[str, Field(description="Address on commits and notes we write.")] = (
         "gitops-agent@localhost"
     )
+
+    approvers: Annotated[
+        Texts,
+        Field(
+            description="Who may approve a plan: addresses of authors in Git, user names on the command line; "
+            "with commas in the environment. Empty: anybody who can push, or write the state directory."
+        ),
+    ] = ()
+    allowed_signers: Annotated[
+        str | None,
+        Field(
+            description="An ssh allowed-signers file; approvals in Git then count only with a signature of "
+            "somebody in it."
+        ),
+    ] = None
 
     sentry_dsn: Annotated[
         str | None, Field(description="Where unexpected errors are reported; off when empty.")
@@ -198,6 +219,7 @@ _EXPECTED = {
     "float_type": "a duration such as 500ms, 30s, 2m or 1h30m",
     "value_error": "a duration such as 500ms, 30s, 2m or 1h30m",
     "string_type": "a text",
+    "tuple_type": "a list of texts",
     "model_type": "settings below it, each with a name of its own",
 }
 

@@ -35,10 +35,12 @@ def _lines(section: BaseModel, prefix: str) -> Iterator[str]:
 
 
 def _in_words(value: object) -> str:
-    if value in (None, ""):
+    if value in (None, "", ()):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return _duration(value) if isinstance(value, float) else str(value)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, case, func, or_, select
 
 from gitops_agent.journal import observation_rows, rows, schema
-from gitops_agent.journal.rows import Decided
+from gitops_agent.journal.rows import Decided, Planned
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
-from gitops_agent.model.plan import Class, Verb
+from gitops_agent.model.plan import Class, Decision, Verb
 from gitops_agent.ports import Entry
 
 _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
@@ -43,6 +43,20 @@ def decisions(connection: Connection, agent: AgentKey | None, commit: str | None
         query = query.where(table.c.commit_sha == commit)
     query = query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit)
     return [rows.decided_of(row) for row in connection.execute(query)]
+
+
+def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[Planned]:
+    """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
+    table = schema.decisions
+    waits = case((or_(table.c.held, table.c.decision == Decision.ASK.value), 1), else_=0)
+    counts = (func.max(table.c.at).label("at"), func.count().label("actions"), func.sum(waits).label("waiting"))
+    query = select(table.c.plan, table.c.commit_sha, *counts).where(
+        table.c.plan.startswith(digest, autoescape=True)
+    )
+    if commits is not None:
+        query = query.where(table.c.commit_sha.in_(commits))
+    query = query.group_by(table.c.plan, table.c.commit_sha).order_by(func.max(table.c.at).desc())
+    return [Planned(*row) for row in connection.execute(query)]
 
 
 def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequence[Observation]:

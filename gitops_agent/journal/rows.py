@@ -215,6 +215,17 @@ class Decided:
     action: Action
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
+
+    digest: str
+    commit: str
+    at: float
+    actions: int
+    waiting: int
+
+
 def decision_row(action: Action, *, held: bool) -> Row:
     """What was decided about one resource, as a row; the plan adds its own columns."""
     return {**_action_row(action), "held": held, "digest": action.digest}

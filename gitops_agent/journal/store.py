@@ -22,7 +22,7 @@ from gitops_agent.journal import (
     schema,
     status_rows,
 )
-from gitops_agent.journal.rows import Decided
+from gitops_agent.journal.rows import Decided, Planned
 from gitops_agent.journal.sqlite import FILE_NAME, Database
 from gitops_agent.journal.statements import CHUNK, chunks, delete, insert, replace
 from gitops_agent.model.control import Control
@@ -148,6 +148,16 @@ class SqlJournal:
         with self._database.reading() as connection:
             found = connection.execute(select(schema.controls).order_by(schema.controls.c.seq))
             return [rows.control_of(row) for row in found]
+
+    def last_control(self) -> int:
+        """The number of the newest control, 0 when there is none."""
+        with self._database.reading() as connection:
+            return connection.execute(select(func.max(schema.controls.c.seq))).scalar() or 0
+
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[Planned]:
+        """The plans on record whose digest begins so, of some commits or of all, newest first."""
+        with self._database.reading() as connection:
+            return history.plans(connection, digest, commits)
 
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""

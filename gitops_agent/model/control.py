@@ -5,7 +5,7 @@ What is in force is folded from all of them, so a daemon that is restarted knows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,3 +71,33 @@ def approved_plans(controls: Sequence[Control]) -> dict[str, Control]:
             case ControlVerb.UNFREEZE:
                 approved.update(dict.fromkeys(tripped.pop(control.target, ()), control))
     return approved
+
+
+def spent(controls: Sequence[Control], before: float, recorded: Collection[str]) -> frozenset[int]:
+    """The numbers of the controls that retention may drop: said before a moment, and without effect since.
+
+    A freeze that stands stays, and so does an approval of a plan on record (``recorded``). The newest control
+    stays whatever it says, so that no number is given twice.
+    """
+    standing = {control.seq for control in freezes(controls, before)}
+    kept: set[str] = set()
+    gone: set[int] = set()
+    for control in controls[:-1]:
+        if _is_spent(control, before, standing, recorded):
+            # What lifted a freeze that is still here has to stay too, or the freeze would stand again.
+            if control.verb is not ControlVerb.UNFREEZE or control.target not in kept:
+                gone.add(control.seq)
+        elif control.verb is ControlVerb.FREEZE:
+            kept.add(control.target)
+    return frozenset(gone)
+
+
+def _is_spent(control: Control, before: float, standing: Collection[int], recorded: Collection[str]) -> bool:
+    match control.verb:
+        case ControlVerb.FREEZE:
+            of_use = control.seq in standing or control.plan in recorded
+        case ControlVerb.APPROVE:
+            of_use = control.target in recorded
+        case _:
+            of_use = False
+    return control.at < before and not of_use

@@ -1,8 +1,9 @@
 """The mirror: a bare copy of one branch, kept fresh, read without a work tree, rebuilt when it is damaged.
 
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
-notes), ``refs/gitops-agent/notes`` (the remote's copy of them) and ``refs/gitops-agent/kept/<sha>`` (heads that a
-force-push left behind: one of them may be the commit in force). It knows neither address nor credentials.
+notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (the remote's notes
+by which people approve plans) and ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one of them
+may be the commit in force). It knows neither address nor credentials.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from gitops_agent.source.tree import LOG_FORMAT, TreeChange, parse_changes, pars
 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"
+APPROVALS = "refs/notes/gitops-agent-approvals"
+"""Where people approve plans by notes, at the remote."""
+APPROVALS_HERE = "refs/gitops-agent/approvals"
 
 T = TypeVar("T")
 
@@ -51,6 +55,9 @@ class Mirror:
         self._settings = settings
         self._clock = clock
         self._usable = False
+        self._approvals: str | None = None  # not looked at yet; "": there are none
+        self.on_approvals: Callable[[], None] = lambda: None
+        """Called after a refresh that found other approvals than before, whether the branch moved or not."""
 
     # ----- the remote
 
@@ -64,15 +71,31 @@ class Mirror:
             sound = self._ensure()
             seen = self.remote_refs()
             head = seen.get(f"refs/heads/{self.branch}") or self._no_branch()
+            before = self.approvals()
             if not sound:
                 self._build(head)
-            elif head != self.resolve(self.head_ref) or seen.get(self.notes_ref) != self.resolve(REMOTE_NOTES):
+            elif self._is_news(head, seen):
                 self._fetch(seen)
+        if self.approvals() != before:
+            self.on_approvals()
         return self.reading(lambda: self._revisions([self._head()])[0])
 
+    def _is_news(self, head: str, seen: Mapping[str, str]) -> bool:
+        return (
+            head != self.resolve(self.head_ref)
+            or seen.get(self.notes_ref) != self.resolve(REMOTE_NOTES)
+            or seen.get(APPROVALS) != self.approvals()
+        )
+
+    def approvals(self) -> str | None:
+        """The commit that the approvals were at when they were last fetched; remembered, so that asking is free."""
+        if self._approvals is None:
+            self._approvals = self.resolve(APPROVALS_HERE) or ""
+        return self._approvals or None
+
     def remote_refs(self) -> dict[str, str]:
-        """What the remote has for our branch and our notes: ref to sha. One ls-remote."""
-        wanted = (f"refs/heads/{self.branch}", self.notes_ref)
+        """What the remote has for our branch, our notes and the approvals: ref to sha. One ls-remote."""
+        wanted = (f"refs/heads/{self.branch}", self.notes_ref, APPROVALS)
         refs = self._ls_remote("--refs", "--", self.address.target, *wanted)
         return {name: sha for name, sha in refs.items() if name in wanted}
 
@@ -129,6 +152,9 @@ class Mirror:
             if not self._damaged():
                 raise
             return self._build(seen[f"refs/heads/{self.branch}"])
+        if APPROVALS not in seen:
+            self.git.local("update-ref", "-d", APPROVALS_HERE)
+        self._approvals = None
         after = self._head()
         if before and not self._contains(before, after):
             self.git.local("update-ref", KEPT + before, before)
@@ -138,7 +164,8 @@ class Mirror:
             self.git.local("gc", "--auto", "--quiet")
 
     def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
-        notes = [f"+{self.notes_ref}:{REMOTE_NOTES}"] if self.notes_ref in seen else []
+        beside = ((self.notes_ref, REMOTE_NOTES), (APPROVALS, APPROVALS_HERE))
+        notes = [f"+{there}:{here}" for there, here in beside if there in seen]
         return [f"+refs/heads/{self.branch}:{self.head_ref}", *notes]
 
     def _fetch_refs(self, git: Git, refspecs: Sequence[str]) -> None:
@@ -179,6 +206,7 @@ class Mirror:
             fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
         self._rescue(fresh)
         storage.swap(fresh.directory, self.git.directory)
+        self._approvals = None
 
     def _rescue(self, fresh: Git) -> None:
         """Notes that were not pushed and heads that were kept live only here: take over what can be read."""

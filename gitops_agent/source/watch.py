@@ -1,15 +1,15 @@
-"""Noticing that a branch of a local repository moved, by events of the file system.
+"""Noticing that a branch of a local repository moved, or another ref we read, by events of the file system.
 
 Folders are watched one by one and not recursively, since below the repository are its objects: the repository
 itself (HEAD, packed-refs), ``refs``, ``refs/heads`` and the folders of a name such as ``team/prod``. When one of
-them comes or goes the watch starts again. Only a different value of the branch is reported, so that a missed or
+them comes or goes the watch starts again. Only a different value of a ref is reported, so that a missed or
 doubled event does no harm.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from watchfiles import watch
@@ -22,21 +22,23 @@ _RETRY = 0.5
 
 
 class RefWatcher:
-    """Calls ``notify()`` from a thread of its own when the branch has another value than before."""
+    """Calls ``notify()`` from a thread of its own when the branch, or a ref in ``also``, has another value."""
 
-    def __init__(self, address: Address, branch: str, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, address: Address, branch: str, notify: Callable[[], None], also: Sequence[str] = ()
+    ) -> None:
         if address.local is None:
             raise UsageError(f"repository {address.safe} is not local", hint="only path and file can be watched")
         self._repository = address.local
-        self._branch = check_ref(branch)
+        self._refs = (f"refs/heads/{check_ref(branch)}", *also)
         self._notify = notify
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._seen: str | None = None
+        self._seen: list[str | None] = []
 
     def start(self) -> None:
         """Begin to watch; the value the branch has now is known and not reported."""
-        self._seen = branch_value(self._repository, self._branch)
+        self._seen = self._values()
         self._thread = threading.Thread(target=self._run, name="ref-watcher", daemon=True)
         self._thread.start()
 
@@ -48,7 +50,7 @@ class RefWatcher:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            folders = _folders(self._repository, self._branch)
+            folders = _folders(self._repository, self._refs)
             try:
                 self._watch(folders)
             except (OSError, RuntimeError):
@@ -76,14 +78,17 @@ class RefWatcher:
         # The first round comes by timeout at the latest and covers what moved before the watch was in place.
         for _ in events:
             self._look()
-            if _folders(self._repository, self._branch) != folders:
+            if _folders(self._repository, self._refs) != folders:
                 return
 
     def _look(self) -> None:
-        value = branch_value(self._repository, self._branch)
-        if value != self._seen:
-            self._seen = value
+        values = self._values()
+        if values != self._seen:
+            self._seen = values
             self._notify()
+
+    def _values(self) -> list[str | None]:
+        return [ref_value(self._repository, name) for name in self._refs]
 
 
 def git_dir(repository: Path) -> Path:
@@ -97,8 +102,12 @@ def git_dir(repository: Path) -> Path:
 
 
 def branch_value(repository: Path, branch: str) -> str | None:
-    """The sha a branch has in its loose or packed ref; None when there is none (or none that can be read)."""
-    name = f"refs/heads/{branch}"
+    """The sha a branch has; None when there is none (or none that can be read)."""
+    return ref_value(repository, f"refs/heads/{branch}")
+
+
+def ref_value(repository: Path, name: str) -> str | None:
+    """The sha that a loose or packed ref has; None when there is none (or none that can be read)."""
     try:
         home = git_dir(repository)
         loose = home / name
@@ -112,21 +121,15 @@ def branch_value(repository: Path, branch: str) -> str | None:
     return None
 
 
-def _folders(repository: Path, branch: str) -> dict[Path, int]:
-    """The folders whose entries decide the value of the branch, with their inodes: a new one is another one."""
+def _folders(repository: Path, refs: Sequence[str]) -> dict[Path, int]:
+    """The folders whose entries decide the values of refs, with their inodes: a new one is another one."""
     try:
         home = git_dir(repository)
     except (OSError, UnicodeDecodeError):
         return {}
-    heads = home / "refs" / "heads"
-    names = [
-        home,
-        home / "refs",
-        heads,
-        *(heads / parent for parent in Path(branch).parents if str(parent) != "."),
-    ]
+    above = (home / parent for name in refs for parent in reversed(Path(name).parents))
     found = {}
-    for folder in names:
+    for folder in above:
         try:
             found[folder] = folder.stat().st_ino
         except OSError:

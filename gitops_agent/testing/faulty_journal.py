@@ -60,6 +60,10 @@ class FaultyJournal:
         """Passed on."""
         return self._journal.controls()
 
+    def last_control(self) -> int:
+        """Passed on."""
+        return self._journal.last_control()
+
     def planned(self, digest: str) -> frozenset[str]:
         """Passed on."""
         return self._journal.planned(digest)
