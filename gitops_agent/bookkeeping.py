@@ -13,20 +13,28 @@ from functools import cached_property
 import orjson
 import structlog
 
+from gitops_agent.enforcement import Enforcement
 from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.control import Control, ControlVerb, freezes
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Effect, Plan
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
+from gitops_agent.model.strictness import limits_of, stricter
+from gitops_agent.orders import NO_ORDER, Order, Orders
 from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.report.conditions import AgentView, judge
-from gitops_agent.report.phases import Standing, judged, stopped
+from gitops_agent.report.phases import Standing, judged, reopened, stopped
 
 STABLE_AFTER = 60.0
 """A healthy agent this long after its last permitted retry starts again with a clean sheet."""
@@ -36,6 +44,9 @@ SOON = 0.25
 
 PUBLISHED = 100
 """How many of the newest commits are looked at for news while the branch stands still."""
+
+LONGEST_WINDOW = 86400.0
+"""Repairs of longer ago are nobody's business: no window of a policy should be longer."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,20 +58,27 @@ class Eyes:
     blind: frozenset[str] = frozenset()
     busy: frozenset[AgentKey] = frozenset()
     undone: frozenset[str] = frozenset()
-    earlier: Snapshot | None = None
+    failed: Failed | None = None
+    earlier_policy: PolicySpec | None = None
+    order: Order = NO_ORDER
     health: Mapping[AgentKey, Health] = field(default_factory=dict)
 
 
 class Bookkeeper:
     """Keeps the statuses of agents and the records of commits of one instance."""
 
-    def __init__(self, instance: str, journal: Journal, sinks: Sequence[Sink], clock: Clock) -> None:
+    def __init__(
+        self, instance: str, journal: Journal, sinks: Sequence[Sink], clock: Clock, orders: Orders | None = None
+    ) -> None:
+        self.orders = orders or Orders(journal, clock)
         self._instance = instance
         self._journal = journal
         self._sinks = sinks
         self._clock = clock
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
         self._unready_since: dict[AgentKey, float] = {}
+        self._policy = PolicySpec()
+        self._circuits: Mapping[str, Circuit] = {}
         self._found: tuple[Finding, ...] = ()
         self._published: dict[str, CommitRecord] = {}
         self._head_told: str | None = None
@@ -78,8 +96,9 @@ class Bookkeeper:
 
     def situation(self, snapshot: Snapshot, scope: Scope, eyes: Eyes) -> Situation:
         """What guards may know besides the plan."""
+        now = self._clock.now()
         return Situation(
-            now=self._clock.now(),
+            now=now,
             snapshot=snapshot,
             bases=self._journal.bases(),
             attempts=self._journal.attempts(),
@@ -88,23 +107,57 @@ class Bookkeeper:
             blind=eyes.blind,
             busy=eyes.busy,
             undone=eyes.undone,
-            earlier_policy=eyes.earlier.policy if eyes.earlier else None,
+            earlier_policy=eyes.earlier_policy,
+            freezes=eyes.order.freezes,
+            approved=eyes.order.approved,
+            repairs=_Repairs(self._journal, now),
+            circuits=self._circuits,
+            drifted=_Drifted(lambda: self._statuses),
+            failed=eyes.failed,
         )
 
+    def obey(self, enforcement: Enforcement) -> None:
+        """What operators asked to be tried again gets a fresh start; each order is carried out once."""
+        told = int(self._journal.get("obeyed") or 0)
+        orders = [control for control in self._journal.controls() if control.seq > told]
+        if not orders:
+            return
+        for control in orders:
+            if control.verb is ControlVerb.RETRY:
+                self._try_again(control.target, enforcement)
+        self._journal.put({"obeyed": str(orders[-1].seq)})
+
+    def _try_again(self, target: str, enforcement: Enforcement) -> None:
+        if "/" in target:
+            self._start_afresh(frozenset({AgentKey.parse(target)}))
+            self._journal.put({"retried:" + target: str(self._clock.now())})
+            return
+        enforcement.retry(target)
+        rollout, record = enforcement.rollout, self._journal.commit(target)
+        if record is not None and rollout is not None and rollout.commit == target:
+            self.release(frozenset(rollout.moving))
+            self._journal.put_commits([reopened(record)])
+
     def welcome(self, intake: Intake) -> None:
-        """A new commit is announced before anything is done about it, and gives its agents a fresh start."""
-        record = self._journal.commit(intake.head.sha) if intake.head and intake.is_candidate else None
+        """A new commit is announced before anything is done about it."""
+        record = self._journal.commit(intake.head.sha) if intake.head and intake.target is not None else None
         if record is not None and record.phase is Phase.PENDING and record.started_at is None:
-            self._touch(self._touched | intake.moved)
-            stale = {key: None for key in self._journal.attempts() if key.agent in intake.moved}
-            if stale:
-                self._journal.finish((), attempts=stale)
-            for key in intake.moved:
-                self._unready_since.pop(key, None)
-            # Last, because it says that all of this was done: a crash before it does it again.
             begun = replace(record, started_at=self._clock.now(), changed=len(intake.moved))
             self._journal.put_commits([begun])
         self._publish()
+
+    def release(self, agents: frozenset[AgentKey]) -> None:
+        """These agents follow the newest commit from now on: they start afresh, and it is judged by them."""
+        if agents:
+            self._touch(self._touched | agents)
+            self._start_afresh(agents)
+
+    def _start_afresh(self, agents: frozenset[AgentKey]) -> None:
+        stale = {key: None for key in self._journal.attempts() if key.agent in agents}
+        if stale:
+            self._journal.finish((), attempts=stale)
+        for key in agents:
+            self._unready_since.pop(key, None)
 
     # -- after it
 
@@ -114,26 +167,42 @@ class Bookkeeper:
         self._journal.put({"last_pass": str(self._clock.now())})
         return self._result(intake)
 
-    def close(self, pass_: Proceedings) -> PassResult:
+    def close(self, pass_: Proceedings, enforcement: Enforcement) -> PassResult:
         """Judge agents, then the newest commit; write both; tell the sinks."""
+        self._policy = stricter(pass_.snapshot.policy, enforcement.policy_before())
         self._forgive(pass_.look.health)
+        self._freeze(pass_.plan)
         became_ready = self._judge_agents(pass_)
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
-        if pass_.intake.head is not None and pass_.intake.is_candidate:
-            self._judge_commit(pass_, pass_.intake.head.sha)
+        if pass_.intake.head is not None and pass_.intake.target is not None:
+            self._judge_commit(pass_, pass_.intake.head.sha, enforcement)
         self._publish()
         plan = pass_.blocked or pass_.plan
         self._found = _still_true(self._found, pass_.look.scope) + plan.findings
         found = orjson.dumps(packed(dict.fromkeys(self._found))).decode()
         self._journal.put({"last_pass": str(self._clock.now()), "findings": found})
-        return replace(
+        result = replace(
             self._result(pass_.intake),
+            wait=min(self._waits(pass_, progressed=became_ready or bool(pass_.done)), default=None),
             plan=plan,
             executed=pass_.executed,
-            frozen=bool(pass_.held_by("freeze")),
+            frozen=bool(pass_.held_by("freeze", "mass_drift")),
             busy=self._is_busy(pass_),
-            wait=min(self._waits(pass_, progressed=became_ready or bool(pass_.done)), default=None),
+            rollout=enforcement.rollout,
         )
+        left = enforcement.pause_left()
+        return result.no_later_than(left)
+
+    def _freeze(self, plan: Plan) -> None:
+        """A guard that doubts the desired state or our eyes stops all acting until people have looked."""
+        for verdict in plan.verdicts:
+            known = {control.target for control in freezes(self._journal.controls(), self._clock.now())}
+            if verdict.freeze and verdict.freeze not in known:
+                why = "; ".join(finding.summary for finding in verdict.findings)
+                actor, now = f"guard {verdict.guard}", self._clock.now()
+                self._journal.control(
+                    Control(ControlVerb.FREEZE, verdict.freeze, actor, now, why, plan=plan.digest)
+                )
 
     # -- agents
 
@@ -169,7 +238,8 @@ class Bookkeeper:
     def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
         snapshot, look = pass_.snapshot, pass_.look
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
-        held, frozen = pass_.held_for_people, pass_.held_by("freeze")
+        held, frozen = pass_.held_for_people, pass_.held_by("freeze", "mass_drift")
+        halted = dict.fromkeys(pass_.rollout.waiting, pass_.rollout) if pass_.halted and pass_.rollout else {}
         busy = {action.key.agent for action in pass_.busy}
         owed: dict[AgentKey, list[Action]] = {}
         for action in pass_.pending:
@@ -189,6 +259,7 @@ class Bookkeeper:
                     held=key in held,
                     frozen=key in frozen,
                     busy=key in busy,
+                    halted=halted.get(key),
                 )
 
     def _gone(self, snapshot: Snapshot, scope: Scope) -> list[AgentKey]:
@@ -202,7 +273,12 @@ class Bookkeeper:
 
     def _is_overdue(self, agent: Agent, monotonic: float) -> bool:
         since = self._unready_since.get(agent.key)
-        return since is not None and monotonic - since > agent.health_timeout
+        return since is not None and monotonic - since > self._time_for(agent)
+
+    def _time_for(self, agent: Agent) -> float:
+        """How long an agent may take to become Ready: its own time, or less if the policy says so."""
+        most = limits_of(self._policy, agent.key.tenant).rollout.health_timeout
+        return agent.health_timeout if most is None else min(agent.health_timeout, seconds(most))
 
     def _forgive(self, health: Mapping[AgentKey, Health]) -> None:
         """Retry states of agents that have been healthy for long enough are dropped."""
@@ -219,7 +295,7 @@ class Bookkeeper:
 
     # -- commits
 
-    def _judge_commit(self, pass_: Proceedings, sha: str) -> None:
+    def _judge_commit(self, pass_: Proceedings, sha: str, enforcement: Enforcement) -> None:
         record = self._journal.commit(sha)
         if record is None or record.phase.terminal:
             return
@@ -231,9 +307,15 @@ class Bookkeeper:
             why = "; ".join(f"driver {name}: {said}" for name, said in sorted(blind.items()))
             updated = replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}")
         else:
-            updated = judged(record, self._standing(pass_), now)
+            standing = self._standing(pass_)
+            updated = judged(record, standing, now)
+            if updated.phase is Phase.DEGRADED:
+                enforcement.fail(updated.summary)
+            enforcement.look_at_gate(ready=standing.is_open)
         if updated.phase is Phase.CONVERGED:
             self._establish()
+            assert pass_.intake.target is not None
+            enforcement.converged(pass_.intake.target, forward=record.rolls_back_to is None)
         if updated != record:
             self._journal.put_commits([updated])
         if updated.phase.terminal:
@@ -250,10 +332,19 @@ class Bookkeeper:
         # What only people can decide does not get better with time.
         late += [a.key.agent for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT)]
         late += self._waiting_in_vain(pass_, late)
-        frozen = any(action.key.agent in pass_.held_by("freeze") for action in owed)
+        frozen = any(action.key.agent in pass_.held_by("freeze", "mass_drift") for action in owed)
         warnings = tuple(f for f in pass_.snapshot.findings if f.severity is Severity.WARNING)
         findings = warnings + pass_.plan.findings
-        return Standing(pass_.plan, self._touched - exempt, owed, late, self._statuses, findings, frozen=frozen)
+        return Standing(
+            pass_.plan,
+            self._touched - exempt,
+            owed,
+            late,
+            self._statuses,
+            findings,
+            frozen=frozen,
+            rollout=pass_.rollout,
+        )
 
     def _waiting_in_vain(self, pass_: Proceedings, late: Sequence[AgentKey]) -> list[AgentKey]:
         """Who waits for an agent that will not become Ready by itself: late, or not ours to act on for now."""
@@ -299,7 +390,7 @@ class Bookkeeper:
             pass_.snapshot.agents,
             _Ready(lambda: self._statuses),
         )
-        moving = (key for key, status in self._statuses.items() if _is_reconciling(status))
+        moving = (key for key, status in self._statuses.items() if _has(status, ConditionType.RECONCILING))
         return any(key not in waiting or all(other in ready for other in agents[key].depends_on) for key in moving)
 
     def _waits(self, pass_: Proceedings, *, progressed: bool) -> list[float]:
@@ -322,7 +413,7 @@ class Bookkeeper:
             return
         monotonic, agents = self._clock.monotonic(), pass_.snapshot.agents
         for key, since in self._unready_since.items():
-            left = since + agents[key].health_timeout - monotonic if key in agents else -1.0
+            left = since + self._time_for(agents[key]) - monotonic if key in agents else -1.0
             if left >= 0.0:
                 yield max(SOON, left)
 
@@ -370,8 +461,8 @@ def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, .
     return tuple(finding for finding, agent in agents if "/" in agent and agent not in looked_at)
 
 
-def _is_reconciling(status: AgentStatus) -> bool:
-    return any(condition.type is ConditionType.RECONCILING for condition in status.conditions)
+def _has(status: AgentStatus, kind: ConditionType) -> bool:
+    return any(condition.type is kind for condition in status.conditions)
 
 
 def _blindness(agent: Agent, blind: Mapping[str, str]) -> str | None:
@@ -408,3 +499,39 @@ class _Ready(Set[AgentKey]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class _Drifted(Set[AgentKey]):
+    """The agents with drift waiting when they were last looked at, found when somebody asks."""
+
+    def __init__(self, statuses: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
+        self._statuses = statuses
+
+    def __contains__(self, key: object) -> bool:
+        status = self._statuses().get(key)  # type: ignore[call-overload]
+        return status is not None and _has(status, ConditionType.DRIFTED)
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return (key for key, status in self._statuses().items() if _has(status, ConditionType.DRIFTED))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Repairs(Mapping[ResourceKey, Sequence[float]]):
+    """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
+
+    def __init__(self, journal: Journal, now: float) -> None:
+        self._journal = journal
+        self._now = now
+
+    def __getitem__(self, key: ResourceKey) -> Sequence[float]:
+        agent = self._journal.get(f"retried:{key.agent}")
+        since = max(self._now - LONGEST_WINDOW, float(agent) if agent else 0.0)
+        return self._journal.repairs(key, since)
+
+    def __iter__(self) -> Iterator[ResourceKey]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

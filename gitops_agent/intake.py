@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from gitops_agent.enforcement import Enforcement
 from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import epoch
 from gitops_agent.model.revision import Revision
-from gitops_agent.model.snapshot import Snapshot, changed_agents
+from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, Source
 from gitops_agent.report.phases import entered, stopped, superseded
@@ -30,19 +33,21 @@ HISTORY = 500
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What the source gave. ``snapshot`` is to be planned; ``fallback`` is what holds if a guard blocks it."""
+    """What the source gave. ``target`` is what the newest commit asks for, None when it may not be followed;
+    ``standing`` is what is in force before it. ``moved``: the agents for which the two differ.
+    """
 
     head: Revision | None
-    snapshot: Snapshot | None
-    fallback: Snapshot | None
+    target: Snapshot | None
+    standing: Snapshot | None
     moved: frozenset[AgentKey] = frozenset()
     problem: SourceError | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
-    def is_candidate(self) -> bool:
-        """Whether the snapshot is the newest commit's, rather than the last good one's."""
-        return self.head is not None and self.snapshot is not None and self.snapshot.revision.sha == self.head.sha
+    def desired(self) -> Snapshot | None:
+        """The furthest there is to look at."""
+        return self.target or self.standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,8 @@ class Receiver:
         self._loader = loader
         self._journal = journal
         self._clock = clock
-        self._enforced: Snapshot | None = None
+        self.enforcement = Enforcement(journal, clock, self._read)
+        self._target: Snapshot | None = None
         self._head: Revision | None = None
         self._problem: SourceError | None = None
         self._rejected: dict[str, tuple[Finding, ...]] = {}
@@ -94,37 +100,28 @@ class Receiver:
 
     def take(self) -> Intake:
         """Say what is desired now, by what the source last said. Whatever a commit holds, this does not fail."""
-        problem, enforced = self._problem, self.enforced()
+        problem, standing = self._problem, self.enforcement.standing()
         head = self._head or self._known(self._journal.get("head"))
         if head is None:
-            return Intake(None, enforced, None, problem=problem)
+            return Intake(None, None, standing, problem=problem)
         try:
             if head.sha != self._journal.get("head"):
                 self._register(head)
-            if enforced is not None and enforced.revision.sha == head.sha:
-                return Intake(head, enforced, enforced, problem=problem)
-            candidate, findings = self._candidate(head, enforced)
+            target, findings = self._candidate(head, standing)
         except SourceError as broken:  # the mirror could not be read: what is known stays in force
-            return Intake(head, enforced, None, problem=problem or broken)
-        if candidate is None:
-            return Intake(head, enforced, None, problem=problem, findings=findings)
-        return Intake(head, candidate, enforced, changed_agents(enforced, candidate), problem)
+            return Intake(head, None, standing, problem=problem or broken)
+        if target is None:
+            return Intake(head, None, standing, problem=problem, findings=findings)
+        return Intake(head, target, standing, changed_agents(standing, target), problem)
 
     def refuse(self, head: Revision) -> None:
         """SourceRefused when this head would not be followed."""
-        if said := errors(self._examine(head, self.enforced())):
+        if said := errors(self._examine(head, self.enforcement.standing())):
             raise SourceRefused(said[0].summary, hint=said[0].detail)
 
     def undone(self, head: Revision) -> frozenset[str]:
         """The commits that this one rolls back."""
         return frozenset(record.sha for record in self._journal.commits() if record.rolled_back_by == head.sha)
-
-    def enforce(self, snapshot: Snapshot) -> None:
-        """From now on this is the last good snapshot."""
-        if self._enforced is not None and self._enforced.revision.sha == snapshot.revision.sha:
-            return
-        self._journal.put({"enforced": snapshot.revision.sha})
-        self._enforced = snapshot
 
     def _known(self, sha: str | None) -> Revision | None:
         try:
@@ -132,25 +129,28 @@ class Receiver:
         except SourceError:
             return None
 
-    def enforced(self) -> Snapshot | None:
-        """The last good snapshot, if it can be read."""
-        sha = self._journal.get("enforced")
-        if self._enforced is None and sha is not None and (revision := self._known(sha)) is not None:
-            try:
-                self._enforced = self._loader.load(revision)
-            except (InvalidDesiredState, SourceError):
-                return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
-        return self._enforced
+    def _read(self, sha: str) -> Snapshot | None:
+        """The snapshot of a commit that was good once, if it can still be read."""
+        if self._target is not None and self._target.revision.sha == sha:
+            return self._target
+        revision = self._known(sha)
+        try:
+            return self._loader.load(revision) if revision is not None else None
+        except (InvalidDesiredState, SourceError):
+            return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
 
-    def _candidate(self, head: Revision, enforced: Snapshot | None) -> tuple[Snapshot | None, tuple[Finding, ...]]:
+    def _candidate(self, head: Revision, standing: Snapshot | None) -> tuple[Snapshot | None, tuple[Finding, ...]]:
+        if self._target is not None and self._target.revision.sha == head.sha:
+            return self._target, ()
         if head.sha in self._rejected:
             return None, self._rejected[head.sha]
-        said = self._examine(head, enforced)
+        said = self._examine(head, standing)
         if errors(said):
             return self._reject(head, Phase.REFUSED, said)
         self._journal.put({"accepted": head.sha})
         try:
             snapshot = self._loader.load(head)
+            said += unfreezing(self._valid(), snapshot, self._clock.now())
         except InvalidDesiredState as invalid:
             return self._reject(head, Phase.INVALID, said + invalid.findings)
         except SourceRefused as refused:  # a tree that is too large to be listed, a blob to be read
@@ -160,8 +160,17 @@ class Receiver:
         except Exception as problem:  # a bug of ours must stop this commit, never the repair of the last good one
             log.exception("a commit could not be loaded", commit=head.sha)
             return self._reject(head, Phase.INVALID, (*said, _unexpected(head, problem)))
+        if errors(said):
+            return self._reject(head, Phase.INVALID, said)
         self._reopen(head)
-        return replace(snapshot, findings=said + snapshot.findings), ()
+        self._journal.put({"valid": head.sha})
+        self._target = replace(snapshot, findings=said + snapshot.findings)
+        return self._target, ()
+
+    def _valid(self) -> Snapshot | None:
+        """The newest commit that was valid so far: its freeze is the one in force."""
+        sha = self._journal.get("valid")
+        return self._read(sha) if sha is not None else None
 
     def _reopen(self, head: Revision) -> None:
         """What was turned down for a reason that holds no longer (a corrected path, a newer us) starts over."""
@@ -172,7 +181,7 @@ class Receiver:
             )
             self._journal.put_commits([fresh])
 
-    def _examine(self, head: Revision, enforced: Snapshot | None) -> tuple[Finding, ...]:
+    def _examine(self, head: Revision, standing: Snapshot | None) -> tuple[Finding, ...]:
         """What the trust checks say. Compared is the last head that passed them, so that a commit on top of a
         rewritten branch is refused like the rewrite itself."""
         accepted = self._journal.get("accepted")
@@ -183,7 +192,7 @@ class Receiver:
             contains_last=last is None or self._source.is_ancestor(last.sha, head.sha),
             branch=self._where.branch,
             path=self._where.path,
-            force_push=enforced.policy.force_push if enforced else "refuse",
+            force_push=standing.policy.force_push if standing else "refuse",
         )
         return examine(situation)
 
@@ -234,6 +243,38 @@ class Receiver:
         parents = self._source.revision(sha).parents
         brought = self._source.between(parents[0], sha) if len(parents) > 1 else ()
         return [revision.sha for revision in brought if revision.sha != sha]
+
+
+def unfreezing(before: Snapshot | None, new: Snapshot, now: float) -> tuple[Finding, ...]:
+    """A commit that lifts a freeze may change nothing but the Policy: what waited is looked at on its own."""
+    if before is None or not (lifted := _frozen(before.policy, now) - _frozen(new.policy, now)):
+        return ()
+    changed = changed_agents(before, new)
+    others = sorted(str(key) for key in changed if not asks_the_same(before.agents.get(key), new.agents.get(key)))
+    if not others:
+        return ()
+    names = ", ".join(others[:5]) + (" …" if len(others) > 5 else "")
+    return (
+        Finding(
+            Severity.ERROR,
+            "FreezeLiftedWithChanges",
+            new.revision.short,
+            f"the commit lifts the freeze of {', '.join(sorted(lifted))} and changes agents as well: {names}",
+            f"A commit that lifts a freeze may change nothing but the Policy document. The freeze of "
+            f"{before.revision.short} stays in force. Push a commit that takes the changes of agents back and "
+            "keeps the Policy without the freeze; push the changes again afterwards.",
+        ),
+    )
+
+
+def _frozen(policy: PolicySpec, now: float) -> set[str]:
+    """The scopes that a policy freezes now."""
+    named = [("*", policy.freeze)] + [(tenant, own.freeze) for tenant, own in policy.tenants.items()]
+    return {
+        each.scope if scope == "*" else f"{scope}:{each.scope}"
+        for scope, each in named
+        if each is not None and (each.until is None or epoch(each.until) > now)
+    }
 
 
 def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:

@@ -27,11 +27,14 @@ class Lookout:
         self._journal = journal
         self._eyes = eyes
 
+    def observe(self, desired: Snapshot, scope: Scope) -> Observed:
+        """What is live within the scope, and what stands in the way of what is desired."""
+        bases = self._journal.bases()
+        return observe(self._drivers, scope, bases, self._eyes, _claims(desired, scope, bases))
+
     def look(self, snapshot: Snapshot, scope: Scope) -> Look:
         """What is live within the scope, and how healthy it is."""
-        bases = self._journal.bases()
-        observed = observe(self._drivers, scope, bases, self._eyes, _claims(snapshot, scope, bases))
-        return self.judge(observed, snapshot, scope)
+        return self.judge(self.observe(snapshot, scope), snapshot, scope)
 
     def judge(self, observed: Observed, snapshot: Snapshot, scope: Scope) -> Look:
         """How healthy what was seen is, measured by what this snapshot asks of it."""

@@ -22,6 +22,9 @@ class Order:
     approvals: tuple[Approval, ...] = ()
 
 
+NO_ORDER = Order()
+
+
 class NoApprovals:
     """Git approves nothing."""
 

@@ -11,6 +11,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 from gitops_agent.observe import Observed
@@ -28,9 +29,8 @@ class Look:
 
 @dataclass(frozen=True)
 class Proceedings:
-    """One pass. ``snapshot`` was enforced; ``blocked`` is the plan of a newest commit that a guard stops.
-
-    ``busy``: actions that are still under way.
+    """One pass. ``snapshot`` is what was in force; ``blocked`` is the whole plan of a newest commit that a guard
+    stops; ``rollout`` is how far the newest commit had got. ``busy``: actions that are still under way.
     """
 
     intake: Intake
@@ -40,6 +40,14 @@ class Proceedings:
     executed: Sequence[tuple[Action, Outcome]]
     look: Look
     busy: tuple[Action, ...] = ()
+    rollout: Rollout | None = None
+
+    @property
+    def halted(self) -> bool:
+        """Whether a failed gate holds back the waves that have not come."""
+        target = self.intake.target
+        mine = self.rollout is not None and target is not None and self.rollout.commit == target.revision.sha
+        return mine and bool(self.rollout and self.rollout.failed)
 
     @cached_property
     def done(self) -> frozenset[ResourceKey]:
@@ -80,6 +88,7 @@ class PassResult:
     busy: bool = False
     frozen: bool = False
     wait: float | None = None
+    rollout: Rollout | None = None
 
     def no_later_than(self, seconds: float | None) -> PassResult:
         """The same result, with something to do in so many seconds at the latest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gitops_agent.journal.replay import abandon, settle
 from gitops_agent.model.plan import Plan
+from gitops_agent.observe import Observed
 from gitops_agent.ports import Clock, Journal
 from gitops_agent.proceedings import Look
 
@@ -16,14 +17,14 @@ class Settler:
         self._clock = clock
         self.done = False
 
-    def settle(self, look: Look) -> bool:
+    def settle(self, observed: Observed) -> bool:
         """Write the outcomes that can be seen; whether there were any."""
         if self.done:
             return False
-        blind = look.observed.blind
+        blind = observed.blind
         known = [intent for intent in self._journal.open_intents() if intent.action.driver not in blind]
         now, bases = self._clock.now(), self._journal.bases()
-        outcomes, settled, forgotten = settle(known, look.observed.seen, now, bases)
+        outcomes, settled, forgotten = settle(known, observed.seen, now, bases)
         if outcomes:
             self._journal.finish(outcomes, bases=settled, forgotten=forgotten)
         return bool(outcomes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.document import PolicySpec
@@ -30,8 +30,18 @@ def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:
     if old is None:
         return frozenset(new.agents)
     before, after = old.agents, new.agents
+    if before is after:
+        return frozenset()
     touched = {key for key, agent in after.items() if (was := before.get(key)) is not agent and was != agent}
     added = sum(key not in before for key in touched)
     if len(before) + added > len(after):  # else nothing can have been removed
         touched.update(key for key in before if key not in after)
     return frozenset(touched)
+
+
+def asks_the_same(one: Agent | None, other: Agent | None) -> bool:
+    """Whether two specs of an agent ask for the same: where a document stands, and what it says to people, do not
+    count."""
+    if one is None or other is None or one is other:
+        return one is other
+    return one == replace(other, origin=one.origin, description=one.description, labels=one.labels)

@@ -10,6 +10,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import (
     AgentStatus,
     Condition,
@@ -34,7 +35,8 @@ class AgentView:
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
     ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed`` when the agent had its
     whole ``healthTimeout`` and did not become healthy. ``held``: a guard that only people release holds something
-    of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way.
+    of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
+    whose failed gate keeps it from the newest commit.
     """
 
     agent: Agent
@@ -48,6 +50,7 @@ class AgentView:
     held: bool = False
     frozen: bool = False
     busy: bool = False
+    halted: Rollout | None = None
 
 
 def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -67,6 +70,8 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
         statements.append((ConditionType.STALLED, True, *stalled))
     if view.frozen:
         statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze in the policy holds work back"))
+    if view.halted is not None:
+        statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
     if (drift := _drift(view)) is not None:
         statements.append((ConditionType.DRIFTED, True, *drift))
     known = {condition.type: condition for condition in previous.conditions} if previous else {}
@@ -93,7 +98,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
     return (
         health is not None
         and health.state in _READY_STATES
-        and not (view.pending or view.blind or view.frozen or view.busy)
+        and not (view.pending or view.blind or view.frozen or view.busy or view.halted)
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
@@ -157,6 +162,10 @@ def _is_on_its_way(view: AgentView) -> bool:
 def _owed(view: AgentView) -> Action | None:
     """The first action that will be done by itself, now or when its time has come."""
     return next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
+
+
+def _halted(rollout: Rollout) -> str:
+    return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held ({rollout.failed})"
 
 
 def _stalled(view: AgentView) -> tuple[str, str] | None:

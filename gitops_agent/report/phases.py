@@ -9,6 +9,7 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 
 
@@ -18,7 +19,7 @@ class Standing:
 
     ``touched``: agents this commit (or one it superseded before that was judged) changed. ``owed``: actions a
     commit asks for that are not done yet. ``overdue``: agents that had their whole ``healthTimeout``.
-    ``frozen``: a freeze holds back some of what is owed.
+    ``frozen``: a freeze holds back some of what is owed. ``rollout``: how far it has got.
     """
 
     plan: Plan
@@ -28,6 +29,17 @@ class Standing:
     statuses: Mapping[AgentKey, AgentStatus]
     findings: tuple[Finding, ...] = ()
     frozen: bool = False
+    rollout: Rollout | None = None
+
+    @property
+    def unready(self) -> list[AgentKey]:
+        """The agents it touched that are not Ready."""
+        return sorted(key for key in self.touched if not _is_ready(self.statuses.get(key)))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its gate is open: all that it touched is as it should be."""
+        return not self.unready and not self.owed
 
 
 def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
@@ -90,17 +102,30 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
         agents=len(standing.statuses),
         findings=standing.findings,
     )
-    unready = sorted(key for key in standing.touched if not _is_ready(standing.statuses.get(key)))
-    if not unready and not standing.owed:
+    unready, rollout = standing.unready, standing.rollout
+    held = len(rollout.waiting) if rollout is not None else 0
+    if rollout is not None and rollout.failed:  # found before a crash could write the record
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=rollout.failed)
+    if standing.is_open and rollout is not None and held:
+        wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
+        return replace(running, summary=f"{wave}, {held} agents to follow")
+    if standing.is_open:
         text = f"{record.changed} changed" if record.changed else "nothing to change"
         return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
     if standing.frozen:
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     late = sorted(set(standing.overdue) & ({*unready} | {action.key.agent for action in standing.owed}))
     if late:
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=_why(late, standing))
+        keep = f"; the rollout is held, {held} agents keep what they have" if held else ""
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=_why(late, standing) + keep)
     waiting = len({*unready, *(action.key.agent for action in standing.owed)})
-    return replace(running, summary=f"waiting for {waiting} of {len(standing.statuses)} agents")
+    wave = f"wave {rollout.released} of {len(rollout.waves)}, " if rollout is not None and held else ""
+    return replace(running, summary=f"{wave}waiting for {waiting} of {len(standing.statuses)} agents")
+
+
+def reopened(record: CommitRecord) -> CommitRecord:
+    """A commit that a person asked to try again."""
+    return replace(record, phase=Phase.RECONCILING, finished_at=None, summary="tried again", findings=())
 
 
 def _is_ready(status: AgentStatus | None) -> bool:

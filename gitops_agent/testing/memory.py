@@ -219,9 +219,11 @@ class MemoryDriver:
         self._notify = None
 
     def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:  # noqa: ARG002
-        """Every command succeeds where there is a runtime to run it in."""
+        """Every command but ``false`` succeeds where there is a runtime to run it in."""
         self.calls["run"] += 1
         there = runtime_key(agent) in self.live
+        if list(command[:1]) == ["false"]:
+            return ExecResult(False, "false: exit code 1")
         return ExecResult(there, "ok" if there else f"{agent} is not running")
 
     def _tell(self, key: ResourceKey, reason: str) -> None:

@@ -1,0 +1,234 @@
+"""Enforcement: which spec is in force for each agent, and how a commit gets from one wave to the next.
+
+Every agent has its own enforced spec: that of the last good commit or, once a rollout has released the agent, that
+of the commit being rolled out. Health, drift and restarts follow it, never the newest commit as such. All of it is
+in the journal, so a restart in the middle of a rollout goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import orjson
+
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base
+from gitops_agent.model.rollout import Failed, Rollout
+from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
+from gitops_agent.model.strictness import stricter
+from gitops_agent.plan.situation import is_hands_off
+from gitops_agent.ports import Clock, Journal
+from gitops_agent.reconcile import rollout as waves
+from gitops_agent.reconcile.rollout import Step
+
+REMEMBERED = 50
+"""How many trees that failed are remembered."""
+
+Load = Callable[[str], Snapshot | None]
+
+
+class Enforcement:
+    """Keeps what is in force, in memory and in the journal (``enforced``, ``ahead``, ``rollout``, ``failed``)."""
+
+    def __init__(self, journal: Journal, clock: Clock, load: Load) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._load = load
+        self._good: Snapshot | None = None
+        self._mixed: Snapshot | None = None
+        self._ahead: dict[AgentKey, str] | None = None
+        self._rollout = waves.load_rollout(journal.get("rollout"))
+
+    # -- what is in force
+
+    @property
+    def commit(self) -> str | None:
+        """The last good commit: every agent follows it, except those a rollout has released since."""
+        return self._journal.get("enforced")
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The newest rollout: under way, held, or done."""
+        return self._rollout
+
+    def standing(self) -> Snapshot | None:
+        """The spec in force for every agent; None when nothing was ever enforced, or it cannot be read."""
+        if self._mixed is None:
+            sha = self.commit
+            good = self._load(sha) if sha is not None else None
+            self._good = good
+            self._mixed = good and replace(good, agents=self._overlaid(good))
+        return self._mixed
+
+    def is_in_force(self, target: Snapshot) -> bool:
+        """Whether every agent follows a commit already, or its rollout was stopped by a gate."""
+        rollout = self._rollout
+        if rollout is None or rollout.commit != target.revision.sha:
+            return False
+        return rollout.done or bool(rollout.failed)
+
+    def still_to_move(self, moved: frozenset[AgentKey]) -> frozenset[AgentKey]:
+        """Those of the agents a commit moves that a pass must look at: none, once a gate has failed."""
+        return frozenset() if self._rollout is not None and self._rollout.failed else moved
+
+    def policy_before(self) -> PolicySpec | None:
+        """The policy of the last commit that converged."""
+        text = self._journal.get("converged_policy")
+        return _policy(text) if text else None
+
+    def _overlaid(self, good: Snapshot) -> Mapping[AgentKey, Agent]:
+        agents = dict(good.agents)
+        for key, sha in self._released().items():
+            snapshot = self._load(sha)
+            if snapshot is not None:  # what cannot be read any more says nothing: the last good spec stays
+                _put(agents, key, snapshot)
+        return agents
+
+    def _released(self) -> dict[AgentKey, str]:
+        if self._ahead is None:
+            known: dict[str, list[list[str]]] = orjson.loads(self._journal.get("ahead") or "{}")
+            self._ahead = {AgentKey(*key): sha for sha, keys in known.items() for key in keys}
+        return self._ahead
+
+    # -- the way of a commit
+
+    def next_step(self, target: Snapshot, bases: Mapping[ResourceKey, Base]) -> Step:
+        """How the rollout of a commit goes on now. Nothing has changed yet when this returns."""
+        if self._rollout is not None and self._rollout.commit == target.revision.sha:
+            return waves.proceed(self._rollout, self._clock.now())
+        standing = self.standing()
+        if standing is None:
+            return waves.begin(target, target.policy, (), target.agents)
+        changed = changed_agents(standing, target)
+        on_record = {key.agent for key, base in bases.items() if not base.retained} if changed else set()
+        now = self._clock.now()
+        gated = [
+            key
+            for key in changed
+            if key in on_record
+            and not is_hands_off(target.agents.get(key), now)
+            and not asks_the_same(standing.agents.get(key), target.agents.get(key))
+        ]
+        ordered = waves.in_order(gated, standing.agents, target.agents, self._released())
+        policy = stricter(target.policy, self.policy_before())
+        return waves.begin(target, policy, ordered, changed.difference(gated))
+
+    def take(self, step: Step, target: Snapshot) -> Snapshot:
+        """Make a step: what it releases follows the commit from now on. What is in force then."""
+        if step.rollout != self._rollout or step.released:
+            if step.rollout.done:
+                self._follow(target, step.rollout)
+            else:
+                self._move(step, target)
+        return self.seen_as(target)
+
+    def seen_as(self, target: Snapshot) -> Snapshot:
+        """What is in force, under the policy of a commit, and in its name once its rollout has begun."""
+        standing = self.standing()
+        assert standing is not None
+        begun = self._rollout is not None and self._rollout.commit == target.revision.sha
+        return replace(
+            standing,
+            policy=target.policy,
+            revision=target.revision if begun else standing.revision,
+            findings=target.findings if begun else standing.findings,
+        )
+
+    def _follow(self, target: Snapshot, rollout: Rollout) -> None:
+        """Every agent follows the commit."""
+        values = {"enforced": target.revision.sha, "ahead": None, "rollout": waves.dump_rollout(rollout)}
+        self._journal.put(values)
+        self._good = self._mixed = target
+        self._ahead, self._rollout = {}, rollout
+
+    def _move(self, step: Step, target: Snapshot) -> None:
+        standing = self.standing()
+        assert standing is not None
+        ahead = {**self._released(), **dict.fromkeys(step.released, target.revision.sha)}
+        by_commit: dict[str, list[AgentKey]] = {}
+        for key, sha in sorted(ahead.items()):
+            by_commit.setdefault(sha, []).append(key)
+        self._journal.put(
+            {"ahead": orjson.dumps(_plain(by_commit)).decode(), "rollout": waves.dump_rollout(step.rollout)}
+        )
+        agents = dict(standing.agents)
+        for key in step.released:
+            _put(agents, key, target)
+        self._mixed = replace(standing, agents=agents)
+        self._ahead, self._rollout = ahead, step.rollout
+
+    # -- at the gate
+
+    def look_at_gate(self, *, ready: bool) -> None:
+        """Whether all that was released is Ready."""
+        if self._rollout is not None and not self._rollout.done:
+            self._keep(waves.gated(self._rollout, self._clock.now(), ready=ready))
+
+    def pause_left(self) -> float | None:
+        """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
+        rollout = self._rollout
+        if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
+            return None
+        return waves.pause_left(rollout, self._clock.now())
+
+    def fail(self, why: str) -> None:
+        """The gate failed: nothing further is released, and the tree is remembered."""
+        rollout = self._rollout
+        if rollout is None or rollout.failed:
+            return
+        failed = Failed(rollout.tree, rollout.commit, why, self._clock.now())
+        others = [each for each in self.failed() if each.tree != rollout.tree]
+        self._journal.put({"failed": waves.dump_failed([*others, failed][-REMEMBERED:])})
+        self._keep(replace(rollout, failed=why, passed_at=None))
+
+    def converged(self, target: Snapshot, *, forward: bool) -> None:
+        """A commit converged: its policy counts for the next one. Rolling forward clears what failed before."""
+        values = {"converged": target.revision.sha, "converged_policy": _policy_text(target)}
+        self._journal.put({**values, "failed": None} if forward else values)
+
+    def failed(self) -> tuple[Failed, ...]:
+        """The trees that are not tried again by themselves."""
+        return waves.load_failed(self._journal.get("failed"))
+
+    def failed_before(self, target: Snapshot) -> Failed | None:
+        """Whether a commit brings back a tree that failed as another commit."""
+        tree, sha = target.revision.tree, target.revision.sha
+        return next((each for each in self.failed() if each.tree == tree and each.commit != sha), None)
+
+    def retry(self, sha: str) -> None:
+        """A person asks for another try of a commit, or of the commit whose tree it brings back."""
+        trees = {each.tree for each in self.failed() if each.commit == sha}
+        if self._rollout is not None and self._rollout.commit == sha:
+            trees.add(self._rollout.tree)
+            self._keep(replace(self._rollout, failed="", passed_at=None))
+        left = [each for each in self.failed() if each.tree not in trees]
+        self._journal.put({"failed": waves.dump_failed(left)})
+
+    def _keep(self, rollout: Rollout) -> None:
+        if rollout != self._rollout:
+            self._journal.put({"rollout": waves.dump_rollout(rollout)})
+            self._rollout = rollout
+
+
+def _put(agents: dict[AgentKey, Agent], key: AgentKey, snapshot: Snapshot) -> None:
+    if key in snapshot.agents:
+        agents[key] = snapshot.agents[key]
+    else:
+        agents.pop(key, None)
+
+
+def _plain(by_commit: Mapping[str, Iterable[AgentKey]]) -> dict[str, list[list[str]]]:
+    return {sha: [list(key) for key in keys] for sha, keys in by_commit.items()}
+
+
+@lru_cache(2)  # asked for in every pass
+def _policy(text: str) -> PolicySpec:
+    return PolicySpec.model_validate_json(text)
+
+
+def _policy_text(snapshot: Snapshot) -> str:
+    return snapshot.policy.model_dump_json(by_alias=True, exclude_unset=True)

@@ -1,0 +1,163 @@
+"""Waves: in which order a commit reaches the agents that run already, and what becomes of it at each gate. Pure.
+
+One canary, then a tenth, then the rest. What exists is touched wave by wave; what does not exist yet, and what
+nobody would touch (an agent in Observe mode), follows the commit at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import orjson
+
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.rollout import Failed, Rollout
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.strictness import limits_of, percent
+
+Agents = Mapping[AgentKey, Agent]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a rollout goes on: its new state, and the agents that follow the commit from now on."""
+
+    rollout: Rollout
+    released: frozenset[AgentKey] = frozenset()
+
+
+def begin(
+    target: Snapshot, policy: PolicySpec, gated: Sequence[AgentKey], free: Collection[AgentKey] = ()
+) -> Step:
+    """The rollout of a commit with its first wave released, and what needs no wave."""
+    sections = [limits_of(policy, tenant).rollout for tenant in {None, *(key.tenant for key in gated)}]
+    own = [target.agents[key].soak for key in gated if key in target.agents]
+    waves = make_waves(gated, policy)
+    rollout = Rollout(
+        target.revision.sha,
+        target.revision.tree,
+        waves,
+        released=min(1, len(waves)),
+        pause=max([seconds(section.pause) for section in sections] + own),
+        on_failure=policy.rollout.on_failure,
+    )
+    return Step(rollout, frozenset(free) | frozenset(rollout.moving))
+
+
+def proceed(rollout: Rollout, now: float) -> Step:
+    """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
+    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, now) > 0:
+        return Step(rollout)
+    following = replace(rollout, released=rollout.released + 1, passed_at=None)
+    return Step(following, frozenset(rollout.waves[rollout.released]))
+
+
+def pause_left(rollout: Rollout, now: float) -> float:
+    """Seconds until the next wave may go. A wall clock that was set back does not make anybody wait longer."""
+    if rollout.passed_at is None or now < rollout.passed_at:
+        return rollout.pause
+    return max(0.0, rollout.passed_at + rollout.pause - now)
+
+
+def gated(rollout: Rollout, now: float, *, ready: bool) -> Rollout:
+    """The rollout after a look at its gate: open since when, or shut."""
+    if rollout.failed or not ready:
+        return replace(rollout, passed_at=None)
+    # Not since a moment that is still to come: the wall clock was set back.
+    return replace(rollout, passed_at=now if rollout.passed_at is None else min(rollout.passed_at, now))
+
+
+def in_order(
+    changed: Iterable[AgentKey], standing: Agents, target: Agents, ahead: Collection[AgentKey]
+) -> list[AgentKey]:
+    """Changed agents in the order in which they go.
+
+    First those that an unfinished rollout has touched already (they have the least to lose), last those that would
+    end; dependencies before what depends on them; who asks to be a canary before its equals.
+    """
+    keys = set(changed)
+    depths: dict[AgentKey, int] = {}
+
+    def depth(key: AgentKey) -> int:
+        if key not in depths:
+            depths[key] = 0  # the loader refuses cycles; should one get here, it ends here
+            others = target[key].depends_on if key in target else ()
+            depths[key] = 1 + max((depth(other) for other in others if other in keys), default=-1)
+        return depths[key]
+
+    def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
+        agent = target.get(key)
+        return key not in ahead, _ends(agent, standing.get(key)), depth(key), not (agent and agent.canary), key
+
+    return sorted(keys, key=rank)
+
+
+def _ends(new: Agent | None, old: Agent | None) -> bool:
+    """Whether an agent would stop running: it proves nothing about the health of the others."""
+    running = old is not None and old.lifecycle is Lifecycle.RUNNING
+    return new is None or (running and new.lifecycle is not Lifecycle.RUNNING)
+
+
+def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec) -> tuple[tuple[AgentKey, ...], ...]:
+    """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow."""
+    totals = Counter(key.tenant for key in ordered)
+    canary = _take(ordered, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
+    rest = [key for key in ordered if key not in canary]
+    shares = {tenant: _share(limits_of(policy, tenant).rollout.second, count) for tenant, count in totals.items()}
+    second = _take(rest, _share(policy.rollout.second, len(ordered)), shares)
+    last = [key for key in rest if key not in second]
+    return tuple(tuple(wave) for wave in (canary, second, last) if wave)
+
+
+def _share(text: str, count: int) -> int:
+    return max(1, ceil(percent(text) * count / 100))
+
+
+def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) -> dict[AgentKey, None]:
+    """The first so many, of the fleet and of each tenant. (A dict: it keeps the order and is quick to ask.)"""
+    taken: dict[AgentKey, None] = {}
+    used: Counter[str] = Counter()
+    for key in ordered:
+        if len(taken) == most:
+            break
+        if used[key.tenant] < by_tenant[key.tenant]:
+            used[key.tenant] += 1
+            taken[key] = None
+    return taken
+
+
+# -- as the journal keeps it
+
+
+def dump_rollout(rollout: Rollout | None) -> str | None:
+    """A rollout as text."""
+    if rollout is None:
+        return None
+    fields = {name: getattr(rollout, name) for name in Rollout.__slots__ if name != "waves"}
+    return orjson.dumps({**fields, "waves": [[list(key) for key in wave] for wave in rollout.waves]}).decode()
+
+
+def load_rollout(text: str | None) -> Rollout | None:
+    """The rollout in a text."""
+    if text is None:
+        return None
+    fields: dict[str, Any] = orjson.loads(text)
+    waves = tuple(tuple(AgentKey(*key) for key in wave) for wave in fields.pop("waves"))
+    return Rollout(waves=waves, **fields)
+
+
+def dump_failed(failed: Iterable[Failed]) -> str:
+    """Trees that failed, as text."""
+    return orjson.dumps([[each.tree, each.commit, each.why, each.at] for each in failed]).decode()
+
+
+def load_failed(text: str | None) -> tuple[Failed, ...]:
+    """The trees that failed in a text."""
+    return tuple(Failed(*row) for row in orjson.loads(text or "[]"))

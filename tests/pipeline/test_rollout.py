@@ -1,0 +1,178 @@
+"""A commit reaches what runs already wave by wave; a gate that fails holds everything not touched yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.testing.memory import runtime_key
+
+from .repository import key
+from .world import World
+
+pytestmark = pytest.mark.unit
+
+NAMES = [f"a{number:02}" for number in range(20)]
+BROKEN: dict[str, Any] = {"probes": {"readiness": {"exec": {"command": ["false"]}}}}
+BROKEN_BODY: dict[str, Any] = {**BROKEN, "runtime": {"command": ["typo"]}}
+GOOD: dict[str, Any] = {"runtime": {"command": ["better"]}}
+
+
+def fleet(spec: dict[str, Any], names: list[str] = NAMES) -> dict[str, dict[str, Any]]:
+    return {name: {"rollout": {"healthTimeout": "20s"}, **spec} for name in names}
+
+
+def following(world: World, command: str) -> set[str]:
+    """The agents whose runtime runs this command."""
+    runtimes = {name: world.live.live.get(runtime_key(key(name))) for name in NAMES}
+    return {name for name, thing in runtimes.items() if thing and thing.fields.value["command"] == [command]}
+
+
+@pytest.fixture
+def started(world: World) -> World:
+    world.repository.commit(fleet({"runtime": {"command": ["first"]}}))
+    assert world.converge().phase is Phase.CONVERGED
+    return world
+
+
+def test_one_then_a_tenth_then_the_rest(started: World) -> None:
+    started.repository.commit(fleet(GOOD))
+    sizes = []
+    for _ in range(60):
+        result = started.run()
+        sizes.append(len(following(started, "better")))
+        if result.phase is Phase.CONVERGED:
+            break
+        started.clock.advance(result.wait or 1.0)
+    assert sorted(set(sizes)) == [1, 3, 20]
+    assert started.journal.get("enforced") == started.repository.head
+
+
+@pytest.mark.parametrize("spec", [BROKEN, BROKEN_BODY], ids=["probe alone", "probe and command"])
+def test_a_failed_gate_holds_all_that_was_not_touched(started: World, spec: dict[str, Any]) -> None:
+    good = started.repository.head
+    bad = started.repository.commit(fleet({"runtime": {"command": ["first"]}} | spec))
+    result = started.converge()
+    assert result.phase is Phase.DEGRADED
+    assert started.journal.get("enforced") == good
+    assert len(following(started, "first")) >= 19
+    halted = [name for name in NAMES if started.condition(name, ConditionType.HALTED)]
+    assert len(halted) == 19
+    assert all(started.status(name).ready for name in halted)
+    record = started.journal.commit(bad)
+    assert record is not None
+    assert "acme/a00 is not Ready" in record.summary
+    assert "19 agents keep" in record.summary
+
+
+def test_while_held_an_untouched_agent_comes_back_with_its_old_spec(started: World) -> None:
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    for restarted in (False, True):
+        if restarted:
+            started.boot()
+        started.live.remove(runtime_key(key("a07")))
+        started.clock.advance(600)
+        started.run()
+        started.clock.advance(2)
+        started.run()
+        assert "a07" in following(started, "first")
+        assert started.status("a07").ready
+        assert following(started, "typo") == {"a00"}
+
+
+def test_a_good_commit_afterwards_reaches_everybody(started: World) -> None:
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    started.repository.commit(fleet(GOOD))
+    assert started.converge().phase is Phase.CONVERGED
+    assert len(following(started, "better")) == 20
+    assert not [name for name in NAMES if started.condition(name, ConditionType.HALTED)]
+
+
+def test_a_revert_of_a_held_rollout_touches_only_what_it_touched(started: World) -> None:
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    before = dict(started.live.starts)
+    started.repository.commit(fleet({"runtime": {"command": ["first"]}}))
+    assert started.converge().phase is Phase.CONVERGED
+    assert len(following(started, "first")) == 20
+    touched = {resource.agent.name for resource, count in started.live.starts.items() if before[resource] != count}
+    assert touched == {"a00"}
+
+
+def test_a_newer_commit_takes_the_place_of_a_rollout_under_way(started: World) -> None:
+    slow = started.repository.commit(fleet({"runtime": {"command": ["slow"], "minUptime": "15s"}}))
+    started.run()
+    started.repository.commit(fleet(GOOD))
+    assert started.converge().phase is Phase.CONVERGED
+    assert started.phase(slow) is Phase.SUPERSEDED
+    assert len(following(started, "better")) == 20
+
+
+def test_a_restart_of_ours_goes_on_where_the_rollout_was(started: World) -> None:
+    started.repository.commit(fleet(GOOD))
+    for _ in range(30):
+        result = started.run()
+        started.boot()
+        if result.phase is Phase.CONVERGED:
+            break
+        started.clock.advance(max(1.0, result.wait or 1.0))
+    assert len(following(started, "better")) == 20
+    assert all(started.live.starts[runtime_key(key(name))] == 2 for name in NAMES)
+
+
+def test_the_pause_between_waves(world: World) -> None:
+    world.repository.commit(fleet({"runtime": {"command": ["first"]}}), policy={"rollout": {"pause": "1h"}})
+    world.converge()
+    world.repository.commit(fleet(GOOD))
+    for _ in range(20):
+        world.run()
+        world.clock.advance(60)
+    assert len(following(world, "better")) == 1
+    world.clock.advance(3600)
+    world.run()
+    assert len(following(world, "better")) == 3
+
+
+def test_what_does_not_exist_yet_waits_for_no_wave(started: World) -> None:
+    started.repository.commit(fleet(BROKEN_BODY) | {"new": GOOD})
+    started.run()
+    assert runtime_key(key("new")) in started.live.live
+    assert len(following(started, "typo")) == 1
+
+
+def test_the_same_tree_is_not_tried_again_by_itself(started: World) -> None:
+    bad = started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    started.repository.commit(fleet({"runtime": {"command": ["first"]}}))
+    started.converge()
+    started.boot()
+    again = started.repository.commit(fleet(BROKEN_BODY))
+    assert started.converge().phase is Phase.BLOCKED
+    assert following(started, "typo") == set()
+    record = started.journal.commit(again)
+    assert record is not None
+    assert bad[:10] in "".join(f.summary + f.detail for f in record.findings)
+
+
+def test_retry_clears_what_failed_and_goes_on_from_the_canary(started: World) -> None:
+    bad = started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    started.journal.control(Control(ControlVerb.RETRY, bad, "ada@host", started.clock.now()))
+    assert started.run().phase is Phase.RECONCILING
+    started.live.heal()
+    assert started.converge().phase is Phase.DEGRADED, "nothing is better, so it fails once more"
+    assert following(started, "typo") == {"a00"}
+
+
+def test_deletions_go_through_waves_and_are_last(world: World) -> None:
+    names = NAMES[:8]
+    world.repository.commit(fleet({"runtime": {"command": ["first"]}}, names))
+    world.converge()
+    world.repository.commit(fleet(BROKEN_BODY, names[2:]))
+    assert world.converge().phase is Phase.DEGRADED
+    assert {"a00", "a01"} <= following(world, "first"), "nothing is taken away for a commit that fails its canary"
