@@ -198,7 +198,7 @@ class RunAs:
     """
 
     runtime: Fields | None = None
-    env: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 AS_IT_RUNS = RunAs()
