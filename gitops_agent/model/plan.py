@@ -114,7 +114,8 @@ class Verdict:
     """The ruling of one guard: which resources it holds, and the finding that says why and how to release.
 
     ``for_people``: what it holds is released by people alone; otherwise by time, or when another agent is Ready.
-    ``freeze``: the scope in which acting should stop until people have looked.
+    ``freeze``: the scope in which acting should stop until people have looked. ``decision``: what becomes of the
+    actions it holds.
     """
 
     guard: str
@@ -123,6 +124,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     for_people: bool = False
     freeze: str = ""
+    decision: Decision = Decision.WAIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
-from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
 from gitops_agent.plan.action import make_action
@@ -22,6 +22,7 @@ from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.describe import finding_for, retained
 from gitops_agent.plan.digest import plan_digest
 from gitops_agent.plan.guard import evaluate
+from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.order import order_actions
 from gitops_agent.plan.situation import Situation
@@ -32,7 +33,11 @@ Observed = dict[ResourceKey, Observation]
 
 @dataclass(frozen=True, slots=True)
 class _Differing:
-    """One resource that is not in sync, or whose health asks for a restart."""
+    """One resource that is not in sync, or whose health asks for a restart.
+
+    ``health`` is there when it is what the ruling is about: it asks for the restart, or it was asked whether what
+    the driver says of a live agent is true.
+    """
 
     legs: Legs
     difference: Difference
@@ -53,13 +58,12 @@ def build(snapshot: Snapshot, observations: Iterable[Observation], situation: Si
         if found.difference is Difference.RETAINED:
             findings.append(retained(found.legs))
             continue
-        action = make_action(found.legs, _rule(found, situation), found.health)
+        action = _approved(_action(found, situation), situation)
         actions.append(action)
-        if (finding := finding_for(action)) is not None:
-            findings.append(finding)
     ordered = order_actions(actions, snapshot.agents)
-    commit = snapshot.revision.sha
-    plan = Plan(commit, ordered, plan_digest(ordered), findings=tuple(sorted(findings)))
+    digest = plan_digest(ordered)
+    findings += filter(None, (finding_for(action, digest) for action in ordered))
+    plan = Plan(snapshot.revision.sha, ordered, digest, findings=tuple(sorted(findings)))
     return evaluate(plan, situation)
 
 
@@ -87,14 +91,14 @@ def _differing(situation: Situation, observed: Observed, healths: Healths) -> It
         if agent.key in unknown:
             continue
         health = healths.get(agent.key)
-        ailing = health if health is not None and health.restart else None
+        ailing = health is not None and health.restart
         for resource in agent.resources:
             key = resource.key
             base, live = bases.get(key), observed.get(key)
             paired += (base is not None) + (live is not None)
-            if ailing is None and _is_quiet(agent, resource, base, live):
+            if not ailing and _is_quiet(agent, resource, base, live):
                 continue
-            yield from _judge(Legs(key, agent, resource, base, live), ailing)
+            yield from _judge(Legs(key, agent, resource, base, live), health)
     # Everything on record and everything seen found its partner: nothing can be left over.
     if paired == len(bases) + len(observed):
         return
@@ -118,13 +122,23 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
     )
 
 
-def _judge(legs: Legs, ailing: Health | None) -> Iterator[_Differing]:
+def _judge(legs: Legs, health: Health | None) -> Iterator[_Differing]:
     difference = compare(legs)
-    settled = difference in (Difference.IN_SYNC, Difference.ADOPT)
-    # A restart writes the record as well, so it takes the place of an adoption.
-    health = ailing if settled and legs.present and legs.key.kind == Kind.RUNTIME else None
+    if health is not None and not _concerns(health, legs, difference):
+        health = None
     if health is not None or difference is not Difference.IN_SYNC:
         yield _Differing(legs, difference, health)
+
+
+def _concerns(health: Health, legs: Legs, difference: Difference) -> bool:
+    """Whether health decides about a resource: a runtime that is there, and nothing else."""
+    if legs.key.kind != Kind.RUNTIME or legs.live is None or not legs.present:
+        return False
+    if difference in (Difference.IN_SYNC, Difference.ADOPT):
+        # A restart writes the record as well, so it takes the place of an adoption.
+        return health.restart
+    said = legs.live.reason if difference is Difference.DRIFT and not health.restart else None
+    return said is not None and said in (health.reason, health.disputes)
 
 
 def _agents(situation: Situation) -> Iterable[Agent]:
@@ -156,6 +170,19 @@ def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:
 
 
 def _rule(found: _Differing, situation: Situation) -> Ruling:
-    if found.health is not None:
+    if found.health is not None and found.health.restart:
         return classify_stuck(found.health, found.legs, situation)
-    return classify(found.difference, found.legs, situation)
+    return classify(found.difference, found.legs, situation, found.health)
+
+
+def _action(found: _Differing, situation: Situation) -> Action:
+    action = make_action(found.legs, _rule(found, situation), found.health)
+    return as_hook(action, situation) if action.key.kind == Kind.HOOK else action
+
+
+def _approved(action: Action, situation: Situation) -> Action:
+    """An action that asks, and that people approved as it stands, is repaired. No other doubt is lifted that way:
+    what is not clearly ours stays untouched."""
+    if action.decision is Decision.ASK and action.digest in situation.approved:
+        return replace(action, decision=Decision.REPAIR)
+    return action

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
-from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference
-from gitops_agent.plan.confidence import judge, read_signals
+from gitops_agent.plan.confidence import FRESH_SECONDS, Signals, judge, read_signals
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import Reason, drift_class, restarts
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, recent_repairs
 
 _BY_CONFIDENCE = {
     Confidence.HIGH: Decision.REPAIR,
@@ -34,34 +33,49 @@ class Ruling:
     decision: Decision
 
 
-def classify(difference: Difference, legs: Legs, situation: Situation) -> Ruling:
-    """The ruling on one difference (not on IN_SYNC and RETAINED, which need none)."""
+def classify(difference: Difference, legs: Legs, situation: Situation, health: Health | None = None) -> Ruling:
+    """The ruling on one difference (not on IN_SYNC and RETAINED, which need none).
+
+    ``health`` is what the cross-check says of the driver's reason, if that is about progress.
+    """
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Ruling(Verb.ADOPT, Class.LAG, Reason.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
     verb = verb_for(difference, legs)
     reason = reason_for(difference, legs, verb)
     cls = class_for(difference, legs, reason)
+    if cls is Class.LAG:
+        return Ruling(verb, cls, reason, Confidence.HIGH, Decision.WAIT)
     if not cls.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
         return Ruling(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
-    confidence = confidence_for(legs, verb, situation)
-    return Ruling(verb, cls, reason, confidence, _decide(difference, legs, confidence))
+    signals = signals_for(legs, verb, situation, health)
+    if health is not None and health.disputes == reason:
+        # Time may settle a tie; where the others outvote the driver, its eyes are wrong, and people should know.
+        decision = Decision.WAIT if health.agree == health.oppose else Decision.ALERT
+        return Ruling(verb, cls, Reason.SOURCES_DISAGREE, judge(signals), decision)
+    return Ruling(verb, cls, reason, judge(signals), _decide(difference, legs, _apart_from_repeats(signals)))
 
 
 def classify_stuck(health: Health, legs: Legs, situation: Situation) -> Ruling:
     """The ruling on a runtime that is as desired and does not make progress."""
-    confidence = confidence_for(legs, Verb.RESTART, situation)
-    return Ruling(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence, _BY_CONFIDENCE[confidence])
+    signals = signals_for(legs, Verb.RESTART, situation, health)
+    decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
+    return Ruling(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, judge(signals), decision)
 
 
-def confidence_for(legs: Legs, verb: Verb, situation: Situation) -> Confidence:
-    """How sure we are that this repair is right."""
+def signals_for(legs: Legs, verb: Verb, situation: Situation, health: Health | None = None) -> Signals:
+    """What speaks for and against this repair."""
     limit = situation.limits(legs.key.agent.tenant).oscillation
-    since = situation.now - seconds(limit.window)
-    repeated = sum(at > since for at in situation.repairs.get(legs.key, ())) >= limit.repairs
+    repeated = len(recent_repairs(situation, legs.key)) >= limit.repairs
     adopted = legs.agent is not None and legs.agent.adopt
-    return judge(read_signals(legs.live, verb, adopted=adopted, repeated=repeated, now=situation.now))
+    return read_signals(legs.live, verb, health, adopted=adopted, repeated=repeated, now=situation.now)
+
+
+def _apart_from_repeats(signals: Signals) -> Confidence:
+    """The confidence that decides. What was repaired too often is not asked about again and again: the guard
+    against oscillation holds it until its window has moved on."""
+    return judge(replace(signals, repeated=False))
 
 
 def _decide(difference: Difference, legs: Legs, confidence: Confidence) -> Decision:
@@ -121,6 +135,8 @@ def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
             return Reason.ADOPTED
         case Difference.CHANGE:
             return Reason.LIFECYCLE_STOPPED if verb is Verb.STOP else Reason.SPEC_CHANGED
+        case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(legs):
+            return Reason.NOT_SEEN_YET
         case Difference.DRIFT:
             return Reason.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or Reason.FIELDS_DIFFER
         case Difference.CONFLICT:
@@ -133,6 +149,16 @@ def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
             other = legs.live is not None and legs.live.owner is Owner.OTHER
             return Reason.MARKED_BY_OTHER if other else Reason.NOT_MARKED
     return _leaving(legs, verb)
+
+
+def _is_older_than_base(legs: Legs) -> bool:
+    """Whether it was looked at before it was applied last: then it shows what was, and nothing drifted.
+
+    If it seems to be much older, the wall clock was set back, and the moments say nothing.
+    """
+    if legs.live is None or legs.base is None:
+        return False
+    return 0.0 < legs.base.applied_at - legs.live.observed_at <= FRESH_SECONDS
 
 
 def _leaving(legs: Legs, verb: Verb) -> str:

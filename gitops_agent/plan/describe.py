@@ -12,7 +12,8 @@ from gitops_agent.plan.reasons import MEANINGS, Reason
 _WAY_OUT = {
     Decision.ALERT: "It is never touched. Remove it by hand, or rename the agent in Git",
     Decision.QUARANTINE: "It is left as it is. Declare it in Git again, or remove it by hand",
-    Decision.ASK: "It is not repaired by itself. Repair it by hand, or change its document",
+    Decision.ASK: "It is not repaired by itself. Approve it with gitops-agent approve {plan}, repair it by hand, "
+    "or change its document",
 }
 _CODES = frozenset(Reason)
 
@@ -26,23 +27,25 @@ def message_for(legs: Legs, ruling: Ruling) -> str:
     return f"{known[:-1]}{told}." + (f" Fields: {', '.join(names)}." if names else "")
 
 
-def finding_for(action: Action) -> Finding | None:
-    """What people must know of an action that is not simply done."""
-    if action.decision is Decision.REPAIR:
+def finding_for(action: Action, plan: str) -> Finding | None:
+    """What people must know of an action that is not simply done; ``plan`` is the digest of the plan it is in."""
+    if action.decision in (Decision.REPAIR, Decision.WAIT):
         return None
     if action.decision is Decision.IMPORT:
         return _imported(action)
-    way_out = _WAY_OUT.get(action.decision, "See gitops-agent explain")
+    way_out = _WAY_OUT[action.decision].format(plan=plan)
     if action.reason == Reason.NOT_MARKED:
         way_out = (
             "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
         )
+    elif action.reason == Reason.SOURCES_DISAGREE:
+        way_out = "It is repaired as soon as most of them agree. Find out which one is wrong, or restart it by hand"
     return Finding(
         Severity.WARNING,
         action.reason,
         str(action.key),
         f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}",
-        f"{action.message} {way_out} (gitops-agent explain {action.key.agent}).",
+        f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent}).",
     )
 
 

@@ -1,7 +1,7 @@
 """Guards: pure rules that let a plan through, trim it or block it. All are evaluated; none adds an action.
 
-A later rule joins by its place in ``GUARDS``. A guard sees the plan with what the guards before it hold, so the
-cap, which counts what is left, stands last.
+A later rule joins by its place in ``GUARDS``. A guard sees the plan with what the guards before it hold, so those
+that count what is left (who comes back next, the one action of a driver half open, the cap) stand last.
 """
 
 from __future__ import annotations
@@ -10,48 +10,79 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
+from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.plan.guards.action_cap import action_cap
 from gitops_agent.plan.guards.backoff import backoff
+from gitops_agent.plan.guards.breaker import breaker
 from gitops_agent.plan.guards.dependencies import dependencies
 from gitops_agent.plan.guards.empty_source import empty_source
+from gitops_agent.plan.guards.failed_tree import failed_tree
 from gitops_agent.plan.guards.freeze import freeze
+from gitops_agent.plan.guards.hook_ready import hook_ready
+from gitops_agent.plan.guards.host_restart import host_restart
+from gitops_agent.plan.guards.mass_change import mass_change
 from gitops_agent.plan.guards.mass_delete import mass_delete
+from gitops_agent.plan.guards.mass_drift import mass_drift
 from gitops_agent.plan.guards.observe_mode import observe_mode
+from gitops_agent.plan.guards.oscillation import oscillation
 from gitops_agent.plan.guards.paused import paused
 from gitops_agent.plan.situation import Situation
 
 Guard = Callable[[Plan, Situation], Verdict]
+Decisions = dict[ResourceKey, Decision]
 
 GUARDS: tuple[Guard, ...] = (
+    # What people said.
     freeze,
     observe_mode,
     paused,
+    # The commit as a whole.
     empty_source,
+    failed_tree,
     mass_delete,
+    mass_change,
+    # The fleet as a whole.
+    mass_drift,
+    # What has to wait for its time.
+    oscillation,
     backoff,
     dependencies,
+    hook_ready,
+    host_restart,
+    breaker,
     action_cap,
 )
 
 
 def evaluate(plan: Plan, situation: Situation, guards: Sequence[Guard] = GUARDS) -> Plan:
     """The plan with the verdict of every guard, what they hold, and all their findings added to its own."""
-    if not plan.actions and not situation.blind:
-        return plan  # with a driver that cannot be asked, an empty plan is no proof that nothing would be lost
-    decisions: dict[ResourceKey, Decision] = {}
+    if not plan.actions and not _is_worth_asking(situation):
+        return plan
+    decisions: Decisions = {}
     for guard in guards:
-        verdict = guard(plan, situation)
-        held = _with_followers(plan.actions, plan.held, verdict.held)
-        for key in held - plan.held:
-            decisions[key] = _decision(verdict)
-        plan = replace(
-            plan,
-            held=held,
-            verdicts=(*plan.verdicts, verdict),
-            findings=(*plan.findings, *verdict.findings),
-        )
-    return replace(plan, actions=_marked(plan.actions, decisions)) if decisions else plan
+        plan = _with(plan, guard(plan, situation), decisions)
+    return _marked(plan, decisions)
+
+
+def ruled(plan: Plan, verdict: Verdict) -> Plan:
+    """A finished plan with one more verdict, of something no pure rule can know (who holds a lease)."""
+    decisions: Decisions = {}
+    return _marked(_with(plan, verdict, decisions), decisions)
+
+
+def _is_worth_asking(situation: Situation) -> bool:
+    """Whether guards may have something to say of a plan without actions: with a driver that cannot be asked it is
+    no proof that nothing would be lost, a freeze may be forgotten, and a tree that failed stays where it is."""
+    return bool(situation.blind or situation.freezes or situation.failed)
+
+
+def _with(plan: Plan, verdict: Verdict, decisions: Decisions) -> Plan:
+    """The plan with one more verdict; the first that holds an action decides what becomes of it."""
+    held = _with_followers(plan.actions, plan.held, verdict.held)
+    decisions.update(dict.fromkeys(held - plan.held, verdict.decision))
+    return replace(
+        plan, held=held, verdicts=(*plan.verdicts, verdict), findings=(*plan.findings, *verdict.findings)
+    )
 
 
 def _with_followers(
@@ -71,16 +102,17 @@ def _with_followers(
     return frozenset(every)
 
 
-def _decision(verdict: Verdict) -> Decision:
-    """What a held action waits for: people (a block, Observe mode) or time."""
-    if verdict.effect is Effect.BLOCK:
-        return Decision.ASK
-    return Decision.ALERT if verdict.guard == observe_mode.__name__ else Decision.WAIT
+def _marked(plan: Plan, decisions: Decisions) -> Plan:
+    """The plan, its held actions with the decision that this makes of them.
 
-
-def _marked(actions: Sequence[Action], decisions: dict[ResourceKey, Decision]) -> tuple[Action, ...]:
-    """The actions, those held with the decision that this makes of them."""
-    return tuple(
-        replace(action, decision=decisions[action.key]) if action.key in decisions else action
-        for action in actions
+    Last of all, because guards look at what was decided of an action whether or not it is held.
+    """
+    if not decisions:
+        return plan
+    return replace(
+        plan,
+        actions=tuple(
+            replace(action, decision=decisions[action.key]) if action.key in decisions else action
+            for action in plan.actions
+        ),
     )

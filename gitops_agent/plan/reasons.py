@@ -38,10 +38,13 @@ class Reason(StrEnum):
     EXTRA_REPLICA = "ExtraReplica"
     REPLICA_MISSING = "ReplicaMissing"
     SUSPENDED = "Suspended"
+    SOURCES_DISAGREE = "SourcesDisagree"
     ZOMBIE = "Zombie"
     MEMORY_LIMIT = "MemoryLimit"
     CONFIG_EDITED = "ConfigEdited"
     CONFIG_LOST = "ConfigLost"
+    PROGRESSING = "Progressing"
+    NOT_SEEN_YET = "NotSeenYet"
     LIVE_DECIDES = "LiveDecides"
 
 
@@ -49,12 +52,19 @@ class Hold(StrEnum):
     """Why a guard holds actions: the codes of its findings."""
 
     FROZEN = "Frozen"
+    FREEZE_FORGOTTEN = "FreezeForgotten"
     OBSERVE_MODE = "ObserveMode"
     PAUSED = "Paused"
     EMPTY_SOURCE = "EmptySource"
+    FAILED_BEFORE = "FailedBefore"
     MASS_DELETE = "MassDelete"
+    MASS_CHANGE = "MassChange"
+    MASS_DRIFT = "MassDrift"
+    REPEATED_DRIFT = "RepeatedDrift"
     BACKOFF = "Backoff"
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
+    HOST_RESTART = "HostRestart"
+    BREAKER_OPEN = "BreakerOpen"
     ACTION_CAP = "ActionCap"
     LEASE_HELD = "LeaseHeld"
 
@@ -108,23 +118,39 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.EXTRA_REPLICA: Meaning(_INTERNAL, _REPAIR, "More replicas run than desired.", fields=True),
     Reason.REPLICA_MISSING: Meaning(_EXTERNAL, _REPAIR, "Fewer replicas run than desired.", fields=True),
     Reason.SUSPENDED: Meaning(_STUCK, _REPAIR, "The process was stopped by a signal."),
+    Reason.SOURCES_DISAGREE: Meaning(
+        _STUCK, _ALERT, "One source says that a live agent is stuck, as many or more say that it is not."
+    ),
     Reason.ZOMBIE: Meaning(_EXTERNAL, _REPAIR, "The process ended and was not collected by its parent."),
     Reason.MEMORY_LIMIT: Meaning(_STUCK, _REPAIR, "It used more memory than its limit.", restart=True),
     Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place.", fields=True),
     Reason.CONFIG_LOST: Meaning(_EXTERNAL, _REPAIR, "The config bundle is gone."),
+    Reason.PROGRESSING: Meaning(
+        Class.LAG, Decision.WAIT, "It was applied, and the live system is still working on it."
+    ),
+    Reason.NOT_SEEN_YET: Meaning(
+        Class.LAG, Decision.WAIT, "What was seen is older than what we applied last; it is looked at again."
+    ),
     Reason.LIVE_DECIDES: Meaning(
         Class.LAG, Decision.IMPORT, "Live decides a field (`authority`), and Git says something else of it."
     ),
 }
 
 HOLDS: dict[Hold, str] = {
-    Hold.FROZEN: "A freeze in the Policy covers the agent: nothing is done, everything is still reported.",
+    Hold.FROZEN: "A freeze (by Git, an operator or a guard) covers the agent: nothing is done, all is reported.",
+    Hold.FREEZE_FORGOTTEN: "A freeze of an operator or a guard has no end and is more than a day old.",
     Hold.OBSERVE_MODE: "The agent is in Observe mode: drift is reported, nothing is done.",
     Hold.PAUSED: "The agent is paused, with a reason and perhaps an end.",
     Hold.EMPTY_SOURCE: "The commit holds no agent at all; an empty source never deletes anything.",
-    Hold.MASS_DELETE: "Too many agents would lose their runtime: split the commit, or raise massDelete before it.",
+    Hold.FAILED_BEFORE: "This very tree failed its gate before: push something else, or retry the commit.",
+    Hold.MASS_DELETE: "Too many agents would lose their runtime: approve the plan, split it, or roll back.",
+    Hold.MASS_CHANGE: "Too many agents would be changed: approve the plan, split it, or roll back.",
+    Hold.MASS_DRIFT: "Too many agents drifted at once: frozen until people unfreeze or approve the plan.",
+    Hold.REPEATED_DRIFT: "It was repaired too often in a short time; tried again when the window has moved on.",
     Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
     Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
+    Hold.HOST_RESTART: "The host was restarted, and so many agents are coming back already; it follows by itself.",
+    Hold.BREAKER_OPEN: "The driver failed too often in a row; it rests, then one action is tried.",
     Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",
     Hold.LEASE_HELD: "Another gitops-agent of the same instance name acts on the agent; this one waits.",
 }
@@ -149,8 +175,10 @@ def speaks_of_fields(reason: str | None) -> bool:
 
 
 def drift_class(reason: str, *, present: bool) -> Class:
-    """The class of drift a reason stands for; unknown reasons are judged by whether the object is there."""
+    """The class of drift (or the lag) a reason stands for; unknown ones are judged by whether it is there."""
     meaning = _meaning(reason)
+    if meaning is not None and meaning.cls is Class.LAG:
+        return Class.LAG
     if not present:
         return Class.MISSING_EXTERNAL
     return meaning.cls if meaning is not None and meaning.cls.is_drift else Class.CONFLICTING
@@ -175,7 +203,9 @@ def markdown() -> str:
         *(f"| `{reason}` | {m.cls} | {m.text} | {m.decision} |" for reason, m in MEANINGS.items()),
         "",
         "The decision is that of high confidence. With medium confidence a repair of drift asks first, with low",
-        "it only alerts. What a commit asks for is always repaired, unless a guard holds it.",
+        "it only alerts. What a commit asks for is always repaired, unless a guard holds it. Lag is no drift, and",
+        "no repair follows from it. An agent that is starting differs in nothing, so no action stands for it: its",
+        "condition `Ready` says so.",
         "",
         "## Why an action is held",
         "",

@@ -14,6 +14,7 @@ from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.strictness import limits_of, stricter
@@ -56,6 +57,12 @@ class Situation:
     def limits(self, tenant: str | None = None) -> TenantPolicy:
         """The numbers in force for the fleet or for a tenant."""
         return limits_of(self.policy, tenant)
+
+
+def recent_repairs(situation: Situation, key: ResourceKey) -> tuple[float, ...]:
+    """When drift of a resource was repaired within the window of its oscillation limit, oldest first."""
+    since = situation.now - seconds(situation.limits(key.agent.tenant).oscillation.window)
+    return tuple(sorted(at for at in situation.repairs.get(key, ()) if at > since))
 
 
 def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:

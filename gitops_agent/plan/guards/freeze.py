@@ -1,60 +1,136 @@
-"""Freeze: acting stops within its scope, detecting and reporting go on."""
+"""Freeze: acting stops within its scope, detecting and reporting go on.
+
+Three may freeze: Git (the policy of the newest valid commit alone, or Git could never lift what Git froze), an
+operator, and a guard that tripped. A guard's freeze lets through what people approved since, action by action.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import epoch
-from gitops_agent.plan.guards.ruling import due, trim
+from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, moment, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
+FORGOTTEN_AFTER = 86400.0
+"""Seconds after which a freeze without an end is taken for forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One freeze in force. ``plan``: the one that tripped a guard; empty when people froze."""
+
+    scope: str
+    reason: str
+    until: str
+    who: str
+    release: str
+    address: str
+    plan: str = ""
+    since: float | None = None
+
+    def holds(self, action: Action, situation: Situation) -> bool:
+        """Whether it holds an action."""
+        if not covers(self.scope, action.key.agent):
+            return False
+        return not (self.plan and situation.approved and action.digest in situation.approved)
+
 
 def freeze(plan: Plan, situation: Situation) -> Verdict:
-    """Hold the live actions of agents that a freeze of the newest valid policy covers."""
-    freezes = list(_in_force(situation))
-    held = [action.key for action in due(plan) if any(_covers(scope, action.key.agent) for scope, _ in freezes)]
-    agents = {key.agent for key in held}
-    findings = [
-        _finding(scope, each, sum(_covers(scope, agent) for agent in agents))
-        for scope, each in freezes
-        if any(_covers(scope, agent) for agent in agents)
-    ]
-    return trim("freeze", held, findings, for_people=True)
+    """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
+    standing = list(standing_freezes(situation))
+    held = [action for action in due(plan) if any(each.holds(action, situation) for each in standing)]
+    findings = []
+    for each in standing:
+        agents = {action.key.agent for action in held if each.holds(action, situation)}
+        if agents:
+            findings.append(_frozen(each, len(agents)))
+        if each.since is not None and not each.until and situation.now - each.since > FORGOTTEN_AFTER:
+            findings.append(_forgotten(each, each.since))
+    return trim("freeze", (action.key for action in held), findings, for_people=True)
 
 
-def _in_force(situation: Situation) -> Iterator[tuple[str, Freeze]]:
-    """Scope and freeze, of the fleet and of its tenants; a tenant's freeze never reaches beyond the tenant."""
-    policy = situation.snapshot.policy
-    if policy.freeze is not None and _is_current(policy.freeze, situation.now):
-        yield policy.freeze.scope, policy.freeze
+def is_frozen(agent: AgentKey, situation: Situation) -> bool:
+    """Whether any freeze covers an agent."""
+    return any(covers(each.scope, agent) for each in standing_freezes(situation))
+
+
+def standing_freezes(situation: Situation) -> Iterator[Standing]:
+    """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
+    policy, now = situation.snapshot.policy, situation.now
+    if policy.freeze is not None and _is_current(policy.freeze, now):
+        yield _by_git(policy.freeze.scope, policy.freeze)
     for tenant, limits in sorted(policy.tenants.items()):
-        if limits.freeze is not None and _is_current(limits.freeze, situation.now):
+        if limits.freeze is not None and _is_current(limits.freeze, now):
+            # A tenant's freeze never reaches beyond the tenant.
             own = limits.freeze.scope
-            yield own if own.startswith(f"{tenant}/") else tenant, limits.freeze
+            yield _by_git(own if own.startswith(f"{tenant}/") else tenant, limits.freeze)
+    yield from map(_by_control, situation.freezes)
 
 
 def _is_current(each: Freeze, now: float) -> bool:
     return each.until is None or epoch(each.until) > now
 
 
-def _covers(scope: str, agent: AgentKey) -> bool:
-    """``*`` is everything, ``tenant`` a tenant, ``tenant/name`` one agent."""
-    return scope in ("*", agent.tenant, str(agent))
+def _by_git(scope: str, each: Freeze) -> Standing:
+    return Standing(
+        scope,
+        each.reason,
+        f"until {each.until}" if each.until else "",
+        "by the Policy in Git",
+        "commit a Policy without this freeze (that commit may change nothing else)",
+        "gitops-agent.yaml" if scope == EVERYTHING else scope,
+    )
 
 
-def _finding(scope: str, each: Freeze, count: int) -> Finding:
+def _by_control(control: Control) -> Standing:
+    unfreeze = how_to_unfreeze(control.target)
+    release = f"run {unfreeze}"
+    if control.plan:
+        release = (
+            "first look whether the live systems, what we see of them (gitops-agent drift), or the desired state "
+            f"(gitops-agent history) is wrong. Then run {unfreeze}, which approves exactly the plan "
+            f"{control.plan} that tripped the guard; or let only that plan through with gitops-agent approve "
+            f"{control.plan}, and the freeze stays for everything else"
+        )
+    return Standing(
+        control.target,
+        control.reason,
+        f"until {moment(control.until)}" if control.until is not None else "",
+        f"by {control.actor} since {moment(control.at)}",
+        release,
+        control.target,
+        control.plan,
+        control.at,
+    )
+
+
+def _frozen(each: Standing, count: int) -> Finding:
     waiting = "1 agent has" if count == 1 else f"{count} agents have"
-    until = f"until {each.until}" if each.until else "until the policy lifts it"
     return Finding(
         Severity.WARNING,
         Hold.FROZEN,
-        "gitops-agent.yaml" if scope == "*" else scope,
-        f"frozen {until}: {each.reason}",
-        f"{waiting} work waiting; differences are still found and reported. To go on, commit a Policy without "
-        "this freeze.",
+        each.address,
+        f"frozen {each.until or 'until it is lifted'}: {each.reason}",
+        f"Frozen {each.who}, scope {each.scope}. {waiting} work waiting; differences are still found and "
+        f"reported. To go on: {each.release}.",
+    )
+
+
+def _forgotten(each: Standing, since: float) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        Hold.FREEZE_FORGOTTEN,
+        each.address,
+        f"frozen since {moment(since)}, and no end: {each.reason}",
+        f"Frozen {each.who}, scope {each.scope}, for more than {FORGOTTEN_AFTER / 3600:g} hours. Within the scope "
+        f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it, freeze again "
+        "with --until, so that it ends by itself.",
     )

@@ -6,34 +6,54 @@ as one of many must not slip through alone when an event later brings a pass for
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.agent import DeletionPolicy
-from gitops_agent.model.document import Threshold
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
-from gitops_agent.plan.guards.ruling import block, let_pass, takes_away
+from gitops_agent.plan.guards.ruling import block, how_to_approve, let_pass, named, takes_away
+from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.legs import DORMANT
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, fleet_sizes
+from gitops_agent.plan.situation import Situation
 
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
-    """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet."""
-    losing = {action.key.agent for action in plan.actions if _ends_runtime(action)}
-    if not losing and not situation.blind:
+    """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet, unless people
+    approved every one of those that this plan would bring about."""
+    ending = [action for action in plan.actions if _ends_runtime(action)]
+    if not ending and not situation.blind:
         return let_pass("mass_delete")
-    lost = losing | set(_losses(situation))
+    lost = {action.key.agent for action in ending} | set(_losses(situation))
     lost -= set(_never_there(lost, situation))
-    findings = tuple(_findings(plan, situation, lost))
-    return block("mass_delete", plan, findings) if findings else let_pass("mass_delete")
+    tripped = tuple(trips(lost, situation, lambda limits: limits.mass_delete))
+    if not tripped or _is_approved(ending, lost, situation):
+        return let_pass("mass_delete")
+    return block("mass_delete", plan, (_finding(plan, trip) for trip in tripped))
 
 
 def _ends_runtime(action: Action) -> bool:
     return action.key.kind == Kind.RUNTIME and action.cls is Class.CHANGE and takes_away(action)
+
+
+def _is_approved(ending: Iterable[Action], lost: Iterable[AgentKey], situation: Situation) -> bool:
+    """Whether every loss that this plan would bring about was approved as it stands.
+
+    What lies outside a scope is not brought about. What a driver hides was in no plan that anybody could approve.
+    """
+    if not situation.approved or _is_hidden(frozenset(lost), situation):
+        return False
+    mine = [action for action in ending if action.key.agent in lost]
+    return all(action.digest in situation.approved for action in mine)
+
+
+def _is_hidden(lost: frozenset[AgentKey], situation: Situation) -> bool:
+    concerned = lost if situation.scope is None else lost & situation.scope
+    return bool(situation.blind) and any(
+        base.driver in situation.blind for key, base in situation.bases.items() if key.agent in concerned
+    )
 
 
 def _losses(situation: Situation) -> Iterator[AgentKey]:
@@ -74,34 +94,14 @@ def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[A
             yield agent
 
 
-def _findings(plan: Plan, situation: Situation, lost: Iterable[AgentKey]) -> Iterator[Finding]:
-    """One finding for every number that tripped."""
-    counts = Counter(agent.tenant for agent in lost)
-    limits = {tenant: situation.limits(tenant).mass_delete for tenant in (None, *sorted(counts))}
-    if counts.total() < min(limit.min for limit in limits.values()):
-        return  # too few to trip anywhere, however small the fleet is: no need to count it
-    sizes = fleet_sizes(situation.bases)
-    for tenant, limit in limits.items():
-        where = "the fleet" if tenant is None else f"tenant {tenant}"
-        count = counts.total() if tenant is None else counts[tenant]
-        size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
-        if _trips(count, size, limit):
-            yield _finding(plan, where, count, size, limit)
-
-
-def _trips(count: int, size: int, limit: Threshold) -> bool:
-    # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
-    return count >= limit.min and count > limit.ratio * size + 1e-9
-
-
-def _finding(plan: Plan, where: str, count: int, size: int, limit: Threshold) -> Finding:
+def _finding(plan: Plan, trip: Trip) -> Finding:
     return Finding(
         Severity.ERROR,
         Hold.MASS_DELETE,
         plan.commit[:10],
-        f"{count} of {size} agents of {where} would lose their runtime",
-        f"massDelete allows fewer than {limit.min} agents, or at most {limit.ratio:g} of {where} "
-        f"({limit.ratio * size:g} agents). Nothing this commit asks for is done. If it is meant: split the "
-        "commit and push the parts one after the other, or raise massDelete in the Policy document in an earlier "
-        "commit, and push this one when that has converged. If not: gitops-agent rollback.",
+        f"{trip.count} would lose their runtime",
+        f"{trip.allows('massDelete')}. Lost would be: {named(trip.agents)}. Nothing this commit asks for is done. "
+        f"If it is meant, approve this plan: {how_to_approve(plan.digest)}. Or split the commit and push the "
+        "parts one after the other, or raise massDelete in the Policy document in an earlier commit, and push "
+        "this one when that has converged. If it is not meant: gitops-agent rollback.",
     )

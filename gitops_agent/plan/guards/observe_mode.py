@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops_agent.model.agent import Mode
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.model.plan import Decision, Plan, Verdict
 from gitops_agent.plan.guards.ruling import due, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
@@ -29,4 +31,5 @@ def observe_mode(plan: Plan, situation: Situation) -> Verdict:
         )
         for action in held
     ]
-    return trim("observe_mode", (action.key for action in held), findings, for_people=True)
+    verdict = trim("observe_mode", (action.key for action in held), findings, for_people=True)
+    return replace(verdict, decision=Decision.ALERT)  # nobody waits for it, and nobody is asked

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb, Verdict
+
+NAMES_SHOWN = 20
 
 
 def due(plan: Plan) -> tuple[Action, ...]:
@@ -38,7 +40,7 @@ def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
     held = frozenset(
         action.key for action in plan.actions if action.decision is Decision.REPAIR and is_from_commit(action)
     )
-    return Verdict(guard, Effect.BLOCK, held, tuple(findings), for_people=True)
+    return Verdict(guard, Effect.BLOCK, held, tuple(findings), for_people=True, decision=Decision.ASK)
 
 
 def let_pass(guard: str) -> Verdict:
@@ -52,3 +54,25 @@ def moment(at: float) -> str:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return f"{at:.0f} s since the epoch"
+
+
+def named(agents: Iterable[AgentKey]) -> str:
+    """The names of some agents, sorted; of very many the first ones."""
+    names = sorted(map(str, agents))
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def how_to_approve(digest: str) -> str:
+    """Every way to approve a plan: at the machine, and through Git alone."""
+    return (
+        f"gitops-agent approve {digest}; or, through Git alone, a note with this digest on "
+        "refs/notes/gitops-agent-approvals (git notes --ref=gitops-agent-approvals add -m "
+        f'"Gitops-Approve: {digest}", then git push origin refs/notes/gitops-agent-approvals), or an empty commit '
+        f'by another author than the change\'s with the trailer "Gitops-Approve: {digest}"'
+    )
+
+
+def how_to_unfreeze(scope: str) -> str:
+    """The command that lifts a freeze; quoted, because a shell would read a star."""
+    return f"gitops-agent unfreeze --scope '{scope}' --reason …"

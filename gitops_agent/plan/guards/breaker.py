@@ -1,0 +1,76 @@
+"""Circuit breaker: a driver that failed too often in a row is given a rest, then one action to prove itself.
+
+What counts as a failure, and when a circuit opens, is told in ``reconcile/breaker.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.outcome import LONGEST_DELAY
+from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.model.quantity import seconds
+from gitops_agent.plan.guards.ruling import due, let_pass, moment, trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+
+def breaker(plan: Plan, situation: Situation) -> Verdict:
+    """Hold the live actions of drivers whose circuit is open; of those half open let one go."""
+    circuits = {name: each for name, each in situation.circuits.items() if each.open_until is not None}
+    if not circuits:
+        return let_pass("breaker")
+    tried = {name for name in circuits if is_open(circuits[name], situation)} | _at_work(situation)
+    held: dict[ResourceKey, str] = {}
+    stopped: set[AgentKey] = set()
+    for action in due(plan):
+        if action.driver not in circuits:
+            continue
+        # An action that follows a held one would not go anyway, so it is no proof of anything.
+        if action.driver in tried or action.key.agent in stopped:
+            held[action.key] = action.driver
+            stopped.add(action.key.agent)
+        else:
+            tried.add(action.driver)
+    return trim("breaker", held, _findings(held.values(), circuits, situation))
+
+
+def is_open(circuit: Circuit, situation: Situation) -> bool:
+    """Whether nothing is to be tried. An end further away than any pause was written down under a wall clock that
+    has been set back since."""
+    if circuit.open_until is None:
+        return False
+    longest = max(LONGEST_DELAY, seconds(situation.limits().breaker.pause))
+    return situation.now < circuit.open_until <= situation.now + longest
+
+
+def _at_work(situation: Situation) -> set[str]:
+    """The drivers that have something under way already: that is their one action."""
+    agents = situation.snapshot.agents
+    busy = (agents[key] for key in situation.busy if key in agents)
+    return {resource.driver for agent in busy for resource in agent.resources}
+
+
+def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], situation: Situation) -> Iterable[Finding]:
+    for driver, count in sorted(Counter(drivers).items()):
+        circuit = circuits[driver]
+        assert circuit.open_until is not None
+        when = (
+            f"until {moment(circuit.open_until)}"
+            if is_open(circuit, situation)
+            else "but for one action at a time"
+        )
+        actions = "1 action waits" if count == 1 else f"{count} actions wait"
+        yield Finding(
+            Severity.WARNING,
+            Hold.BREAKER_OPEN,
+            f"driver {driver}",
+            f"rests {when}: {circuit.failures} failures in a row",
+            f"{actions}. Last error: {circuit.error.rstrip('.')}. After the rest one action is tried, and if it "
+            "succeeds everything goes on by itself; if not, the rest is longer. gitops-agent doctor looks at what "
+            "drivers need.",
+        )

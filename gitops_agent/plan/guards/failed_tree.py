@@ -1,0 +1,26 @@
+"""Failed tree: what failed its gate is remembered, and not tried again by itself."""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.plan.guards.ruling import block, let_pass, moment
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+
+def failed_tree(plan: Plan, situation: Situation) -> Verdict:
+    """Block a commit whose very tree failed before."""
+    failed = situation.failed
+    if failed is None:
+        return let_pass("failed_tree")
+    finding = Finding(
+        Severity.ERROR,
+        Hold.FAILED_BEFORE,
+        situation.snapshot.revision.short,
+        f"this very tree failed before, as commit {failed.commit[:10]}",
+        f"It failed at {moment(failed.at)}: {failed.why.rstrip('.')}. It is not tried again by itself; what holds "
+        "meanwhile is what each agent was given last. Push something else (a fix, or gitops-agent rollback), or "
+        f"try this tree once more: gitops-agent retry {failed.commit[:10]}.",
+    )
+    return block("failed_tree", plan, (finding,))

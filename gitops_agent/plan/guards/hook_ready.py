@@ -1,0 +1,49 @@
+"""Hooks wait for their agent: what is to be called when it is provisioned needs it Ready, with nothing left to do."""
+
+from __future__ import annotations
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.plan import Action, Decision, Plan, Verdict
+from gitops_agent.plan.guards.ruling import trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation, is_hands_off
+
+
+def hook_ready(plan: Plan, situation: Situation) -> Verdict:
+    """Hold the first record or call of a hook until its agent is Ready and nothing else is done to it.
+
+    An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nobody.
+    """
+    waiting = [action for action in plan.allowed if _begins(action)]
+    if not waiting:
+        return trim("hook_ready", (), ())
+    busy = {action.key.agent for action in plan.actions if _builds(action)}
+    held = [action for action in waiting if not _may_begin(action.key.agent, busy, situation)]
+    agents = dict.fromkeys(action.key.agent for action in held)
+    return trim("hook_ready", (action.key for action in held), (_finding(agent) for agent in agents))
+
+
+def _begins(action: Action) -> bool:
+    calls = action.verb.touches_live and action.desired is not None
+    return action.key.kind == Kind.HOOK and action.desired is not None and (calls or action.base is None)
+
+
+def _builds(action: Action) -> bool:
+    """Live work on an agent, held or not."""
+    return action.key.kind != Kind.HOOK and action.verb.touches_live and action.decision is Decision.REPAIR
+
+
+def _may_begin(agent: AgentKey, busy: set[AgentKey], situation: Situation) -> bool:
+    known = situation.snapshot.agents.get(agent)
+    return agent in situation.ready and agent not in busy and not is_hands_off(known, situation.now)
+
+
+def _finding(agent: AgentKey) -> Finding:
+    return Finding(
+        Severity.INFO,
+        Hold.WAITING_TO_BE_READY,
+        str(agent),
+        "its hooks wait until it is Ready",
+        f"They follow by themselves. See gitops-agent explain {agent} for what keeps it.",
+    )

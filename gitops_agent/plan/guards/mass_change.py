@@ -1,0 +1,76 @@
+"""Mass change: a commit would change too many agents that are there. Off unless the policy has the section,
+because the waves of a rollout bound what a bad change can do.
+
+Like mass delete it counts the whole record against the whole snapshot, also in a scoped pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.plan import Action, Plan, Verdict
+from gitops_agent.plan.guards.ruling import block, how_to_approve, is_from_commit, let_pass, named, takes_away
+from gitops_agent.plan.guards.threshold import Trip, trips
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation
+
+_KINDS = (Kind.RUNTIME, Kind.CONFIG, Kind.HEALTH)
+
+
+def mass_change(plan: Plan, situation: Situation) -> Verdict:
+    """Block when the changed agents reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, unless people
+    approved every change in this plan."""
+    if not _is_on(situation):
+        return let_pass("mass_change")
+    changing = [action for action in plan.actions if _changes(action)]
+    if not changing or all(action.digest in situation.approved for action in changing):
+        return let_pass("mass_change")
+    agents = {action.key.agent for action in changing} | set(_elsewhere(situation))
+    findings = [_finding(plan, trip) for trip in trips(agents, situation, lambda limits: limits.mass_change)]
+    return block("mass_change", plan, findings) if findings else let_pass("mass_change")
+
+
+def _is_on(situation: Situation) -> bool:
+    policy = situation.policy
+    return policy.mass_change is not None or any(own.mass_change for own in policy.tenants.values())
+
+
+def _changes(action: Action) -> bool:
+    """Whether it carries a commit into what an agent already has."""
+    return (
+        action.key.kind in _KINDS
+        and action.base is not None
+        and action.verb.touches_live
+        and is_from_commit(action)
+        and not takes_away(action)
+    )
+
+
+def _elsewhere(situation: Situation) -> Iterator[AgentKey]:
+    """The agents outside the scope whose record is behind what is desired."""
+    if situation.scope is None:
+        return
+    for key, agent in situation.snapshot.agents.items():
+        if key in situation.scope:
+            continue
+        known = ((resource, situation.bases.get(resource.key)) for resource in agent.resources)
+        if any(
+            base is not None and resource.key.kind in _KINDS and base.fields != resource.fields
+            for resource, base in known
+            if not resource.dormant
+        ):
+            yield key
+
+
+def _finding(plan: Plan, trip: Trip) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        Hold.MASS_CHANGE,
+        plan.commit[:10],
+        f"{trip.count} would be changed",
+        f"{trip.allows('massChange')}. Changed would be: {named(trip.agents)}. Nothing this commit asks for is "
+        f"done. If it is meant, approve this plan: {how_to_approve(plan.digest)}. Or split the commit and push "
+        "the parts one after the other. If it is not meant: gitops-agent rollback.",
+    )

@@ -1,0 +1,43 @@
+"""Oscillation: what was repaired too often in a window is left alone until the window has moved on.
+
+Something keeps undoing the repair, and one more would not last either. It is time that releases it, so that nobody
+is asked the same question again and again; confidence is medium at most meanwhile, and the decision is to wait.
+"""
+
+from __future__ import annotations
+
+from gitops_agent.model.document import Oscillation
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.plan import Action, Confidence, Plan, Verdict
+from gitops_agent.model.quantity import seconds
+from gitops_agent.plan.guards.ruling import due, moment, trim
+from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.situation import Situation, recent_repairs
+
+
+def oscillation(plan: Plan, situation: Situation) -> Verdict:
+    """Hold repairs of drift that were made ``repairs`` times in ``window`` already."""
+    held, findings = [], []
+    for action in due(plan):
+        # What was repaired too often has never high confidence: no need to ask the record about the others.
+        if not action.cls.is_drift or action.confidence is Confidence.HIGH:
+            continue
+        limit = situation.limits(action.key.agent.tenant).oscillation
+        repairs = recent_repairs(situation, action.key)
+        if len(repairs) >= limit.repairs:
+            held.append(action.key)
+            findings.append(_finding(action, repairs, limit))
+    return trim("oscillation", held, findings)
+
+
+def _finding(action: Action, repairs: tuple[float, ...], limit: Oscillation) -> Finding:
+    again = repairs[-limit.repairs] + seconds(limit.window)
+    return Finding(
+        Severity.WARNING,
+        Hold.REPEATED_DRIFT,
+        str(action.key),
+        f"repaired {len(repairs)} times within {limit.window}, and drifted again; next try at {moment(again)}",
+        f"{action.message} Something undoes the repair. oscillation allows fewer than {limit.repairs} repairs of "
+        f"one resource within {limit.window}. It is tried again by itself when the window has moved on; to try "
+        f"now, gitops-agent retry {action.key.agent}. See gitops-agent explain {action.key.agent}.",
+    )

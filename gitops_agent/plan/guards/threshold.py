@@ -1,0 +1,59 @@
+"""Thresholds: so many agents, and more than such a share of a tenant or of the fleet. Both numbers must trip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from gitops_agent.model.control import EVERYTHING
+from gitops_agent.model.document import TenantPolicy, Threshold
+from gitops_agent.model.key import AgentKey
+from gitops_agent.plan.situation import Situation, fleet_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A threshold that tripped: where (``*`` or a tenant), by which agents, out of how many."""
+
+    scope: str
+    agents: frozenset[AgentKey]
+    size: int
+    limit: Threshold
+
+    @property
+    def where(self) -> str:
+        """The scope in words."""
+        return "the fleet" if self.scope == EVERYTHING else f"tenant {self.scope}"
+
+    @property
+    def count(self) -> str:
+        """How many out of how many, in words."""
+        return f"{len(self.agents)} of {self.size} agents of {self.where}"
+
+    def allows(self, section: str) -> str:
+        """What the numbers of a section of the policy allow, in words."""
+        share = f"at most {self.limit.ratio:g} of {self.where} ({self.limit.ratio * self.size:g} agents)"
+        return f"{section} allows fewer than {self.limit.min} agents, or {share}"
+
+
+def trips(
+    agents: Collection[AgentKey], situation: Situation, pick: Callable[[TenantPolicy], Threshold | None]
+) -> Iterator[Trip]:
+    """Every number that these agents trip: of the fleet, then of the tenants."""
+    counts = Counter(agent.tenant for agent in agents)
+    scopes = {tenant: pick(situation.limits(tenant)) for tenant in (None, *sorted(counts))}
+    limits = {tenant: limit for tenant, limit in scopes.items() if limit is not None}
+    if len(agents) < min((limit.min for limit in limits.values()), default=len(agents) + 1):
+        return  # too few to trip anywhere, however small the fleet is: no need to count it
+    sizes = fleet_sizes(situation.bases)
+    for tenant, limit in limits.items():
+        those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
+        size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
+        if _trips(len(those), size, limit):
+            yield Trip(EVERYTHING if tenant is None else tenant, those, size, limit)
+
+
+def _trips(count: int, size: int, limit: Threshold) -> bool:
+    # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
+    return count >= limit.min and count > limit.ratio * size + 1e-9
