@@ -1,9 +1,9 @@
 """The mirror: a bare copy of one branch, kept fresh, read without a work tree, rebuilt when it is damaged.
 
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
-notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (the remote's notes
-by which people approve plans) and ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one of them
-may be the commit in force). It knows neither address nor credentials.
+notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes by which
+people approve plans) and ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one of them may be
+the commit in force). It knows neither address nor credentials.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Mirror:
         )
 
     def approvals(self) -> str | None:
-        """The commit that the approvals were at when they were last fetched; remembered, so that asking is free."""
+        """The commit that the approvals were at when last fetched; remembered, so that asking is free."""
         if self._approvals is None:
             self._approvals = self.resolve(APPROVALS_HERE) or ""
         return self._approvals or None
@@ -98,6 +98,11 @@ class Mirror:
         wanted = (f"refs/heads/{self.branch}", self.notes_ref, APPROVALS)
         refs = self._ls_remote("--refs", "--", self.address.target, *wanted)
         return {name: sha for name, sha in refs.items() if name in wanted}
+
+    def remote_branch(self, name: str) -> str | None:
+        """The commit a branch of the remote is at; None when there is no such branch."""
+        ref = f"refs/heads/{name}"
+        return self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
 
     def _ls_remote(self, *args: str) -> dict[str, str]:
         """From nowhere: a damaged mirror must not stand in the way of asking."""

@@ -26,10 +26,13 @@ PLAIN = {
 }
 
 
-def git(where: Path, *args: str, check: bool = True, env: dict[str, str] | None = None) -> str:
+def git(
+    where: Path, *args: str, check: bool = True, env: dict[str, str] | None = None, stdin: str | None = None
+) -> str:
     """Plain git, as a developer types it."""
+    world = {**PLAIN, **(env or {})}
     done = subprocess.run(
-        ["git", *args], cwd=where, env={**PLAIN, **(env or {})}, capture_output=True, text=True, check=False
+        ["git", *args], cwd=where, env=world, input=stdin, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 or not check, f"git {args}: {done.stderr}"
     return done.stdout.strip()

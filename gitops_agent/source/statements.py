@@ -1,0 +1,103 @@
+"""What people said of plans in Git, before anybody judges whether it counts: trailers, and lines of notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gitops_agent.model.revision import Revision
+from gitops_agent.source.mirror import APPROVALS_HERE, Mirror
+
+TRAILER = "Gitops-Approve"
+MOST = 200
+"""How many statements are looked at; a note of a million lines must not keep a pass from its work."""
+
+_LINE = re.compile(rf"^(?:{TRAILER}:\s*)?([0-9A-Fa-f]{{32}})$|^{TRAILER}:\s*(\S.*)$", re.IGNORECASE)
+_TRAILERS = f"%H%x00%ae%x00%at%x00%(trailers:key={TRAILER},valueonly,unfold,separator=%x1f)"
+_AUTHOR = "%H%x00%ae%x00%at"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Somebody named a digest. ``commit`` is the one on the branch; ``carrier`` the one whose author said it."""
+
+    digest: str
+    where: str
+    commit: str
+    carrier: str
+    email: str
+    at: float
+
+
+def trailed(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
+    """What trailers of commits say."""
+    suspects = [each.sha for each in window if TRAILER.casefold() in each.message.casefold()]
+    count = 0
+    for sha, email, at, values in _log(mirror, suspects, _TRAILERS):
+        for value in filter(None, (text.strip() for text in values.split("\x1f"))):
+            count += 1
+            if count <= MOST:
+                yield Statement(value.lower(), "trailer", sha, sha, email.strip(), float(at))
+
+
+def noted(mirror: Mirror, shas: Sequence[str]) -> Iterator[Statement]:
+    """What notes on commits say, each line by whoever wrote the note as it stands."""
+    blobs = _notes(mirror, set(shas)) if mirror.approvals() else {}
+    texts = dict(mirror.blobs(list(dict.fromkeys(blobs.values()))))
+    count = 0
+    for sha in (sha for sha in shas if sha in blobs):
+        digests = list(_digests(texts[blobs[sha]].decode(errors="replace")))
+        count += len(digests)
+        if not digests or count > MOST:
+            continue
+        carrier, email, at = _writer(mirror, sha, blobs[sha])
+        yield from (Statement(digest, "note", sha, carrier, email, at) for digest in digests)
+
+
+def _digests(text: str) -> Iterator[str]:
+    """A digest on a line of its own, bare or as a trailer; other lines are for people."""
+    for line in text.splitlines():
+        if found := _LINE.match(line.strip()):
+            yield (found[1] or found[2]).strip().lower()
+
+
+def _notes(mirror: Mirror, wanted: set[str]) -> dict[str, str]:
+    """The blobs of the notes on some commits, however git has fanned them out into folders."""
+    listed = mirror.git.local("ls-tree", "-r", "-z", "--full-tree", APPROVALS_HERE)
+    found = {}
+    for record in filter(None, listed.output.decode(errors="replace").split("\0")):
+        facts, _, path = record.partition("\t")
+        sha = path.replace("/", "")
+        if sha in wanted and facts.split()[1] == "blob":
+            found[sha] = facts.split()[2]
+    return found
+
+
+def _writer(mirror: Mirror, sha: str, blob: str) -> tuple[str, str, float]:
+    """The commit that wrote a note as it stands, its author and when: the last that has it while no parent does.
+
+    A commit that only moves notes into other folders, as git does when they become many, wrote none.
+    """
+    paths = [sha, f"{sha[:2]}/{sha[2:]}", f"{sha[:2]}/{sha[2:4]}/{sha[4:]}"]
+    walk = ("rev-list", "--topo-order", "--full-history", "--parents", APPROVALS_HERE, "--", *paths)
+    for line in mirror.git.local(*walk).text.splitlines():
+        commit = line.split(" ")[0]
+        parents = mirror.git.local("rev-list", "--parents", "--max-count=1", commit).text.split()[1:]
+        if _note_at(mirror, commit, paths) == blob and blob not in [_note_at(mirror, p, paths) for p in parents]:
+            ((_, email, at),) = _log(mirror, [commit], _AUTHOR)
+            return commit, email.strip(), float(at)
+    return "", "", 0.0
+
+
+def _note_at(mirror: Mirror, commit: str, paths: Sequence[str]) -> str | None:
+    entries = mirror.git.local("ls-tree", "--full-tree", commit, "--", *paths).text.splitlines()
+    return next((entry.split()[2] for entry in entries), None)
+
+
+def _log(mirror: Mirror, shas: Sequence[str], form: str) -> Iterator[list[str]]:
+    if shas:
+        given = "".join(f"{sha}\n" for sha in shas).encode()
+        shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={form}%x1e", "--stdin")
+        text = mirror.git.local("log", *shape, stdin=given).output.decode(errors="replace")
+        yield from (record.lstrip("\n").split("\0") for record in text.split("\x1e") if record.strip())
