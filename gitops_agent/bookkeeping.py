@@ -6,8 +6,8 @@ in the journal, and hands reports to the sinks. Keeps in memory only what can be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import orjson
@@ -24,13 +24,11 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Effect, Plan
 from gitops_agent.model.quantity import seconds
-from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
 from gitops_agent.model.strictness import limits_of, stricter
-from gitops_agent.orders import NO_ORDER, Order, Orders
 from gitops_agent.plan.guards.ruling import is_from_commit
-from gitops_agent.plan.situation import Situation, is_hands_off
+from gitops_agent.plan.situation import is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.report.conditions import AgentView, judge
@@ -45,32 +43,13 @@ SOON = 0.25
 PUBLISHED = 100
 """How many of the newest commits are looked at for news while the branch stands still."""
 
-LONGEST_WINDOW = 86400.0
-"""Repairs of longer ago are nobody's business: no window of a policy should be longer."""
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Eyes:
-    """What a plan must know of its pass: who cannot be seen, who is being worked on, what came before."""
-
-    blind: frozenset[str] = frozenset()
-    busy: frozenset[AgentKey] = frozenset()
-    undone: frozenset[str] = frozenset()
-    failed: Failed | None = None
-    earlier_policy: PolicySpec | None = None
-    order: Order = NO_ORDER
-    health: Mapping[AgentKey, Health] = field(default_factory=dict)
 
 
 class Bookkeeper:
     """Keeps the statuses of agents and the records of commits of one instance."""
 
-    def __init__(
-        self, instance: str, journal: Journal, sinks: Sequence[Sink], clock: Clock, orders: Orders | None = None
-    ) -> None:
-        self.orders = orders or Orders(journal, clock)
+    def __init__(self, instance: str, journal: Journal, sinks: Sequence[Sink], clock: Clock) -> None:
         self._instance = instance
         self._journal = journal
         self._sinks = sinks
@@ -94,27 +73,13 @@ class Bookkeeper:
         """The agents that a scoped pass must look at too: those on their way, and those waiting for them."""
         return frozenset(key for key, status in self._statuses.items() if not status.ready)
 
-    def situation(self, snapshot: Snapshot, scope: Scope, eyes: Eyes) -> Situation:
-        """What guards may know besides the plan."""
-        now = self._clock.now()
-        return Situation(
-            now=now,
-            snapshot=snapshot,
-            bases=self._journal.bases(),
-            attempts=self._journal.attempts(),
-            ready=_Ready(lambda: self._statuses, eyes.health),
-            scope=scope,
-            blind=eyes.blind,
-            busy=eyes.busy,
-            undone=eyes.undone,
-            earlier_policy=eyes.earlier_policy,
-            freezes=eyes.order.freezes,
-            approved=eyes.order.approved,
-            repairs=_Repairs(self._journal, now),
-            circuits=self._circuits,
-            drifted=_Drifted(lambda: self._statuses),
-            failed=eyes.failed,
-        )
+    def statuses(self) -> Mapping[AgentKey, AgentStatus]:
+        """The last reported status of every agent (a live view)."""
+        return self._statuses
+
+    def circuits(self) -> Mapping[str, Circuit]:
+        """The drivers that are given nothing to do for a while, or are on trial."""
+        return self._circuits
 
     def obey(self, enforcement: Enforcement) -> None:
         """What operators asked to be tried again gets a fresh start; each order is carried out once."""
@@ -352,7 +317,7 @@ class Bookkeeper:
         if not waiting:
             return []
         agents, now = pass_.snapshot.agents, self._clock.now()
-        ready = _Ready(lambda: self._statuses)
+        ready = {key for key, status in self._statuses.items() if status.ready}
         hopeless = {*late, *(key for key in agents if key not in ready and is_hands_off(agents[key], now))}
         found: list[AgentKey] = []
         while more := [
@@ -385,12 +350,9 @@ class Bookkeeper:
 
     def _is_busy(self, pass_: Proceedings) -> bool:
         """Whether somebody is on the way. Who waits for another agent is not, until nobody is in its way."""
-        waiting, agents, ready = (
-            pass_.held_by("dependencies"),
-            pass_.snapshot.agents,
-            _Ready(lambda: self._statuses),
-        )
-        moving = (key for key, status in self._statuses.items() if _has(status, ConditionType.RECONCILING))
+        waiting, agents = pass_.held_by("dependencies"), pass_.snapshot.agents
+        ready = {key for key, status in self._statuses.items() if status.ready} if waiting else set()
+        moving = (key for key, status in self._statuses.items() if status.has(ConditionType.RECONCILING))
         return any(key not in waiting or all(other in ready for other in agents[key].depends_on) for key in moving)
 
     def _waits(self, pass_: Proceedings, *, progressed: bool) -> list[float]:
@@ -461,10 +423,6 @@ def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, .
     return tuple(finding for finding, agent in agents if "/" in agent and agent not in looked_at)
 
 
-def _has(status: AgentStatus, kind: ConditionType) -> bool:
-    return any(condition.type is kind for condition in status.conditions)
-
-
 def _blindness(agent: Agent, blind: Mapping[str, str]) -> str | None:
     """Why nothing can be said about an agent, if one of its drivers could not be asked."""
     return next((blind[resource.driver] for resource in agent.resources if resource.driver in blind), None)
@@ -473,65 +431,3 @@ def _blindness(agent: Agent, blind: Mapping[str, str]) -> str | None:
 def _block_findings(plan: Plan) -> tuple[Finding, ...]:
     said = tuple(f for verdict in plan.verdicts if verdict.effect is Effect.BLOCK for f in verdict.findings)
     return said or plan.findings
-
-
-class _Ready(Set[AgentKey]):
-    """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
-
-    def __init__(
-        self,
-        statuses: Callable[[], Mapping[AgentKey, AgentStatus]],
-        health: Mapping[AgentKey, Health] | None = None,
-    ) -> None:
-        self._statuses = statuses
-        self._health = health or {}
-
-    def __contains__(self, key: object) -> bool:
-        # What was Ready at the end of the last pass may be dead now: what was just seen has the last word.
-        seen = self._health.get(key)  # type: ignore[call-overload]
-        if seen is not None and seen.state not in (HealthState.HEALTHY, HealthState.STOPPED):
-            return False
-        status = self._statuses().get(key)  # type: ignore[call-overload]
-        return status is not None and status.ready
-
-    def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key in self._statuses() if key in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class _Drifted(Set[AgentKey]):
-    """The agents with drift waiting when they were last looked at, found when somebody asks."""
-
-    def __init__(self, statuses: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
-        self._statuses = statuses
-
-    def __contains__(self, key: object) -> bool:
-        status = self._statuses().get(key)  # type: ignore[call-overload]
-        return status is not None and _has(status, ConditionType.DRIFTED)
-
-    def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key, status in self._statuses().items() if _has(status, ConditionType.DRIFTED))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class _Repairs(Mapping[ResourceKey, Sequence[float]]):
-    """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
-
-    def __init__(self, journal: Journal, now: float) -> None:
-        self._journal = journal
-        self._now = now
-
-    def __getitem__(self, key: ResourceKey) -> Sequence[float]:
-        agent = self._journal.get(f"retried:{key.agent}")
-        since = max(self._now - LONGEST_WINDOW, float(agent) if agent else 0.0)
-        return self._journal.repairs(key, since)
-
-    def __iter__(self) -> Iterator[ResourceKey]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0

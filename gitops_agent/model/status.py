@@ -10,6 +10,7 @@ from typing import Any
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Evidence
 
 
 class ConditionType(StrEnum):
@@ -48,13 +49,22 @@ class HealthState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict on one agent. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale)."""
+    """The verdict on one agent. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
+
+    ``evidence`` says which source said what. Where the sources do not agree that an agent is stuck, ``disputes`` is
+    the reason code that stands undecided: nothing may be repaired for it. ``agree`` and ``oppose`` count the
+    independent sources for and against the suspicion.
+    """
 
     state: HealthState
     reason: str
     message: str
     restart: bool = False
     recheck_at: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    disputes: str = ""
+    agree: int = 1
+    oppose: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,10 @@ class AgentStatus:
     resources: tuple[ResourceStatus, ...] = ()
     origin: str = ""
     next_try_at: float | None = None
+
+    def has(self, kind: ConditionType) -> bool:
+        """Whether a condition is there."""
+        return any(condition.type is kind for condition in self.conditions)
 
 
 class Phase(StrEnum):

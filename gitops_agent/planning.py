@@ -1,0 +1,156 @@
+"""From what was seen to what may be done: the situation, the plan under it, and the next step of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+
+from gitops_agent.bookkeeping import Bookkeeper
+from gitops_agent.intake import Intake, Receiver
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.rollout import Failed
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
+from gitops_agent.observe import Observed
+from gitops_agent.orders import NO_ORDER, Orders
+from gitops_agent.plan.build import build
+from gitops_agent.plan.situation import Situation
+from gitops_agent.ports import Clock, Journal, Scope
+from gitops_agent.proceedings import Look
+
+LONGEST_WINDOW = 86400.0
+"""Repairs of longer ago are nobody's business: no window of a policy should be longer."""
+
+Statuses = Callable[[], Mapping[AgentKey, AgentStatus]]
+
+
+class Planning:
+    """Makes the plans of a pass."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        orders: Orders,
+        books: Bookkeeper,
+        journal: Journal,
+        clock: Clock,
+        busy: Callable[[], Sequence[Action]],
+    ) -> None:
+        self._receiver = receiver
+        self._orders = orders
+        self._books = books
+        self._journal = journal
+        self._clock = clock
+        self._busy = busy
+        self._order = NO_ORDER
+
+    def attend(self, head: Revision | None) -> None:
+        """Hear what people have said that steers the plans of this pass."""
+        self._order = self._orders.now(self._receiver.enforcement.commit, head)
+
+    def advance(self, intake: Intake, observed: Observed, scope: Scope) -> tuple[Snapshot, Plan | None]:
+        """What is in force for this pass, and the whole plan of a newest commit that a guard stops.
+
+        The commit as a whole must pass the guards; only then its waves begin, and go on.
+        """
+        enforcement, target = self._receiver.enforcement, intake.target
+        if target is None:
+            assert intake.standing is not None
+            return intake.standing, None
+        if not enforcement.is_in_force(target):
+            whole = self.whole(target, Look(observed, {}, scope))
+            if whole.blocked:
+                self._journal.record_plan(whole, self._clock.now())
+                return (enforcement.seen_as(target) if intake.standing else target), whole
+            step = enforcement.next_step(target, self._journal.bases())
+            self._books.release(step.released)
+            enforcement.take(step, target)
+        return enforcement.seen_as(target), None
+
+    def whole(self, target: Snapshot, look: Look) -> Plan:
+        """The plan that takes everybody to a commit at once: what the commit as a whole is judged by."""
+        return self._build(target, look, self._receiver.enforcement.failed_before(target))
+
+    def plan(self, snapshot: Snapshot, look: Look) -> Plan:
+        """The plan for what is in force."""
+        return self._build(snapshot, look, None)
+
+    def _build(self, snapshot: Snapshot, look: Look, failed: Failed | None) -> Plan:
+        now, statuses = self._clock.now(), self._books.statuses
+        situation = Situation(
+            now=now,
+            snapshot=snapshot,
+            bases=self._journal.bases(),
+            attempts=self._journal.attempts(),
+            ready=Ready(statuses, look.health),
+            scope=look.scope,
+            repairs=_Repairs(self._journal, now),
+            blind=frozenset(look.observed.blind),
+            busy=frozenset(action.key.agent for action in self._busy()),
+            undone=self._receiver.undone(snapshot.revision),
+            earlier_policy=self._receiver.enforcement.policy_before(),
+            freezes=self._order.freezes,
+            approved=self._order.approved,
+            circuits=self._books.circuits(),
+            drifted=_Drifted(statuses),
+            failed=failed,
+        )
+        return build(snapshot, look.observed.seen.values(), situation, look.health)
+
+
+class Ready(Set[AgentKey]):
+    """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
+
+    def __init__(self, statuses: Statuses, health: Mapping[AgentKey, Health] | None = None) -> None:
+        self._statuses = statuses
+        self._health = health or {}
+
+    def __contains__(self, key: object) -> bool:
+        # What was Ready at the end of the last pass may be dead now: what was just seen has the last word.
+        seen = self._health.get(key)  # type: ignore[call-overload]
+        if seen is not None and seen.state not in (HealthState.HEALTHY, HealthState.STOPPED):
+            return False
+        status = self._statuses().get(key)  # type: ignore[call-overload]
+        return status is not None and status.ready
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return (key for key in self._statuses() if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Drifted(Set[AgentKey]):
+    """The agents with drift waiting when they were last looked at, found when somebody asks."""
+
+    def __init__(self, statuses: Statuses) -> None:
+        self._statuses = statuses
+
+    def __contains__(self, key: object) -> bool:
+        status = self._statuses().get(key)  # type: ignore[call-overload]
+        return status is not None and status.has(ConditionType.DRIFTED)
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return (key for key, status in self._statuses().items() if status.has(ConditionType.DRIFTED))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Repairs(Mapping[ResourceKey, Sequence[float]]):
+    """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
+
+    def __init__(self, journal: Journal, now: float) -> None:
+        self._journal = journal
+        self._now = now
+
+    def __getitem__(self, key: ResourceKey) -> Sequence[float]:
+        retried = float(self._journal.get(f"retried:{key.agent}") or 0.0)
+        return self._journal.repairs(key, max(self._now - LONGEST_WINDOW, retried))
+
+    def __iter__(self) -> Iterator[ResourceKey]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
