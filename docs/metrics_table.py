@@ -1,0 +1,20 @@
+"""Writes the table of metrics into ``metrics.md``, from the code: ``python docs/metrics_table.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gitops_agent.report.metrics import table
+
+PAGE = Path(__file__).with_name("metrics.md")
+BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
+
+
+def page(text: str) -> str:
+    """The page with its table replaced by a fresh one."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,245 @@
+"""Meter: counts what passes find and do. Told by the loops of ``run``, read by whoever scrapes.
+
+Called at the end of every pass with its proceedings, on the thread of the pass; whatever needs the journal is read
+there, so that a scrape only ever reads values that are already in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.control import EVERYTHING
+from gitops_agent.model.document import Freeze, PolicySpec
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Action, Class
+from gitops_agent.model.quantity import epoch
+from gitops_agent.model.rollout import Rollout
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.plan.reasons import Reason
+from gitops_agent.ports import Clock
+from gitops_agent.proceedings import PassResult, Proceedings
+from gitops_agent.report.hearsay import Hearsay
+from gitops_agent.report.metrics import COMMITS, SCOPES, SURENESS, Instruments
+from gitops_agent.report.recurrence import Recurrence
+from gitops_agent.report.tally import Deviations, Sight, Tally, by_class, tally
+from gitops_agent.vitals import Standing, Vitals
+
+_MOVED = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
+
+
+def is_live_change(action: Action) -> bool:
+    """Whether somebody or something changed live: not our record, not a lack of progress, not a reboot."""
+    return action.cls in _MOVED and action.verb.touches_live and action.reason != Reason.HOST_RESTARTED
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """Where the meter reads what no pass tells it.
+
+    The first two are asked by scrapes and take no lock; the others after every pass, on its thread: scopes of
+    freezes in force beside those of the policy, circuits by driver, the rollout under way, workflows that are
+    stuck, digests of approved actions, records of commits (newest first).
+    """
+
+    queue_depth: Callable[[], int] = lambda: 0
+    notes_pending: Callable[[], bool] = lambda: False
+    freezes: Callable[[], Iterable[str]] = tuple
+    circuits: Callable[[], Mapping[str, Circuit]] = dict
+    rollout: Callable[[], Rollout | None] = lambda: None
+    stuck: Callable[[], int] = lambda: 0
+    approved: Callable[[], AbstractSet[str]] = frozenset
+    commits: Callable[[], Sequence[CommitRecord]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Who we are: what stays the same for as long as we run."""
+
+    instance: str
+    version: str
+    drivers: tuple[str, ...] = ()
+
+
+class Meter:
+    """The metrics of one instance."""
+
+    def __init__(self, label: Label, clock: Clock, vitals: Vitals, wires: Wires | None = None) -> None:
+        self._label = label
+        self._clock = clock
+        self._vitals = vitals
+        self._wires = wires or Wires()
+        self._values = Instruments()
+        self._standing: Deviations = {}
+        self._recurrence = Recurrence()
+        self._hearsay = Hearsay()
+        self._times: deque[float] = deque(maxlen=COMMITS)
+        self._converged: set[str] | None = None
+        self._statuses: tuple[AgentStatus, ...] = ()
+        self._began_at = self._passed_at = self._fetched_at = clock.monotonic()
+        self._follow()
+
+    # -- told by the loops
+
+    def began(self) -> None:
+        """A pass begins."""
+        self._began_at = self._clock.monotonic()
+        if self._converged is None:
+            # Before the first pass adds to them, so that what it brings is not taken for old.
+            self._converged = set()
+            for record in reversed(self._wires.commits()):
+                self._note_convergence(record)
+
+    def passed(self, pass_: Proceedings | None, result: PassResult) -> None:
+        """A pass was completed; without proceedings when nothing is desired yet."""
+        now = self._passed_at = self._clock.monotonic()
+        self._values.count("gitops_agent_passes_total", result="completed")
+        self._values.observe("gitops_agent_pass_duration_seconds", now - self._began_at)
+        self._statuses = tuple(result.statuses.values())
+        for phase in Phase:
+            self._values.put("gitops_agent_commit_phase", phase is result.phase, phase=phase)
+        if pass_ is None:
+            self._vitals.not_ready("no valid commit of the source is known yet")
+            return
+        self._count_drift(pass_, now)
+        self._count_commit(result.record)
+        self._show_state(pass_, result)
+
+    def failed(self) -> None:
+        """A pass ended in an error that nobody foresaw."""
+        self._values.count("gitops_agent_passes_total", result="failed")
+        self._vitals.not_ready("the last pass failed; the log says why")
+
+    def fetched(self, *, ok: bool) -> None:
+        """The source was asked, and answered or did not."""
+        if ok:
+            self._fetched_at = self._clock.monotonic()
+
+    def told(self, agent: AgentKey) -> None:
+        """A watcher reported something about this agent."""
+        self._hearsay.hear(agent, self._clock.monotonic())
+
+    # -- read by scrapes
+
+    def text(self) -> bytes:
+        """All metrics, as scrapers read them."""
+        return self._values.text()
+
+    # -- what a pass adds
+
+    def _count_drift(self, pass_: Proceedings, now: float) -> None:
+        change = tally(self._standing, _sight(pass_))
+        self._standing = change.standing
+        for cls, number in by_class(change.began).items():
+            self._values.count("drift_detected_total", number, type=cls)
+        for action in change.began:
+            self._values.observe("repair_confidence_distribution", SURENESS[action.confidence])
+        self._count_repairs(change)
+        self._recurrence.began((action.key for action in change.began), now)
+        moved = (action.key.agent for action in change.began if is_live_change(action))
+        self._hearsay.found(moved, pass_.look.scope, self._began_at, now)
+        standing = tuple(change.standing.values())
+        for cls, number in by_class(standing).items():
+            self._values.put("gitops_agent_drift_standing", number, type=cls)
+        orphans = sum(action.reason == Reason.ORPHAN for action in standing)
+        self._values.put("orphan_resource_count", orphans)
+        self._values.put("repeated_drift_rate", self._recurrence.rate(now))
+
+    def _count_repairs(self, change: Tally) -> None:
+        approved = self._wires.approved() if change.repaired else frozenset()
+        for action in change.repaired:
+            policy = "approved" if action.digest in approved else "automatic"
+            self._values.count("drift_repaired_total", policy=policy)
+
+    def _count_commit(self, record: CommitRecord | None) -> None:
+        if record is not None and (seconds := self._note_convergence(record)) is not None:
+            self._values.observe("gitops_agent_time_to_converge_seconds", seconds)
+        mean = sum(self._times) / len(self._times) if self._times else 0.0
+        self._values.put("mean_time_to_converge", mean)
+
+    def _note_convergence(self, record: CommitRecord) -> float | None:
+        """How long a commit took, when it has converged and was not noted before."""
+        known = self._converged if self._converged is not None else set()
+        if record.phase is not Phase.CONVERGED or record.finished_at is None or record.sha in known:
+            return None
+        known.add(record.sha)
+        seconds = max(0.0, record.finished_at - record.seen_at)
+        self._times.append(seconds)
+        return seconds
+
+    def _show_state(self, pass_: Proceedings, result: PassResult) -> None:
+        policy = _frozen_by(pass_.snapshot.policy, self._clock.now())
+        frozen = {_kind(scope) for scope in (*policy, *self._wires.freezes())}
+        for scope in SCOPES:
+            self._values.put("gitops_agent_frozen", scope in frozen, scope=scope)
+        circuits = self._wires.circuits()
+        for driver in self._label.drivers:
+            circuit = circuits.get(driver)
+            is_open = circuit is not None and circuit.open_until is not None
+            self._values.put("gitops_agent_breaker_open", is_open, driver=driver)
+        self._values.put("stuck_workflow_count", self._wires.stuck())
+        for state, waves in _waves(self._wires.rollout()).items():
+            self._values.put("gitops_agent_rollout_wave", waves, state=state)
+        scopes = tuple(scope for scope in SCOPES if scope in frozen)
+        self._vitals.stands(Standing(result.phase, self._statuses, scopes, source_answers=not result.unavailable))
+
+    def _follow(self) -> None:
+        """What is computed when somebody asks, so that it is right also when nobody passes any more."""
+        values, clock = self._values, self._clock
+        label = self._label
+        values.put("gitops_agent_info", 1, name=label.instance, version=label.version)
+        for driver in label.drivers:
+            values.put("gitops_agent_breaker_open", 0, driver=driver)
+        values.follow("gitops_agent_last_pass_age_seconds", lambda: clock.monotonic() - self._passed_at)
+        values.follow("gitops_agent_last_fetch_age_seconds", lambda: clock.monotonic() - self._fetched_at)
+        values.follow("gitops_agent_queue_depth", self._wires.queue_depth)
+        values.follow("gitops_agent_notes_pending", self._wires.notes_pending)
+        values.follow("manual_patch_without_event_count", lambda: self._hearsay.count(clock.monotonic()))
+        values.follow("gitops_agent_fleet_size", lambda: len(self._statuses))
+        for condition in ConditionType:
+            values.follow("gitops_agent_agents", self._counting(condition), condition=condition)
+
+    def _counting(self, condition: ConditionType) -> Callable[[], int]:
+        return lambda: sum(
+            any(each.type is condition and each.status for each in status.conditions) for status in self._statuses
+        )
+
+
+def _sight(pass_: Proceedings) -> Sight:
+    return Sight(
+        actions=pass_.plan.actions,
+        executed=pass_.executed,
+        scope=pass_.look.scope,
+        blind=frozenset(pass_.look.observed.blind),
+        busy=frozenset(action.key.agent for action in pass_.busy),
+    )
+
+
+def _frozen_by(policy: PolicySpec, now: float) -> Iterator[str]:
+    """The scopes that Git freezes now; a tenant's own freeze reaches no further than the tenant."""
+    if policy.freeze is not None and _is_current(policy.freeze, now):
+        yield policy.freeze.scope
+    for tenant, limits in policy.tenants.items():
+        if limits.freeze is not None and _is_current(limits.freeze, now):
+            yield limits.freeze.scope if limits.freeze.scope.startswith(f"{tenant}/") else tenant
+
+
+def _is_current(freeze: Freeze, now: float) -> bool:
+    return freeze.until is None or epoch(freeze.until) > now
+
+
+def _kind(scope: str) -> str:
+    """A scope without names: the whole fleet, a tenant, or one agent."""
+    if scope == EVERYTHING:
+        return "fleet"
+    return "agent" if "/" in scope else "tenant"
+
+
+def _waves(rollout: Rollout | None) -> Mapping[str, int]:
+    if rollout is None:
+        return {"total": 0, "released": 0, "held": 0}
+    total, released = len(rollout.waves), rollout.released
+    return {"total": total, "released": released, "held": total - released if rollout.failed else 0}

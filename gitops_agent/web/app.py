@@ -1,0 +1,50 @@
+"""The paths and their answers: ``/metrics``, ``/livez``, ``/readyz``. Text, small, and read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+Check = Callable[[], tuple[bool, str]]
+"""Whether all is well, and what there is to say about it."""
+
+_FRESH = {"Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """What is asked for an answer. Each returns at once, from any thread, and takes no lock a pass may hold."""
+
+    metrics: Callable[[], bytes]
+    live: Check
+    ready: Check
+    metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def make_app(voices: Voices) -> Starlette:
+    """The application; whatever is not one of its paths is 404, whatever is not GET (or HEAD) is 405."""
+
+    # On the event loop itself, not on a pool of threads: nothing here waits for anything.
+    async def metrics(_: Request) -> Response:
+        return Response(voices.metrics(), media_type=voices.metrics_type, headers=_FRESH)
+
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics, methods=["GET"]),
+            Route("/livez", _checked(voices.live), methods=["GET"]),
+            Route("/readyz", _checked(voices.ready), methods=["GET"]),
+        ]
+    )
+
+
+def _checked(check: Check) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        well, text = check()
+        return PlainTextResponse(text + "\n", 200 if well else 503, headers=_FRESH)
+
+    return answer
