@@ -181,7 +181,7 @@ def _action(found: _Differing, situation: Situation) -> Action:
 
 
 def _approved(action: Action, situation: Situation) -> Action:
-    """An action that asks, and that people approved as it stands, is repaired. No other doubt is lifted that way:
+    """An action that asks, and that people approved as it stands, is done. No other doubt is lifted that way:
     what is not clearly ours stays untouched."""
     if action.decision is Decision.ASK and action.digest in situation.approved:
         return replace(action, decision=Decision.REPAIR)

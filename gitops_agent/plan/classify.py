@@ -9,7 +9,7 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference
-from gitops_agent.plan.confidence import FRESH_SECONDS, Signals, judge, read_signals
+from gitops_agent.plan.confidence import Signals, judge, read_signals
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import Reason, drift_class, restarts
@@ -20,6 +20,9 @@ _BY_CONFIDENCE = {
     Confidence.MEDIUM: Decision.ASK,
     Confidence.LOW: Decision.ALERT,
 }
+LAG_SECONDS = 60.0
+"""How much older than what we applied last a look may be. With more between them the wall clock was set back, and
+the moments say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +155,10 @@ def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
 
 
 def _is_older_than_base(legs: Legs) -> bool:
-    """Whether it was looked at before it was applied last: then it shows what was, and nothing drifted.
-
-    If it seems to be much older, the wall clock was set back, and the moments say nothing.
-    """
+    """Whether it was looked at before it was applied last: then it shows what was, and nothing drifted."""
     if legs.live is None or legs.base is None:
         return False
-    return 0.0 < legs.base.applied_at - legs.live.observed_at <= FRESH_SECONDS
+    return 0.0 < legs.base.applied_at - legs.live.observed_at <= LAG_SECONDS
 
 
 def _leaving(legs: Legs, verb: Verb) -> str:

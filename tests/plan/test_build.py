@@ -160,13 +160,16 @@ def test_old_evidence_asks_and_commits_do_not_need_any() -> None:
     assert (action.confidence, action.decision) == (Confidence.HIGH, Decision.REPAIR)
 
 
-def test_a_resource_repaired_too_often_asks() -> None:
+def test_a_resource_repaired_too_often_waits_and_is_not_asked_about() -> None:
     declared, recorded, _ = make.running("acme/bot", {"a": 1})
-    for repairs, decision in ((4, Decision.REPAIR), (5, Decision.ASK)):
+    for repairs, confidence, decision in (
+        (4, Confidence.HIGH, Decision.REPAIR),
+        (5, Confidence.MEDIUM, Decision.WAIT),
+    ):
         plan = make.plan(
             make.snapshot([declared]), [], [recorded], repairs={recorded.key: [make.NOW - 1.0] * repairs}
         )
-        assert plan.actions[0].decision is decision
+        assert (plan.actions[0].confidence, plan.actions[0].decision) == (confidence, decision)
 
 
 def test_the_digest_names_the_work_and_nothing_else() -> None:
