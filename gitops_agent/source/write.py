@@ -1,8 +1,8 @@
-"""New commits on top of the branch, made from trees alone: reverts and restores. Nothing is checked out."""
+"""New commits on top of the branch, made from trees alone: reverts, restores, edits. Nothing is checked out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
@@ -15,6 +15,7 @@ from gitops_agent.source.mirror import Mirror
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
 _NO_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
 
+_FILES = frozenset({"100644", "100755"})
 _TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
 """Values of receive.denyCurrentBranch with which git takes a push to the branch that is checked out."""
 
@@ -66,8 +67,22 @@ class BranchWriter:
             raise SourceRefused(
                 f"commit {target.short} has no folder {self._mirror.path}", hint="choose a commit that has it"
             )
-        tree = self._graft(self._tree(head), self._mirror.path.split("/"), target.tree)
+        tree = self._graft(self._tree(head), self._mirror.path.split("/"), f"040000 tree {target.tree}")
         return self._commit(tree, head, f"{message.strip()}\n\nRestores the state of commit {target.sha}.")
+
+    def edit(self, files: Mapping[str, bytes], message: str) -> str:
+        """One commit on the head in which some files (by their path below the path) have another content."""
+        head = self._mirror.revision(self._mirror.branch).sha
+        tree = self._tree(head)
+        for name, content in files.items():
+            path = f"{self._mirror.path}/{name}".lstrip("/")
+            blob = self._git.local("hash-object", "-w", "--stdin", stdin=content).text
+            tree = self._graft(tree, path.split("/"), f"{self._file_mode(head, path)} blob {blob}")
+        return self._commit(tree, head, message)
+
+    def tip(self, branch: str) -> str | None:
+        """The commit a branch of the remote is at; None when there is no such branch."""
+        return self._mirror.remote_branch(check_ref(branch))
 
     def check_push(self, branch: str) -> None:
         """SourceRefused when the remote would surely not take a push: the branch is checked out there."""
@@ -119,11 +134,18 @@ class BranchWriter:
         env = self._who | _NO_MOMENT
         return self._git.local("commit-tree", tree, *links, "-m", "base", env=env).text
 
-    def _graft(self, tree: str, parts: Sequence[str], subtree: str) -> str:
-        """The tree with the folder at ``parts`` replaced."""
+    def _file_mode(self, head: str, path: str) -> str:
+        listed = self._git.local("ls-tree", "--full-tree", head, "--", path).text
+        mode = listed.partition(" ")[0]
+        if mode not in _FILES:
+            raise SourceRefused(f"{display(path)} is no file of commit {head[:10]}", hint="see git ls-tree")
+        return mode
+
+    def _graft(self, tree: str, parts: Sequence[str], entry: str) -> str:
+        """The tree with another entry (mode, type and id) at ``parts``."""
         name, *rest = parts
         if not name:
-            return subtree
+            return entry.split()[2]
         entries = [line for line in self._git.local("ls-tree", "-z", tree).output.split(b"\0") if line]
         same = f"\t{name}".encode(errors="surrogateescape")
         found = next(
@@ -131,9 +153,9 @@ class BranchWriter:
         )
         if rest:
             inner = found.split()[2].decode() if found.startswith(b"040000 ") else self._mirror.empty_tree()
-            subtree = self._graft(inner, rest, subtree)
+            entry = f"040000 tree {self._graft(inner, rest, entry)}"
         kept = [line for line in entries if line is not found]
-        listing = b"\0".join([*kept, f"040000 tree {subtree}".encode() + same]) + b"\0"
+        listing = b"\0".join([*kept, entry.encode() + same]) + b"\0"
         return self._git.local("mktree", "-z", stdin=listing).text
 
     def _commit(self, tree: str, head: str, message: str) -> str:

@@ -239,3 +239,30 @@ def test_the_branch_checked_out_in_a_work_tree_is_not_moved(
         writer.push(sha, "main")
     assert "--branch-name" in caught.value.hint
     assert desk.head() == change
+
+
+def test_an_edit_changes_one_file_and_keeps_its_mode(desk: Desk, mirror: Mirror, writer: BranchWriter) -> None:
+    desk.commit({A: "a: 10\n", B: "b: 10\n"})
+    (desk.work / A).chmod(0o755)
+    before = desk.commit({"c.yaml": "c: 1\n"})
+    mirror.refresh()
+
+    sha = writer.edit({A: b"a: 2\n"}, "Follow live")
+
+    assert mirror.revision(sha).parents == (before,)
+    assert [change.path for change in mirror.changed(before, sha)] == [A]
+    (entry,) = [entry for entry in mirror.entries(sha) if entry.path == A]
+    assert entry.mode == "100755"
+    assert dict(mirror.blobs([entry.blob])) == {entry.blob: b"a: 2\n"}
+    with pytest.raises(SourceRefused, match=r"nothing.yaml"):
+        writer.edit({"nothing.yaml": b""}, "No such file")
+
+
+def test_a_proposal_has_a_branch_of_its_own(desk: Desk, mirror: Mirror, writer: BranchWriter) -> None:
+    desk.commit({A: "a: 10\n"})
+    head = mirror.refresh().sha
+    assert writer.tip("gitops-agent/import/acme-a-1") is None
+    sha = writer.edit({A: b"a: 2\n"}, "Follow live")
+    writer.push(sha, "gitops-agent/import/acme-a-1")
+    assert writer.tip("gitops-agent/import/acme-a-1") == sha
+    assert mirror.refresh().sha == head, "the tracked branch is where it was"
