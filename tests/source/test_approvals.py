@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -299,7 +299,7 @@ def test_only_approvers_count_where_there_is_a_list(office: Office) -> None:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[Path]:
+def keys(tmp_path: Path) -> Path:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed here, so no signature can be made or verified")
     for name in ("bob", "eve"):
@@ -307,7 +307,7 @@ def keys(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(key, check=True, capture_output=True)
     public = (tmp_path / "bob.pub").read_text()
     (tmp_path / "allowed").write_text(f"bob@corp.example {public}")
-    yield tmp_path
+    return tmp_path
 
 
 def signed_by(keys: Path, name: str) -> dict[str, str]:
