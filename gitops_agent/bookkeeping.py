@@ -33,6 +33,7 @@ from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.report.conditions import AgentView, judge
 from gitops_agent.report.phases import Standing, judged, reopened, stopped
+from gitops_agent.reverting import Reverter, told
 
 STABLE_AFTER = 60.0
 """A healthy agent this long after its last permitted retry starts again with a clean sheet."""
@@ -49,7 +50,15 @@ log = structlog.get_logger(__name__)
 class Bookkeeper:
     """Keeps the statuses of agents and the records of commits of one instance."""
 
-    def __init__(self, instance: str, journal: Journal, sinks: Sequence[Sink], clock: Clock) -> None:
+    def __init__(
+        self,
+        instance: str,
+        journal: Journal,
+        sinks: Sequence[Sink],
+        clock: Clock,
+        reverter: Reverter | None = None,
+    ) -> None:
+        self._reverter = reverter
         self._instance = instance
         self._journal = journal
         self._sinks = sinks
@@ -141,6 +150,7 @@ class Bookkeeper:
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
         if pass_.intake.head is not None and pass_.intake.target is not None:
             self._judge_commit(pass_, pass_.intake.head.sha, enforcement)
+        moved = self._revert(pass_.intake, enforcement)
         self._publish()
         plan = pass_.blocked or pass_.plan
         self._found = _still_true(self._found, pass_.look.scope) + plan.findings
@@ -152,11 +162,11 @@ class Bookkeeper:
             plan=plan,
             executed=pass_.executed,
             frozen=bool(pass_.held_by("freeze", "mass_drift")),
-            busy=self._is_busy(pass_),
+            busy=moved or self._is_busy(pass_),
+            moved=moved,
             rollout=enforcement.rollout,
         )
-        left = enforcement.pause_left()
-        return result.no_later_than(left)
+        return result.no_later_than(0.0 if moved else enforcement.pause_left())
 
     def _freeze(self, plan: Plan) -> None:
         """A guard that doubts the desired state or our eyes stops all acting until people have looked."""
@@ -168,6 +178,16 @@ class Bookkeeper:
                 self._journal.control(
                     Control(ControlVerb.FREEZE, verdict.freeze, actor, now, why, plan=plan.digest)
                 )
+
+    def _revert(self, intake: Intake, enforcement: Enforcement) -> bool:
+        """Answer a failed gate as the policy says; whether that is on its way, or has just moved the branch."""
+        if self._reverter is None:
+            return False
+        revert = self._reverter.consider(enforcement.rollout, intake.head)
+        record = self._journal.commit(revert.failed) if revert is not None else None
+        if revert is not None and record is not None:
+            self._journal.put_commits([replace(record, findings=(*record.findings, told(revert)))])
+        return self._reverter.is_busy or (revert is not None and bool(revert.branch))
 
     # -- agents
 

@@ -37,6 +37,7 @@ class Pipeline:
         self._crew = Crew(bench)
         self._bench = bench
         self._books = books
+        self._moved = False
         self._planning = Planning(
             receiver, orders or Orders(bench.journal, bench.clock), books, bench.journal, bench.clock, self._busy
         )
@@ -44,7 +45,7 @@ class Pipeline:
     @collector_paused()
     def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
         """Source, snapshot, observe, plan, reconcile, report."""
-        if fetch:
+        if fetch or self._moved:
             self._receiver.fetch()
         self._books.obey(self._receiver.enforcement)
         intake = self._receiver.take()
@@ -68,7 +69,9 @@ class Pipeline:
         after = self._lookout.again(snapshot, look, (action for action, _ in executed))
         rollout = self._receiver.enforcement.rollout
         pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, rollout)
-        return self._books.close(pass_, self._receiver.enforcement).no_later_than(self._lookout.next_due())
+        result = self._books.close(pass_, self._receiver.enforcement).no_later_than(self._lookout.next_due())
+        self._moved = result.moved
+        return result
 
     def fetch(self) -> bool:
         """Ask the source, from any thread; whether a pass should look at what it said."""

@@ -73,7 +73,8 @@ class Proceedings:
 class PassResult:
     """What a pass ended with. ``wait`` is how many seconds until there is something to do, if known.
 
-    ``busy``: some agent is on its way. ``frozen``: a freeze holds work back.
+    ``busy``: some agent is on its way. ``frozen``: a freeze holds work back. ``moved``: we are pushing a revert, or
+    just did, so the source has news. ``rollout``: how far the newest commit has got.
     """
 
     commit: str | None
@@ -88,6 +89,7 @@ class PassResult:
     busy: bool = False
     frozen: bool = False
     wait: float | None = None
+    moved: bool = False
     rollout: Rollout | None = None
 
     def no_later_than(self, seconds: float | None) -> PassResult:

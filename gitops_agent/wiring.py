@@ -40,6 +40,7 @@ from gitops_agent.report.git_notes import GitNotesSink
 from gitops_agent.report.logs import setup_logs
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.sentry import SentrySink, setup_sentry
+from gitops_agent.reverting import Reverter
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
@@ -229,8 +230,16 @@ def _pipeline(
         parts.drivers,
         HealthMonitor(parts.clock, parts.eyes),
         bench,
-        Bookkeeper(settings.instance, parts.journal, sinks, parts.clock),
+        Bookkeeper(settings.instance, parts.journal, sinks, parts.clock, _reverter(parts)),
     )
+
+
+def _reverter(parts: _Parts) -> Reverter | None:
+    """What answers failed gates; nothing is pushed when nothing may be."""
+    if not parts.settings.push:
+        return None
+    writer = BranchWriter(parts.mirror, parts.settings)
+    return Reverter(parts.journal, parts.mirror, writer, parts.settings.branch, parts.hands, parts.clock)
 
 
 def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:
