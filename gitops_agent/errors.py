@@ -10,6 +10,7 @@
     │       └── NothingToDo     exit 0   what was asked for is already so
     ├── ObserveError            exit 5   a driver could not give a complete answer: act on nothing of it
     ├── ApplyError              exit 5   a driver could not do it; ``permanent`` if trying again cannot help
+    │   └── EffectSpent                  it was tried, did not succeed, and must not be tried twice
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
         └── NoJournal           exit 2   nobody has worked in this state directory yet
 
@@ -18,6 +19,7 @@ Foreign exceptions are translated at the border, in one place per library, with 
 
 from __future__ import annotations
 
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 
 
@@ -90,6 +92,18 @@ class ApplyError(GitopsAgentError):
     def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.permanent = permanent
+
+
+class EffectSpent(ApplyError):
+    """A one-shot effect was tried and did not succeed; it must not be tried again by itself.
+
+    ``unknown``: nobody can say whether it happened. ``facts`` are kept in the base, so that it is not forgotten.
+    """
+
+    def __init__(self, message: str, facts: Fields, *, unknown: bool) -> None:
+        super().__init__(message, permanent=True)
+        self.facts = facts
+        self.unknown = unknown
 
 
 class JournalError(GitopsAgentError):

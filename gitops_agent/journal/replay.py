@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
+from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.model.record import base_after
+from gitops_agent.model.record import base_after, base_spent
 
 _GONE = (Verb.DELETE, Verb.FORGET)
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]
@@ -40,6 +41,9 @@ def settle(
         if result is None:
             continue
         outcomes.append(_outcome(intent, result, seen, now))
+        if result is Result.UNKNOWN:
+            written[key] = _spent(intent, (bases or {}).get(key), now)
+            forgotten.pop(key, None)
         if result is Result.DONE:
             written.pop(key, None)
             forgotten.pop(key, None)
@@ -114,6 +118,13 @@ def _is_visible(action: Action, seen: Observation) -> bool:
     return all(_same(was, wanted, name) for name in hidden)
 
 
+def _spent(intent: Intent, known: Base | None, now: float) -> Base:
+    """The record of a one-shot effect whose end nobody knows: with it, no plan does it again."""
+    generation = generation_of(intent.action.facts, intent.id)
+    facts = OneShot(generation, Result.UNKNOWN, _MESSAGES[Result.UNKNOWN]).facts
+    return base_spent(intent.action, known, intent.commit, now, facts)
+
+
 def _same(left: Mapping[str, object], right: Mapping[str, object], name: str) -> bool:
     return name in left and name in right and canonical(left[name]) == canonical(right[name])
 
@@ -126,12 +137,14 @@ def _was_restarted(intent: Intent, seen: Observation) -> bool:
 
 
 def _outcome(intent: Intent, result: Result, seen: Observation | None, now: float) -> Outcome:
-    message = {
-        Result.DONE: "interrupted; found done when looked at again",
-        Result.SKIPPED: "interrupted before it was recorded; planned again",
-        Result.UNKNOWN: "interrupted; whether it happened cannot be seen, and it must not happen twice",
-    }[result]
-    return Outcome(intent.id, result, message, now, 0.0, _facts(seen))
+    return Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _facts(seen))
+
+
+_MESSAGES = {
+    Result.DONE: "interrupted; found done when looked at again",
+    Result.SKIPPED: "interrupted before it was recorded; planned again",
+    Result.UNKNOWN: "interrupted; whether it happened cannot be seen, and it must not happen twice",
+}
 
 
 def _facts(seen: Observation | None) -> Fields:

@@ -21,12 +21,16 @@ from gitops_agent.model.quantity import (
     MOMENT_PATTERN,
     PERCENT_PATTERN,
     epoch,
+    seconds,
 )
 
 API_VERSION = "gitops-agent.dev/v1"
 API_GROUP = "gitops-agent.dev/"
 RESERVED_ENV = "MANAGED_AGENT_"
 """Environment variables that mark what we own: never authored."""
+
+LONGEST_HOOK = 3600.0
+"""Seconds that a hook may take at most."""
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 REF_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"
@@ -329,6 +333,36 @@ class AgentRollout(Strict):
     depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(_distinct)] = ()
 
 
+class HttpHook(Strict):
+    """One HTTP call, with the idempotency key as a header. The host must be on the list ``hookHosts``."""
+
+    url: HttpUrl
+    method: Literal["POST", "PUT"] = "POST"
+
+
+class Hook(Strict):
+    """One call, made at most once: a command run as the agent, or an HTTP call."""
+
+    command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
+    http: HttpHook | None = None
+    timeout: Duration = "30s"
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Hook:
+        if (self.command is None) == (self.http is None):
+            raise ValueError("give exactly one of command and http")
+        if not 0 < seconds(self.timeout) <= LONGEST_HOOK:
+            raise ValueError("timeout is more than 0s and at most 1h")
+        return self
+
+
+class Hooks(Strict):
+    """What is called once in the life of an agent: when it is Ready for the first time, and when it has ended."""
+
+    on_provisioned: Hook | None = None
+    on_retired: Hook | None = None
+
+
 class AgentSpec(Strict):
     """What an agent is."""
 
@@ -351,7 +385,7 @@ class AgentSpec(Strict):
     probes: Probes = Probes()
     heartbeat: Heartbeat | None = None
     checks: tuple[dict[str, Any], ...] = ()
-    hooks: dict[str, Any] = Field(default_factory=dict)
+    hooks: Hooks = Hooks()
     rollout: AgentRollout = AgentRollout()
     authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
 

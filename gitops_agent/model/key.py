@@ -16,7 +16,11 @@ class Kind(StrEnum):
     RUNTIME = "runtime"
     DNS = "dns"
     CHANNEL = "channel"
+    HOOK = "hook"
 
+
+ON_PROVISIONED, ON_RETIRED = "onProvisioned", "onRetired"
+"""The hooks of an agent, by the names they have in its document."""
 
 KIND_ORDER: dict[str, int] = {kind: position for position, kind in enumerate(Kind)}
 

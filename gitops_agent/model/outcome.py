@@ -48,6 +48,7 @@ class Outcome:
     duration: float
     facts: Fields = EMPTY
     permanent: bool = False  # trying again without a new commit cannot help (command not found)
+    spent: bool = False  # a one-shot effect was tried and did not succeed: our record says so, for good
 
 
 @dataclass(frozen=True, slots=True)

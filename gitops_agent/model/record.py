@@ -30,3 +30,18 @@ def base_after(action: Action, old: Base | None, commit: str, at: float, facts: 
         facts=facts,
         established=old.established if old else action.verb is Verb.ADOPT,
     )
+
+
+def base_spent(action: Action, old: Base | None, commit: str, at: float, facts: Fields) -> Base:
+    """The base after a one-shot effect that was tried and did not succeed: what is on record is not done again."""
+    return Base(
+        key=action.key,
+        driver=action.driver,
+        fields=action.desired or action.base or EMPTY,
+        commit=commit,
+        applied_at=at,
+        deletion=action.deletion,
+        idempotent=False,
+        facts=facts,
+        established=old.established if old else False,
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.plan.classify import Ruling
+from gitops_agent.plan.hooks import spent_finding
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import MEANINGS, Reason
@@ -33,6 +35,8 @@ def finding_for(action: Action, plan: str) -> Finding | None:
         return None
     if action.decision is Decision.IMPORT:
         return _imported(action)
+    if action.key.kind == Kind.HOOK:
+        return spent_finding(action, plan)
     way_out = _WAY_OUT[action.decision].format(plan=plan)
     if action.reason == Reason.NOT_MARKED:
         way_out = (

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.key import KIND_ORDER, AgentKey, ResourceKey
+from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind, ResourceKey
 from gitops_agent.model.plan import Action, Verb
 
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
 _LAST = len(KIND_ORDER)
+# A hook for the end is called when the runtime is gone and what the agent was made of is still there.
+_ENDING = {Kind.HOOK.value: KIND_ORDER[Kind.RUNTIME] - 0.5}
 
-Position = tuple[int, AgentKey, int, str, str]
+Position = tuple[int, AgentKey, float, str, str]
 
 
 def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -> tuple[Action, ...]:
@@ -25,7 +27,11 @@ def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -
     def place(action: Action) -> Position:
         return position(action.key, depth[action.key.agent])
 
-    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=place, reverse=True)
+    def ending(action: Action) -> Position:
+        level, agent, rank, kind, identity = place(action)
+        return level, agent, _ENDING.get(kind, rank), kind, identity
+
+    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=ending, reverse=True)
     bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
     return (*teardown, *bring_up)
 

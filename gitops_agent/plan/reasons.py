@@ -43,6 +43,12 @@ class Reason(StrEnum):
     MEMORY_LIMIT = "MemoryLimit"
     CONFIG_EDITED = "ConfigEdited"
     CONFIG_LOST = "ConfigLost"
+    HOOK_DUE = "HookDue"
+    HOOK_RETIRED = "HookRetired"
+    HOOK_RECORDED = "HookRecorded"
+    HOOK_FORGOTTEN = "HookForgotten"
+    HOOK_FAILED = "HookFailed"
+    HOOK_UNKNOWN = "HookUnknown"
     PROGRESSING = "Progressing"
     NOT_SEEN_YET = "NotSeenYet"
     LIVE_DECIDES = "LiveDecides"
@@ -63,6 +69,7 @@ class Hold(StrEnum):
     REPEATED_DRIFT = "RepeatedDrift"
     BACKOFF = "Backoff"
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
+    WAITING_TO_BE_READY = "WaitingToBeReady"
     HOST_RESTART = "HostRestart"
     BREAKER_OPEN = "BreakerOpen"
     ACTION_CAP = "ActionCap"
@@ -125,6 +132,14 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.MEMORY_LIMIT: Meaning(_STUCK, _REPAIR, "It used more memory than its limit.", restart=True),
     Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place.", fields=True),
     Reason.CONFIG_LOST: Meaning(_EXTERNAL, _REPAIR, "The config bundle is gone."),
+    Reason.HOOK_DUE: Meaning(_CHANGE, _REPAIR, "The agent is Ready for the first time: onProvisioned is called."),
+    Reason.HOOK_RETIRED: Meaning(_CHANGE, _REPAIR, "The agent has ended: onRetired is called."),
+    Reason.HOOK_RECORDED: Meaning(_CHANGE, _REPAIR, "A hook is written down; it is not called now."),
+    Reason.HOOK_FORGOTTEN: Meaning(_CHANGE, _REPAIR, "A hook is no longer asked for; it is not called."),
+    Reason.HOOK_FAILED: Meaning(_CHANGE, Decision.ASK, "A hook was called and failed; it is never called twice."),
+    Reason.HOOK_UNKNOWN: Meaning(
+        _CHANGE, Decision.ASK, "A hook was called and nobody knows how it ended; it is never called twice."
+    ),
     Reason.PROGRESSING: Meaning(
         Class.LAG, Decision.WAIT, "It was applied, and the live system is still working on it."
     ),
@@ -149,6 +164,7 @@ HOLDS: dict[Hold, str] = {
     Hold.REPEATED_DRIFT: "It was repaired too often in a short time; tried again when the window has moved on.",
     Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
     Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
+    Hold.WAITING_TO_BE_READY: "The hooks of an agent wait until it is Ready for the first time.",
     Hold.HOST_RESTART: "The host was restarted, and so many agents are coming back already; it follows by itself.",
     Hold.BREAKER_OPEN: "The driver failed too often in a row; it rests, then one action is tried.",
     Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",

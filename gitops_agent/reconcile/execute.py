@@ -15,16 +15,17 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from gitops_agent.errors import ApplyError, GitopsAgentError
+from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import EMPTY
+from gitops_agent.model.observation import EMPTY, Base
+from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
-from gitops_agent.model.record import base_after
+from gitops_agent.model.record import base_after, base_spent
 from gitops_agent.ports import Applier, Clock, Journal, Leases
 from gitops_agent.reconcile.retry import after_failure
 
@@ -133,10 +134,7 @@ class Crew:
         journal = self._bench.journal
         known = journal.bases()
         done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
-        bases = (
-            base_after(intent.action, known.get(intent.action.key), intent.commit, outcome.at, outcome.facts)
-            for intent, outcome in done
-        )
+        bases = (_base(intent, outcome, known.get(intent.action.key)) for intent, outcome in ends)
         executed = [(intent.action, outcome) for intent, outcome in ends]
         journal.finish(
             [outcome for _, outcome in ends],
@@ -148,6 +146,15 @@ class Crew:
         for future in ended:
             del self._running[future]
         return executed
+
+
+def _base(intent: Intent, outcome: Outcome, known: Base | None) -> Base | None:
+    """What is on record after an outcome, if it changes anything."""
+    if outcome.spent:
+        return base_spent(intent.action, known, intent.commit, outcome.at, outcome.facts)
+    if outcome.result is not Result.DONE:
+        return None
+    return base_after(intent.action, known, intent.commit, outcome.at, outcome.facts)
 
 
 def _lanes(plan: Plan) -> tuple[dict[AgentKey, Lane], dict[AgentKey, Lane]]:
@@ -189,13 +196,21 @@ def _carry_out(intent: Intent, bench: Workbench) -> Outcome:
         if bench.leases is not None and not bench.leases.holds(action.key.agent):
             return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
         applied = applier.apply(action, intent.id)
+    except EffectSpent as problem:
+        result = Result.UNKNOWN if problem.unknown else Result.FAILED
+        return replace(outcome(result, _sentence(problem), problem.facts, permanent=True), spent=True)
     except ApplyError as problem:
         return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
     except GitopsAgentError as problem:
         return outcome(Result.FAILED, _sentence(problem))
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         bench.on_unexpected(problem, action)
-        return outcome(Result.FAILED, f"unexpected {type(problem).__name__} in driver {action.driver}")
+        said = f"unexpected {type(problem).__name__} in driver {action.driver}"
+        if not action.idempotent:
+            # It may have happened, and it must not happen twice.
+            facts = OneShot(generation_of(action.facts, intent.id), Result.UNKNOWN, said).facts
+            return replace(outcome(Result.UNKNOWN, said, facts), spent=True)
+        return outcome(Result.FAILED, said)
     return outcome(Result.DONE, applied.message, applied.facts)
 
 
@@ -212,7 +227,9 @@ def _attempts_after(round_: Sequence[Executed], bench: Workbench) -> dict[Resour
     after: dict[ResourceKey, Attempt | None] = {}
     for action, outcome in round_:
         previous, jitter = known.get(action.key), bench.random.random()
-        if outcome.result is not Result.DONE:
+        if outcome.spent:
+            after[action.key] = None  # not tried again, so there is nothing to wait for
+        elif outcome.result is not Result.DONE:
             after[action.key] = after_failure(
                 previous, outcome.message, outcome.at, jitter, permanent=outcome.permanent
             )

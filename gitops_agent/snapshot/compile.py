@@ -14,7 +14,7 @@ from sys import intern
 from typing import NamedTuple
 
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause, Resource
-from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Reconcile
+from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Hooks, Reconcile
 from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.ports import SpecCompiler
@@ -27,6 +27,7 @@ from gitops_agent.snapshot.unit import AgentUnit, Issue, OverlayUnit
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
 _RUNTIME = Kind.RUNTIME.value
+NO_HOOKS = Hooks()
 _MODE = {str(member): member for member in Mode}
 
 Compilers = Sequence[tuple[str, SpecCompiler]]
@@ -226,12 +227,13 @@ _DEMANDS: tuple[tuple[str, str, Callable[[AgentSpec], object]], ...] = (
     ("channels", Kind.CHANNEL, lambda spec: spec.channels),
     ("entitlement", Kind.ENTITLEMENT, lambda spec: spec.entitlement),
     ("credentialPoolRef", Kind.CREDENTIAL, lambda spec: spec.credential_pool_ref),
+    ("hooks", Kind.HOOK, lambda spec: spec.hooks != NO_HOOKS),
 )
 
 
 def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], compilers: Compilers) -> list[Issue]:
-    asked = spec.dns or spec.channels or spec.entitlement or spec.credential_pool_ref or spec.checks or spec.hooks
-    if not asked and _RUNTIME in kinds:
+    asked = spec.dns or spec.channels or spec.entitlement or spec.credential_pool_ref or spec.checks
+    if not asked and spec.hooks == NO_HOOKS and _RUNTIME in kinds:
         return []
     unmet = [(field, kind) for field, kind, asks in _DEMANDS if asks(spec) and kind not in kinds]
     missing: list[tuple[tuple[str, ...], str, str]] = [(("spec", field), field, kind) for field, kind in unmet]
@@ -245,9 +247,7 @@ def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], compilers: Compilers) 
         )
         summary = f"agent {made.key}: no driver for {what} ({kind})"
         issues.append(Issue(Code.DRIVER_NOT_INSTALLED, made.origin, loc, summary, detail, at_key=len(loc) == 2))
-    for field, content in (("checks", spec.checks), ("hooks", spec.hooks)):
-        if content:
-            summary = f"agent {made.key}: {field} is not built yet"
-            loc = ("spec", field)
-            issues.append(Issue(Code.NOT_BUILT_YET, made.origin, loc, summary, "Remove the field.", at_key=True))
+    if spec.checks:
+        summary, loc = f"agent {made.key}: checks is not built yet", ("spec", "checks")
+        issues.append(Issue(Code.NOT_BUILT_YET, made.origin, loc, summary, "Remove the field.", at_key=True))
     return issues

@@ -17,7 +17,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation, Owner
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Driver, ExecResult, Scope, Workplace
+from gitops_agent.ports import AS_IT_RUNS, NO_CLAIMS, Claims, Clock, Driver, ExecResult, RunAs, Scope, Workplace
 from gitops_agent.testing.clock import FrozenClock
 
 Notify = Callable[[AgentKey, str], None]
@@ -60,7 +60,8 @@ class MemoryDriver:
 
     It is compiler, observer, applier, watcher and runner in one; ``driver`` gives it as the ``ports.Driver`` that
     the stages know, and calling it makes it a ``ports.DriverFactory``. The object outlives a simulated crash of
-    gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew.
+    gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew,
+    ``ran`` holds the commands that were run.
     """
 
     def __init__(self, name: str = "memory", clock: Clock | None = None) -> None:
@@ -70,6 +71,7 @@ class MemoryDriver:
         self.calls: Counter[str] = Counter()
         self.starts: Counter[ResourceKey] = Counter()
         self.applied: list[tuple[str, Verb, ResourceKey]] = []
+        self.ran: list[tuple[AgentKey, tuple[str, ...], Mapping[str, str]]] = []
         self._lock = Lock()
         self._handles = 0
         self._failures: dict[ResourceKey | None, Failure] = {}
@@ -218,10 +220,17 @@ class MemoryDriver:
         """Tell nobody any more."""
         self._notify = None
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:  # noqa: ARG002
-        """Every command but ``false`` succeeds where there is a runtime to run it in."""
+    def run(
+        self,
+        agent: AgentKey,
+        command: Sequence[str],
+        timeout: float,  # noqa: ARG002 - nothing here takes time
+        how: RunAs = AS_IT_RUNS,
+    ) -> ExecResult:
+        """Every command but ``false`` succeeds where there is a runtime to run it in, or a description of one."""
         self.calls["run"] += 1
-        there = runtime_key(agent) in self.live
+        self.ran.append((agent, tuple(command), dict(how.env)))
+        there = how.runtime is not None or runtime_key(agent) in self.live
         if list(command[:1]) == ["false"]:
             return ExecResult(False, "false: exit code 1")
         return ExecResult(there, "ok" if there else f"{agent} is not running")

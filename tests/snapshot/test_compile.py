@@ -50,7 +50,7 @@ DNS = {"hostname": "a.example", "type": "A", "target": "x"}
         ({"channels": [{"name": "a", "type": "t"}]}, "DriverNotInstalled", "channels"),
         ({"entitlement": {"plan": "p", "provider": "s", "customer": "c"}}, "DriverNotInstalled", "entitlement"),
         ({"checks": [{"a": 1}]}, "NotBuiltYet", "checks"),
-        ({"hooks": {"a": 1}}, "NotBuiltYet", "hooks"),
+        ({"hooks": {"onRetired": {"command": ["true"]}}}, "DriverNotInstalled", "hooks"),
     ],
 )
 def test_what_no_driver_meets_is_an_error_with_an_address(spec: Any, code: str, field: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs a command as an agent: exec probes. Its environment and workdir, a time limit, an output cap.
+"""Runs a command as an agent: exec probes and hooks. Its environment and workdir, a time limit, an output cap.
 
 What it says is shown to people and pushed to Git, and the command holds the agent's secrets: they are hidden here,
 where they are known.
@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from gitops_agent.drivers.process.environment import Environment
 from gitops_agent.drivers.process.mask import Mask
 from gitops_agent.drivers.process.roster import Roster
+from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
-from gitops_agent.ports import ExecResult
+from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
 
 OUTPUT_CAP = 4096
 NAP = 60.0  # poll() takes no number of milliseconds that a long timeout may come to
@@ -32,17 +33,17 @@ class ProcessRunner:
         self._environment = environment
         self._roster = roster
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
+    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         """Run it and say how it went."""
-        watched = self._roster.get(agent)
-        if watched is None:
-            return ExecResult(False, f"{agent} has no process here to run it as")
+        desired = self._desired(agent, how)
+        if desired is None:
+            return ExecResult(False, f"{agent} has no process here to run it as", started=False)
         try:
-            environment = self._environment.build(agent, watched.desired, 0)
+            environment = {**self._environment.build(agent, desired, 0), **how.env}
             # A group of its own, not a session: a marked session leader would look like one more replica.
             child = subprocess.Popen(
                 command,
-                cwd=self._environment.workdir(agent, watched.desired),
+                cwd=self._environment.workdir(agent, desired),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -50,11 +51,17 @@ class ProcessRunner:
                 process_group=0,
             )
         except ApplyError as problem:
-            return ExecResult(False, problem.message)
+            return ExecResult(False, problem.message, started=False)
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else "not a valid command"
-            return ExecResult(False, f"{command[0]!r} did not start: {why}")
-        return _attend(child, timeout, self._environment.mask(watched.desired, environment))
+            return ExecResult(False, f"{command[0]!r} did not start: {why}", started=False)
+        return _attend(child, timeout, self._environment.mask(desired, environment))
+
+    def _desired(self, agent: AgentKey, how: RunAs) -> Desired | None:
+        if how.runtime is not None:
+            return Desired.of_runtime(how.runtime)
+        watched = self._roster.get(agent)
+        return watched.desired if watched is not None else None
 
 
 def _attend(child: subprocess.Popen[bytes], timeout: float, mask: Mask) -> ExecResult:
@@ -76,7 +83,7 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: Mask) -> ExecR
     said = "".join(c if c.isprintable() else " " for c in shown).strip()
     tail = f": {said}" if said else ""
     if not ended:
-        return ExecResult(False, f"no answer within {timeout:g} s{tail}")
+        return ExecResult(False, f"no answer within {timeout:g} s{tail}", ended=False)
     return ExecResult(code == 0, f"exit code {code}{tail}")
 
 

@@ -48,6 +48,12 @@ class Desired:
             spec=value["spec"],
         )
 
+    @classmethod
+    def of_runtime(cls, runtime: Fields) -> Desired:
+        """Enough to run a command as an agent whose process may be gone: what a document says of its runtime."""
+        value = runtime.value
+        return cls((), value["workdir"], tuple(value["env"]), 0, "SIGTERM", 0.0, None, runtime.digest)
+
 
 def process_key(agent: AgentKey) -> ResourceKey:
     """The name of an agent's local runtime."""

@@ -1,0 +1,50 @@
+"""One-shot effects: how one ended, as the facts of its base keep it.
+
+What cannot be made idempotent (a hook) is done at most once. Whether it may be done at all is read from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.outcome import Result
+
+
+@dataclass(frozen=True, slots=True)
+class OneShot:
+    """One effect of one generation of an agent.
+
+    ``generation`` is the intent of the first try; a second one, by the word of an operator, keeps it, and with it
+    the idempotency key. ``result`` None: an operator wants it done again. ``said`` is what it answered.
+    """
+
+    generation: str
+    result: Result | None
+    said: str = ""
+
+    @property
+    def spent(self) -> bool:
+        """Whether it was tried and is not known to have succeeded, so that people have to decide."""
+        return self.result in (Result.FAILED, Result.UNKNOWN)
+
+    @property
+    def facts(self) -> Fields:
+        """As a base keeps it."""
+        outcome = self.result.value if self.result else None
+        return Fields.of({"generation": self.generation, "outcome": outcome, "said": self.said})
+
+    @classmethod
+    def read(cls, facts: Fields | None) -> OneShot | None:
+        """From the facts of a base; None when it was never tried."""
+        value = facts.value if facts is not None else {}
+        if "generation" not in value:
+            return None
+        outcome = value.get("outcome")
+        return cls(str(value["generation"]), Result(outcome) if outcome else None, str(value.get("said") or ""))
+
+
+def generation_of(facts: Fields | None, intent: str) -> str:
+    """The generation that an effect belongs to: that of an earlier try, or this intent begins it."""
+    earlier = OneShot.read(facts)
+    return earlier.generation if earlier else intent

@@ -1,0 +1,126 @@
+"""Hooks: which difference of a hook calls it, which one only moves our record, and which one is for people.
+
+A hook is called by two things only: an agent that is Ready for the first time in its generation (``onProvisioned``)
+and an agent that has ended (``onRetired``). A generation is one life of an agent, from its first creation to its
+end. Whatever else happens to a hook (it was edited, it was given to an agent that lives already, it was taken out
+of a document) is written down and nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import ON_RETIRED, Kind
+from gitops_agent.model.one_shot import OneShot
+from gitops_agent.model.outcome import Result
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.situation import Situation
+
+_SPENT = {Result.FAILED: Reason.HOOK_FAILED, Result.UNKNOWN: Reason.HOOK_UNKNOWN}
+_MESSAGES = {
+    Reason.HOOK_DUE: "The agent is provisioned, and its hook is called.",
+    Reason.HOOK_RETIRED: "The agent has ended, and its hook is called.",
+    Reason.HOOK_RECORDED: "The hook is written down and not called now.",
+    Reason.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
+}
+
+
+def as_hook(action: Action, situation: Situation) -> Action:
+    """What a difference of a hook comes to."""
+    agent, shot = situation.snapshot.agents.get(action.key.agent), OneShot.read(action.facts)
+    leaving = action.desired is None
+    if shot is not None and shot.spent and _is_of_this_life(action, leaving=leaving):
+        return _for_people(action, shot, situation)
+    if leaving:
+        return _leaving(action, agent)
+    if action.key.id == ON_RETIRED:
+        # Armed for this life; how it ended in an earlier one says nothing any more.
+        return replace(_ruled(action, Verb.ADOPT, Reason.HOOK_RECORDED), facts=None)
+    due = _is_due(action, agent, shot, situation)
+    return _ruled(action, *((Verb.CREATE, Reason.HOOK_DUE) if due else (Verb.ADOPT, Reason.HOOK_RECORDED)))
+
+
+def spent_finding(action: Action, plan: str) -> Finding:
+    """What people must know of a hook that did not succeed, and their two ways out."""
+    return Finding(
+        Severity.WARNING,
+        action.reason,
+        str(action.key),
+        f"the hook {action.key.id} {'failed' if action.reason == Reason.HOOK_FAILED else 'may or may not have run'}",
+        f"{action.message} It is not called again by itself. To call it once more, under the same idempotency key: "
+        f"gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}.",
+    )
+
+
+def _is_of_this_life(action: Action, *, leaving: bool) -> bool:
+    """A hook for the end that was called, on an agent that Git wants (again), belongs to the life before."""
+    return leaving or action.key.id != ON_RETIRED
+
+
+def _leaving(action: Action, agent: Agent | None) -> Action:
+    """Git asks for the hook no more. Only the end of an agent calls ``onRetired``: not the end of our claim on it
+    (deletionPolicy: Retain), and not a document that is there still and has dropped the hook."""
+    ended = agent is None or agent.lifecycle is Lifecycle.RETIRED
+    if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
+        return _ruled(action, Verb.DELETE, Reason.HOOK_RETIRED)
+    return _ruled(action, Verb.FORGET, Reason.HOOK_FORGOTTEN)
+
+
+def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, situation: Situation) -> bool:
+    """Whether ``onProvisioned`` is still to be called in this generation."""
+    if agent is None or agent.lifecycle is not Lifecycle.RUNNING:
+        return False
+    if shot is not None:
+        return shot.result is None
+    if action.base is not None:
+        return action.base.value.get("lifecycle") != Lifecycle.RUNNING  # it was stopped when the hook was recorded
+    return not _is_provisioned(agent, situation)
+
+
+def _is_provisioned(agent: Agent, situation: Situation) -> bool:
+    """Whether the agent was there before the hook: some commit has converged with it, or it was found alive."""
+    runtimes = (situation.bases.get(each.key) for each in agent.resources if each.key.kind == Kind.RUNTIME)
+    return any(base is not None and base.established for base in runtimes)
+
+
+def _ruled(action: Action, verb: Verb, reason: Reason) -> Action:
+    return replace(
+        action,
+        verb=verb,
+        cls=Class.CHANGE,
+        reason=reason,
+        message=_MESSAGES[reason],
+        confidence=Confidence.HIGH,
+        decision=Decision.REPAIR,
+        patch=() if verb is Verb.FORGET else action.patch,
+    )
+
+
+def _for_people(action: Action, shot: OneShot, situation: Situation) -> Action:
+    """It asks. Approved, it is taken for done (or forgotten, at the end); the commit that called it degrades."""
+    base = situation.bases.get(action.key)
+    ours = base is not None and base.commit == situation.snapshot.revision.sha
+    verb = Verb.FORGET if action.desired is None else Verb.ADOPT
+    reason = _SPENT[shot.result or Result.UNKNOWN]
+    return replace(
+        _ruled(action, verb, Reason.HOOK_RECORDED),
+        cls=Class.CHANGE if ours else Class.LAG,
+        reason=reason,
+        message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
+        decision=Decision.ASK,
+        facts=_accepted(shot),
+    )
+
+
+_THEN = {
+    Reason.HOOK_FAILED: "The hook was called and did not succeed",
+    Reason.HOOK_UNKNOWN: "The hook was called and nobody can say how it ended",
+}
+
+
+def _accepted(shot: OneShot) -> Fields:
+    return OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").facts
