@@ -31,7 +31,7 @@ from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
-from gitops_agent.report.conditions import AgentView, judge
+from gitops_agent.report.conditions import AgentView, halted, judge
 from gitops_agent.report.phases import Standing, judged, reopened, stopped
 from gitops_agent.reverting import Reverter, told
 
@@ -150,6 +150,7 @@ class Bookkeeper:
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
         if pass_.intake.head is not None and pass_.intake.target is not None:
             self._judge_commit(pass_, pass_.intake.head.sha, enforcement)
+        self._halt(replace(pass_, rollout=enforcement.rollout))
         moved = self._revert(pass_.intake, enforcement)
         self._publish()
         plan = pass_.blocked or pass_.plan
@@ -189,6 +190,20 @@ class Bookkeeper:
             self._journal.put_commits([replace(record, findings=(*record.findings, told(revert)))])
         return self._reverter.is_busy or (revert is not None and bool(revert.branch))
 
+    def _halt(self, pass_: Proceedings) -> None:
+        """Say it of every agent that a failed gate holds back, also of those this pass did not look at."""
+        rollout = pass_.rollout if pass_.halted else None
+        held = frozenset(rollout.waiting) if rollout is not None else frozenset()
+        known = {key for key, status in self._statuses.items() if status.has(ConditionType.HALTED)}
+        changed = [
+            halted(self._statuses[key], rollout if key in held else None, self._clock.now())
+            for key in known ^ held
+            if key in self._statuses
+        ]
+        if changed:
+            self._journal.put_statuses(changed)
+            self._statuses.update((status.agent, status) for status in changed)
+
     # -- agents
 
     def _judge_agents(self, pass_: Proceedings) -> bool:
@@ -224,7 +239,7 @@ class Bookkeeper:
         snapshot, look = pass_.snapshot, pass_.look
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
         held, frozen = pass_.held_for_people, pass_.held_by("freeze", "mass_drift")
-        halted = dict.fromkeys(pass_.rollout.waiting, pass_.rollout) if pass_.halted and pass_.rollout else {}
+        behind = dict.fromkeys(pass_.rollout.waiting, pass_.rollout) if pass_.halted and pass_.rollout else {}
         busy = {action.key.agent for action in pass_.busy}
         owed: dict[AgentKey, list[Action]] = {}
         for action in pass_.pending:
@@ -244,7 +259,7 @@ class Bookkeeper:
                     held=key in held,
                     frozen=key in frozen,
                     busy=key in busy,
-                    halted=halted.get(key),
+                    halted=behind.get(key),
                 )
 
     def _gone(self, snapshot: Snapshot, scope: Scope) -> list[AgentKey]:

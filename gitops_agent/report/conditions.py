@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.key import ResourceKey
@@ -162,6 +162,15 @@ def _is_on_its_way(view: AgentView) -> bool:
 def _owed(view: AgentView) -> Action | None:
     """The first action that will be done by itself, now or when its time has come."""
     return next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
+
+
+def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentStatus:
+    """A status that says which rollout is held before its agent's wave came; None: none is any more."""
+    others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.HALTED)
+    if rollout is None:
+        return replace(status, conditions=others)
+    said = Condition(ConditionType.HALTED, True, "GateFailed", _halted(rollout), now, status.observed_commit)
+    return replace(status, conditions=(*others, said))
 
 
 def _halted(rollout: Rollout) -> str:

@@ -73,11 +73,9 @@ def test_degraded_stays_even_if_the_agent_recovers_later(world: World) -> None:
 
 
 def test_a_readiness_probe_that_never_passes_degrades(world: World) -> None:
-    """The in-memory runner fails commands of agents without a runtime, so a probe can be made to fail for ever."""
-    probe = {"exec": {"command": ["ask"]}, "period": "1s"}
+    probe = {"exec": {"command": ["false"]}, "period": "1s"}
     world.repository.commit({"one": {"probes": {"readiness": probe}, "rollout": {"healthTimeout": "10s"}}})
     world.run()
-    world.live.ail(ONE, None, "Suspended")
     world.clock.advance(11)
     result = world.run()
     assert result.phase is Phase.DEGRADED
