@@ -48,10 +48,11 @@ class Inbox:
         with self._changed:
             self._wake(reason)
 
-    def everything(self, reason: str) -> None:
-        """Look at the whole fleet."""
+    def everything(self, reason: str, *, urgent: bool = False) -> None:
+        """Look at the whole fleet; ``urgent`` when a running pass should make way (an operator said stop)."""
         with self._changed:
             self._everything = True
+            self._urgent = self._urgent or urgent
             self._wake(reason)
 
     def close(self) -> None:

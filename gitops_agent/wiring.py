@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import pwd
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +28,13 @@ from gitops_agent.daemon import Daemon, Machine, Rhythm
 from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.inbox import Inbox
 from gitops_agent.intake import Receiver, Where
-from gitops_agent.journal.lock import StateLock, make_state_dir
+from gitops_agent.journal.control_watch import ControlWatcher
+from gitops_agent.journal.lock import StateLock, holder, make_state_dir
 from gitops_agent.journal.store import has_journal, open_journal
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
+from gitops_agent.orders import Orders
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
 from gitops_agent.preview import Planner, Rollback
@@ -46,10 +51,12 @@ from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
-from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import Notes
 from gitops_agent.source.watch import RefWatcher
 from gitops_agent.source.write import BranchWriter
+from gitops_agent.steering import Operator, Steering
 
 DRIVERS = "gitops_agent.drivers"
 """The entry-point group through which other packages add drivers."""
@@ -62,7 +69,10 @@ def load_drivers(workplace: Workplace, clock: Clock) -> tuple[Driver, ...]:
     drivers = []
     for entry in sorted(entry_points(group=DRIVERS), key=lambda entry: entry.name):
         try:
-            drivers.append(entry.load()(workplace, clock))
+            driver: Driver = entry.load()(workplace, clock)
+            drivers.append(driver)
+            if driver.runner is not None:
+                workplace.runners[driver.name] = driver.runner
         except GitopsAgentError:
             raise
         except Exception as problem:
@@ -152,6 +162,35 @@ def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[
         yield Answers(journal, settings, SystemClock(), make_redactor(settings, environment))
 
 
+@dataclass(frozen=True, slots=True)
+class Helm:
+    """What verbs need that steer. ``running``: who would obey now, in words."""
+
+    steering: Steering
+    redactor: Redactor
+    running: Callable[[], str | None]
+
+
+@contextmanager
+def open_helm(settings: Settings, environment: Mapping[str, str], *, create: bool = False) -> Iterator[Helm]:
+    """The journal, to add a word to beside whoever works in it, without lock. ``create``: also if there is none."""
+    if has_journal(settings.state) or not create:
+        # Read first: a journal that needs a migration is not migrated under a daemon that uses it.
+        open_journal(settings.state, read_only=True).close()
+    operator = Operator(_account(), socket.gethostname(), settings.approvers)
+    with open_journal(settings.state) as journal:
+        steering = Steering(journal, SystemClock(), operator)
+        yield Helm(steering, make_redactor(settings, environment), lambda: holder(settings.state))
+
+
+def _account() -> str:
+    """The account we run under, by the kernel's word: a variable in the environment says what anybody likes."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
+
+
 @contextmanager
 def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator[Planner]:
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
@@ -231,6 +270,7 @@ def _pipeline(
         HealthMonitor(parts.clock, parts.eyes),
         bench,
         Bookkeeper(settings.instance, parts.journal, sinks, parts.clock, _reverter(parts)),
+        orders=Orders(parts.journal, parts.clock, GitApprovals(parts.mirror, settings)),
     )
 
 
@@ -247,15 +287,19 @@ def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:
 
 
 def _workplace(settings: Settings) -> Workplace:
-    return Workplace(settings.instance, str(settings.state.absolute()))
+    return Workplace(settings.instance, str(settings.state.absolute()), settings.hook_hosts)
 
 
 def _watchers(parts: _Parts, inbox: Inbox) -> list[Watcher]:
-    """What notices events: the drivers' own watchers, and the refs of a local repository."""
+    """What notices events: the drivers' own watchers, controls, and the refs of a local repository."""
     watchers = [driver.watcher for driver in parts.drivers if driver.watcher is not None]
+    # Whoever freezes means now: a running pass makes way at the next safe point.
+    watchers.append(ControlWatcher(parts.journal, lambda: inbox.everything("control", urgent=True)))
+    parts.mirror.on_approvals = lambda: inbox.everything("approvals")
     if parts.mirror.address.local is not None:
         notify = lambda: inbox.fetch("watch", urgent=True)  # noqa: E731
-        watchers.append(_SourceWatcher(RefWatcher(parts.mirror.address, parts.mirror.branch, notify)))
+        refs = RefWatcher(parts.mirror.address, parts.mirror.branch, notify, (APPROVALS,))
+        watchers.append(_SourceWatcher(refs))
     return watchers
 
 

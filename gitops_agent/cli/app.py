@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli import converge, inspect, repository, rollback, self_check
+from gitops_agent.cli import controls, converge, inspect, repository, rollback, self_check
 from gitops_agent.cli.common import ALL, FLAG, READING, Verb, verb
 from gitops_agent.cli.help import VerbCommand, VerbGroup
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_START, _RUN, _ASK = "Begin", "Converge", "Ask"
+_START, _RUN, _STEER, _ASK = "Begin", "Converge", "Steer", "Ask"
 _OUTPUT = frozenset({"output"})
 _NONE: frozenset[str] = frozenset()
 
@@ -39,6 +39,10 @@ _add(_RUN, converge.plan)
 _add(_RUN, converge.once)
 _add(_RUN, converge.run)
 _add(_RUN, rollback.rollback)
+_add(_STEER, controls.freeze, READING)
+_add(_STEER, controls.unfreeze, READING)
+_add(_STEER, controls.approve, READING)
+_add(_STEER, controls.retry, READING)
 _add(_ASK, inspect.status, READING)
 _add(_ASK, inspect.explain, READING)
 _add(_ASK, inspect.history, READING)

@@ -69,6 +69,22 @@ class StateLock:
         )
 
 
+def holder(state_dir: Path) -> str | None:
+    """Who works in a state directory now, in words; None when nobody does, or nobody can tell."""
+    try:
+        handle = os.open(state_dir / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _holder(handle)
+    else:
+        return None
+    finally:
+        os.close(handle)
+
+
 def make_state_dir(path: Path) -> None:
     """Make sure that the state directory exists; UsageError says why it cannot."""
     try:

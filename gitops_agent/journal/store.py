@@ -23,7 +23,7 @@ from gitops_agent.journal import (
     status_rows,
 )
 from gitops_agent.journal.rows import Decided, Planned
-from gitops_agent.journal.sqlite import FILE_NAME, Database
+from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.journal.statements import CHUNK, chunks, delete, insert, replace
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -54,7 +54,8 @@ def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
 def has_journal(state_dir: Path) -> bool:
     """Whether anything was ever recorded in this state directory (a kill may leave the file, empty)."""
     path = state_dir / FILE_NAME
-    return path.is_file() and path.stat().st_size > 0
+    with translated(path):
+        return path.is_file() and path.stat().st_size > 0
 
 
 class SqlJournal:

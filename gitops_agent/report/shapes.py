@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from gitops_agent.model.control import Control
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
 from gitops_agent.report.moments import iso, iso_or_none
 
 Shape = dict[str, Any]
-SHAPES = ("validate", "plan", "status", "history", "explain")
+SHAPES = ("validate", "plan", "status", "history", "explain", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,4 +185,20 @@ def commit_shape(record: CommitRecord) -> Shape:
         "committedAt": iso(record.committed_at),
         "planDigest": record.plan or None,
         "changed": record.changed,
+    }
+
+
+def said_shape(controls: Iterable[Control], meaning: str, *, running: bool) -> Shape:
+    """The answer of ``freeze``, ``unfreeze``, ``approve`` and ``retry``."""
+    return {"controls": [_control(control) for control in controls], "meaning": meaning, "running": running}
+
+
+def _control(control: Control) -> Shape:
+    return {
+        "verb": str(control.verb),
+        "target": control.target,
+        "actor": control.actor,
+        "at": iso(control.at),
+        "reason": control.reason,
+        "until": iso_or_none(control.until),
     }

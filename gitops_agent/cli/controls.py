@@ -1,0 +1,127 @@
+"""Verbs that steer a running fleet: freeze, unfreeze, approve, retry. Each writes one word into the journal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text
+
+if TYPE_CHECKING:
+    from gitops_agent.steering import Said
+    from gitops_agent.wiring import Helm
+
+_SCOPE = typer.Option(
+    "--scope",
+    metavar="SCOPE",
+    help="'*' for everything, TENANT, or TENANT/NAME (default: '*').",
+    show_default=False,
+)
+_WHY = typer.Option("--reason", metavar="TEXT", help="Why, for those who find it later. Needed.")
+_WHY_IF = typer.Option("--reason", metavar="TEXT", help="Why, for those who find it later.")
+
+
+def freeze(
+    call: Call,
+    reason: Annotated[str, _WHY],
+    scope: Annotated[str, _SCOPE] = "*",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="When it ends by itself: 2h, or 2030-01-31T18:00:00Z (default: when it is lifted).",
+        ),
+    ] = None,
+) -> int:
+    """Stop acting: nothing is changed or repaired until unfreeze. Looking and reporting go on.
+
+    No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
+    Without access to this machine, a commit with freeze in the Policy document does the same.
+    """
+    from gitops_agent.wiring import open_helm
+
+    with open_helm(call.settings(), call.environment, create=True) as helm:
+        said = helm.steering.freeze(scope, reason, until)
+        return _tell(call, helm, said)
+
+
+def unfreeze(
+    call: Call,
+    reason: Annotated[str, _WHY],
+    scope: Annotated[str, _SCOPE] = "*",
+    everything: Annotated[
+        bool, typer.Option("--all", metavar=FLAG, help="Lift every freeze, whatever its scope.")
+    ] = False,
+) -> int:
+    """Act again: lift the freezes of a scope, set by freeze or by a guard that tripped.
+
+    Lifting the freeze of a guard approves what it had stopped: look at gitops-agent plan first. A freeze by Git is
+    lifted by a commit.
+    """
+    from gitops_agent.wiring import open_helm
+
+    with open_helm(call.settings(), call.environment, create=True) as helm:
+        said = helm.steering.unfreeze(scope, reason, everything=everything)
+        return _tell(call, helm, said)
+
+
+def approve(
+    call: Call,
+    digest: Annotated[
+        str,
+        typer.Argument(metavar="DIGEST", help="Of the plan, as plan and status show it; 8 characters or more."),
+    ],
+    reason: Annotated[str, _WHY_IF] = "",
+) -> int:
+    """Let a plan pass that a guard stopped: exactly these actions, as long as nothing moves.
+
+    If what is desired or what is live changes before they are done, those that changed need another approval.
+    Without access to this machine, a note or a commit in Git does the same; docs/operations.md shows how.
+    """
+    from gitops_agent.wiring import open_helm
+
+    with open_helm(call.settings(), call.environment) as helm:
+        said = helm.steering.approve(digest, reason)
+        return _tell(call, helm, said)
+
+
+def retry(
+    call: Call,
+    target: Annotated[
+        str, typer.Argument(metavar="AGENT|COMMIT", help="tenant/name, or 7 characters or more of a commit.")
+    ],
+    reason: Annotated[str, _WHY_IF] = "",
+) -> int:
+    """Try again at once what failed: an agent that waits for its next try, or a commit that was held.
+
+    A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
+    """
+    from gitops_agent.wiring import open_helm
+
+    with open_helm(call.settings(), call.environment) as helm:
+        said = helm.steering.retry(target, reason)
+        return _tell(call, helm, said)
+
+
+def _tell(call: Call, helm: Helm, said: Said) -> int:
+    """What was done, and what happens next."""
+    from gitops_agent.report.shapes import said_shape
+
+    running = helm.running()
+    if call.is_json:
+        shape = said_shape(said.controls, said.meaning, running=running is not None)
+        print_json(helm.redactor.tree(shape))
+    else:
+        print_text(helm.redactor(f"{said.meaning}\nby {said.controls[0].actor}\n{_next(running)}"))
+    if said.warning:
+        sys.stderr.write(helm.redactor(f"warning: {said.warning}\n"))
+    return 0
+
+
+def _next(running: str | None) -> str:
+    if running is None:
+        return "next: no gitops-agent works on this state directory now; the next once or run obeys"
+    return f"next: gitops-agent ({running}) obeys in a second or so; gitops-agent status shows it"
