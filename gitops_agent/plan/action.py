@@ -14,14 +14,14 @@ from gitops_agent.plan.patch import import_patch, make_patch
 
 
 def make_action(legs: Legs, ruling: Ruling, health: Health | None = None) -> Action:
-    """The action of a ruling; ``health`` is what asked for it, if health did."""
+    """The action of a ruling; ``health`` is what asked for it or casts doubt on it, if health did."""
     return Action(
         key=legs.key,
         driver=_driver(legs),
         verb=ruling.verb,
         cls=ruling.cls,
         reason=ruling.reason,
-        message=message_for(legs, ruling) if health is None else health.message,
+        message=health.message if health is not None and _tells(health) else message_for(legs, ruling),
         confidence=ruling.confidence,
         decision=ruling.decision,
         base=legs.base.fields if legs.base is not None else None,
@@ -59,8 +59,12 @@ def _idempotent(legs: Legs) -> bool:
 
 
 def _evidence(legs: Legs, health: Health | None) -> tuple[Evidence, ...]:
+    """Which source said what: the driver first, then those that were heard on health."""
     if legs.live is None:
         return ()
-    if health is None:
-        return legs.live.evidence
-    return (*legs.live.evidence, Evidence("health", health.message, legs.live.observed_at))
+    return (*legs.live.evidence, *health.evidence) if health is not None else legs.live.evidence
+
+
+def _tells(health: Health) -> bool:
+    """Whether health is the reason of what is done, or of what is not."""
+    return health.restart or bool(health.disputes)

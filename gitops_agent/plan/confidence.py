@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Confidence, Verb
+from gitops_agent.model.status import Health
 
 FRESH_SECONDS = 300.0
 KERNEL = frozenset({"kernel", "procfs", "pidfd"})
@@ -15,10 +16,14 @@ KERNEL = frozenset({"kernel", "procfs", "pidfd"})
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What confidence depends on, and nothing else."""
+    """What confidence depends on, and nothing else.
+
+    ``sources`` counts the independent ones that agree, the observation being one; 0: they contradict each other.
+    ``kernel``: the question is whether a process exists, and the kernel answered it.
+    """
 
     owner_clear: bool
-    sources: int  # independent ones that agree; the observation itself is one
+    sources: int
     kernel: bool
     fresh: bool
     destructive: bool
@@ -27,6 +32,7 @@ class Signals:
 
 TABLE: tuple[tuple[str, Callable[[Signals], bool], Confidence], ...] = (
     ("the owner is not clear", lambda s: not s.owner_clear, Confidence.LOW),
+    ("the sources disagree", lambda s: s.sources < 1 and not s.kernel, Confidence.LOW),
     ("old evidence for something that cannot be undone", lambda s: not s.fresh and s.destructive, Confidence.LOW),
     ("old evidence", lambda s: not s.fresh, Confidence.MEDIUM),
     ("repaired too often already", lambda s: s.repeated, Confidence.MEDIUM),
@@ -40,10 +46,20 @@ def judge(signals: Signals) -> Confidence:
     return next((confidence for _, matches, confidence in TABLE if matches(signals)), Confidence.HIGH)
 
 
-def read_signals(live: Observation | None, verb: Verb, *, adopted: bool, repeated: bool, now: float) -> Signals:
+def read_signals(
+    live: Observation | None,
+    verb: Verb,
+    health: Health | None = None,
+    *,
+    adopted: bool,
+    repeated: bool,
+    now: float,
+) -> Signals:
     """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
 
-    What was not returned by a complete observation does not exist: that is clear and fresh.
+    ``health`` is what the cross-check says, where the repair is of an agent that is alive: then the sources it
+    heard count, and the kernel is one of them. What was not returned by a complete observation does not exist:
+    that is clear and fresh.
     """
     destructive = verb is Verb.DELETE
     if live is None:
@@ -51,9 +67,14 @@ def read_signals(live: Observation | None, verb: Verb, *, adopted: bool, repeate
     sources = {evidence.source for evidence in live.evidence}
     return Signals(
         owner_clear=live.fields is None or live.owner is Owner.OURS or (adopted and live.owner is Owner.NONE),
-        sources=max(1, len(sources)),
-        kernel=not KERNEL.isdisjoint(sources),
+        sources=max(1, len(sources)) if health is None else agreeing(health),
+        kernel=health is None and not KERNEL.isdisjoint(sources),
         fresh=now - live.observed_at <= FRESH_SECONDS,
         destructive=destructive,
         repeated=repeated,
     )
+
+
+def agreeing(health: Health) -> int:
+    """How many sources carry a cross-checked verdict; none when as many or more speak against it."""
+    return health.agree if health.agree > health.oppose else 0

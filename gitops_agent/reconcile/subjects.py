@@ -10,8 +10,8 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import Driver, Scope
-from gitops_agent.reconcile.health import DEFAULTS, Subject
+from gitops_agent.ports import Driver, Runner, Scope
+from gitops_agent.reconcile.life import DEFAULTS, Subject
 
 
 def subjects(
@@ -30,15 +30,30 @@ def subjects(
             continue
         runtime = _first(agent, Kind.RUNTIME)
         if runtime is not None:
-            # Of an agent that is to be stopped nothing is asked but that it stops.
-            spec = DEFAULTS if runtime.dormant else _enforced(_first(agent, Kind.HEALTH), bases)
-            observation = seen.get(runtime.key)
-            known = bases.get(runtime.key)
-            fields = known.fields if known and not runtime.dormant else runtime.fields
-            found.append(
-                Subject(agent.key, observation, fields, spec, runtime.dormant, runners.get(runtime.driver))
-            )
+            found.append(_subject(agent, runtime, seen.get(runtime.key), bases, runners.get(runtime.driver)))
     return found
+
+
+def _subject(
+    agent: Agent,
+    runtime: Resource,
+    seen: Observation | None,
+    bases: Mapping[ResourceKey, Base],
+    runner: Runner | None,
+) -> Subject:
+    if runtime.dormant:  # nothing is asked of it but that it stops
+        return Subject(agent.key, seen, runtime.fields, DEFAULTS, dormant=True, runner=runner)
+    known = bases.get(runtime.key)
+    health = _first(agent, Kind.HEALTH)
+    asked = bases.get(health.key) if health is not None else None
+    return Subject(
+        agent.key,
+        seen,
+        known.fields if known else runtime.fields,
+        _enforced(health, asked),
+        runner=runner,
+        asked_since=asked.applied_at if asked else None,
+    )
 
 
 def _first(agent: Agent, kind: Kind) -> Resource | None:
@@ -48,11 +63,10 @@ def _first(agent: Agent, kind: Kind) -> Resource | None:
     return None
 
 
-def _enforced(health: Resource | None, bases: Mapping[ResourceKey, Base]) -> Mapping[str, object]:
+def _enforced(health: Resource | None, asked: Base | None) -> Mapping[str, object]:
     if health is None:
         return DEFAULTS
-    base = bases.get(health.key)
-    return _decoded(base.fields if base else health.fields)
+    return _decoded(asked.fields if asked else health.fields)
 
 
 @lru_cache(4096)  # most agents of a fleet are asked the same, pass after pass

@@ -1,30 +1,74 @@
-"""The one table of confidence, row by row, and how signals are read from an observation."""
+"""The one table of confidence, cell by cell, and how signals are read from an observation and a cross-check."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from gitops_agent.model.observation import Evidence, Owner
-from gitops_agent.model.plan import Verb
+from gitops_agent.model.plan import Confidence, Verb
+from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.confidence import FRESH_SECONDS, Signals, judge, read_signals
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
 
-ROWS: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).parent / "tables" / "confidence.yaml")
-ORDINARY = {
-    "owner_clear": True, "sources": 1, "kernel": False, "fresh": True, "destructive": False, "repeated": False,
-}  # fmt: skip
+LINES = (Path(__file__).parent / "tables" / "confidence.txt").read_text(encoding="utf-8").splitlines()
+ROWS = [tuple(line.split()) for line in LINES if line and not line.startswith("#")]
+RISING = (Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
-def test_row(row: dict[str, Any]) -> None:
-    signals = {name: value for name, value in row.items() if name not in ("case", "expect")}
-    assert judge(Signals(**{**ORDINARY, **signals})) == row["expect"]
+def signals(owner: str, evidence: str, action: str, repairs: str, kernel: str, sources: str) -> Signals:
+    return Signals(
+        owner_clear=owner == "clear",
+        sources=int(sources),
+        kernel=kernel == "yes",
+        fresh=evidence == "fresh",
+        destructive=action == "destroys",
+        repeated=repairs == "often",
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=" ".join)
+def test_cell(row: tuple[str, ...]) -> None:
+    *words, expected = row
+    assert judge(signals(*words)) == expected
+
+
+def test_the_table_has_every_cell_once() -> None:
+    columns = zip(*(row[:-1] for row in ROWS), strict=True)
+    every = set(product(*(set(column) for column in columns)))
+    assert {row[:-1] for row in ROWS} == every
+    assert len(ROWS) == len(every) == 96
+
+
+def expected(*words: str) -> int:
+    return RISING.index(Confidence(next(row[-1] for row in ROWS if row[:-1] == words)))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=" ".join)
+def test_better_evidence_never_makes_us_less_sure(row: tuple[str, ...]) -> None:
+    """In the data itself: each signal on its own, everything else being equal."""
+    owner, evidence, action, repairs, kernel, sources = row[:-1]
+    here = expected(*row[:-1])
+    assert expected("clear", evidence, action, repairs, kernel, sources) >= here
+    assert expected(owner, "fresh", action, repairs, kernel, sources) >= here
+    assert expected(owner, evidence, "mends", repairs, kernel, sources) >= here
+    assert expected(owner, evidence, action, "seldom", kernel, sources) >= here
+    assert expected(owner, evidence, action, repairs, "yes", sources) >= here
+    assert expected(owner, evidence, action, repairs, kernel, "2") >= here
+
+
+def test_more_than_two_sources_are_as_good_as_two() -> None:
+    for row in ROWS:
+        if row[5] == "2":
+            assert judge(signals(*row[:5], "7")) == row[-1]
+
+
+# -- reading
 
 
 def read(owner: Owner = Owner.OURS, *, adopted: bool = False, age: float = 0.0, sources: Any = ()) -> Signals:
@@ -52,3 +96,38 @@ def test_sources_are_counted_once_and_the_kernel_is_known() -> None:
     assert (read().sources, read().kernel) == (1, False)
     assert read(sources=["file", "file", "api"]).sources == 2
     assert read(sources=["kernel"]).kernel
+
+
+@pytest.mark.parametrize(
+    ("sources", "confidence"), [(["api"], Confidence.MEDIUM), (["api", "file"], Confidence.HIGH)]
+)
+def test_a_second_source_makes_us_sure_enough_to_delete(sources: list[str], confidence: Confidence) -> None:
+    evidence = tuple(Evidence(source, "there", make.NOW) for source in sources)
+    seen = make.live(make.key("t/a"), {"a": 1}, evidence=evidence)
+    assert judge(read_signals(seen, Verb.DELETE, adopted=False, repeated=False, now=make.NOW)) is confidence
+
+
+@pytest.mark.parametrize(
+    ("agree", "oppose", "sources", "confidence"),
+    [
+        (1, 0, 1, Confidence.HIGH),
+        (2, 1, 2, Confidence.HIGH),
+        (1, 1, 0, Confidence.LOW),
+        (1, 2, 0, Confidence.LOW),
+    ],
+)
+def test_of_an_agent_that_is_alive_the_cross_check_speaks_and_not_the_kernel(
+    agree: int, oppose: int, sources: int, confidence: Confidence
+) -> None:
+    seen = make.live(make.key("t/a"), {"a": 1}, evidence=(Evidence("kernel", "suspended", make.NOW),))
+    health = Health(HealthState.UNHEALTHY, "Suspended", "suspended", agree=agree, oppose=oppose)
+    found = read_signals(seen, Verb.UPDATE, health, adopted=False, repeated=False, now=make.NOW)
+    assert (found.sources, found.kernel) == (sources, False)
+    assert judge(found) is confidence
+
+
+def test_the_kernel_is_sure_that_a_process_is_gone() -> None:
+    gone = make.live(make.key("t/a"), None, evidence=(Evidence("kernel", "gone", make.NOW),))
+    found = read_signals(gone, Verb.CREATE, adopted=False, repeated=False, now=make.NOW)
+    assert found.kernel
+    assert judge(found) is Confidence.HIGH

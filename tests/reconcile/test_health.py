@@ -13,88 +13,23 @@ from hypothesis import strategies as st
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Heartbeat, Observation, Owner
+from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.ports import ExecResult
-from gitops_agent.reconcile.health import HealthMonitor, Subject
+from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
+from gitops_agent.reconcile.health import Subject
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory import runtime_key
 
 from .make import ONE, TWO
+from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
 
 pytestmark = pytest.mark.unit
 HOUR = 3600.0
-NO_UPTIME = {"minUptime": "0s"}
-
-
-class Answering:
-    """A runner whose answers a test sets; every command is counted."""
-
-    def __init__(self) -> None:
-        self.ok = True
-        self.asked: list[tuple[AgentKey, tuple[str, ...], float]] = []
-
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
-        self.asked.append((agent, tuple(command), timeout))
-        return ExecResult(self.ok, "fine" if self.ok else "exit code 1")
-
-
-class Ward:
-    """One agent under observation."""
-
-    def __init__(self, clock: FrozenClock, pool: ThreadPoolExecutor) -> None:
-        self.clock = clock
-        self.monitor = HealthMonitor(clock, pool)
-        self.runner = Answering()
-        self.started = clock.now()
-        self.handle = 1
-        self.beats: tuple[Heartbeat | None, ...] = ()
-
-    def restart(self) -> None:
-        self.started = self.clock.now()
-        self.handle += 1
-
-    def jump(self, seconds: float) -> None:
-        """The wall clock jumps; the kernel counts from boot, so the start time as we compute it moves along."""
-        self.clock.jump(seconds)
-        self.started += seconds
-
-    def beat(self, *pending: str, at: float | None = None) -> None:
-        self.beats = (Heartbeat(self.clock.now() if at is None else at, pending=pending),)
-
-    def seen(self, replicas: int = 1, **more: Any) -> Observation:
-        given = {
-            "fields": Fields.of({"replicas": replicas}),
-            "facts": Fields.of({"handle": self.handle}),
-            "started_at": self.started,
-            "heartbeats": self.beats,
-            **more,
-        }
-        state = given.pop("state", "Running")
-        return Observation(runtime_key(ONE), "memory", Owner.OURS, state=state, observed_at=0.0, **given)
-
-    def look(self, spec: dict[str, Any] | None = None, *, wanted: int = 1, **more: Any) -> Health:
-        subject = Subject(
-            ONE,
-            self.seen(**more),
-            Fields.of({"replicas": wanted}),
-            spec or {"minUptime": "1s"},
-            False,
-            self.runner,
-        )
-        return self.monitor.judge([subject])[ONE]
 
 
 @pytest.fixture
 def ward(clock: FrozenClock, pool: ThreadPoolExecutor) -> Ward:
     return Ward(clock, pool)
-
-
-def said(health: Health) -> tuple[HealthState, str]:
-    return health.state, health.reason
-
-
-HEALTHY = (HealthState.HEALTHY, "Healthy")
 
 
 # -- uptime
@@ -189,7 +124,8 @@ READINESS, LIVENESS = spec_of("readiness"), spec_of("liveness")
 def test_readiness_gates_ready(ward: Ward) -> None:
     ward.runner.ok = False
     first = ward.look(READINESS)
-    assert (*said(first), first.message) == (HealthState.STARTING, "NotReadyYet", "exit code 1")
+    assert said(first) == (HealthState.STARTING, "NotReadyYet")
+    assert first.message == "the readiness probe has not passed yet: exit code 1"
     assert ward.runner.asked == [(ONE, ("ask",), 2.0)]
     assert not first.restart
     ward.runner.ok = True
@@ -223,14 +159,29 @@ def test_liveness_restarts_at_the_threshold(ward: Ward) -> None:
     for _ in range(3):
         found.append(ward.look(LIVENESS))
         ward.clock.advance(5)
-    assert [said(health) for health in found] == [HEALTHY, HEALTHY, (HealthState.UNHEALTHY, "LivenessFailed")]
+    assert [said(health) for health in found] == [UNPROVEN, UNPROVEN, (HealthState.UNHEALTHY, "LivenessFailed")]
     assert [health.restart for health in found] == [False, False, True]
     ward.restart()
-    assert said(ward.look(LIVENESS)) == HEALTHY, "failures of an earlier life do not count"
+    again = ward.look(LIVENESS)
+    assert (*said(again), again.restart) == (*UNPROVEN, False), "failures of an earlier life do not count"
+
+
+def test_an_agent_is_not_ready_before_its_liveness_probe_has_passed(ward: Ward) -> None:
+    """It is asked often until then, but each period counts one failure."""
+    ward.runner.ok = False
+    for _ in range(9):
+        assert said(ward.look(LIVENESS)) == UNPROVEN
+        ward.clock.advance(0.5)
+    assert len(ward.runner.asked) == 9
+    ward.runner.ok = True
+    assert said(ward.look(LIVENESS)) == HEALTHY
+    ward.runner.ok = False
+    ward.clock.advance(5)
+    assert said(ward.look(LIVENESS)) == HEALTHY, "one failure of three is no reason for anything"
 
 
 def test_one_success_starts_the_count_again(ward: Ward) -> None:
-    for ok in (False, False, True, False, False):
+    for ok in (True, False, False, True, False, False):
         ward.runner.ok = ok
         health = ward.look(LIVENESS)
         ward.clock.advance(5)
@@ -247,11 +198,13 @@ def test_a_probe_runs_once_per_period_however_often_we_look(ward: Ward) -> None:
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_a_jump_forgets_no_failure_and_runs_no_probe_early(ward: Ward, jump: float) -> None:
+    ward.look(LIVENESS)
     ward.runner.ok = False
+    ward.clock.advance(5)
     ward.look(LIVENESS)
     ward.jump(jump)
     assert said(ward.look(LIVENESS)) == HEALTHY
-    assert len(ward.runner.asked) == 1
+    assert len(ward.runner.asked) == 2
     for _ in range(2):
         ward.clock.advance(5)
         health = ward.look(LIVENESS)
@@ -261,18 +214,24 @@ def test_a_jump_forgets_no_failure_and_runs_no_probe_early(ward: Ward, jump: flo
 def test_a_runtime_that_runs_no_commands_says_so(ward: Ward) -> None:
     subject = Subject(ONE, ward.seen(), Fields.of({}), READINESS, runner=None)
     health = ward.monitor.judge([subject])[ONE]
-    assert (health.reason, health.message) == ("NotReadyYet", "this runtime cannot run commands")
+    assert (health.reason, health.message) == (
+        "NotReadyYet",
+        "the readiness probe has not passed yet: this runtime cannot run commands",
+    )
 
 
 def test_a_runner_that_breaks_is_a_failed_probe_of_one_agent(ward: Ward) -> None:
     class Broken:
-        def run(self, agent: AgentKey, command: Sequence[str], timeout: float) -> ExecResult:
+        def run(
+            self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS
+        ) -> ExecResult:
             raise RuntimeError("bug")
 
     broken = Subject(ONE, ward.seen(), Fields.of({}), READINESS, runner=Broken())
     sound = Subject(TWO, replace(ward.seen(), key=runtime_key(TWO)), Fields.of({}), READINESS, runner=ward.runner)
     found = ward.monitor.judge([broken, sound])
-    assert (found[ONE].reason, found[ONE].message) == ("NotReadyYet", "unexpected RuntimeError in the probe")
+    assert found[ONE].reason == "NotReadyYet"
+    assert found[ONE].message.endswith("unexpected RuntimeError in the probe")
     assert said(found[TWO]) == HEALTHY
 
 
