@@ -173,7 +173,7 @@ class Helm:
 
 @contextmanager
 def open_helm(settings: Settings, environment: Mapping[str, str], *, create: bool = False) -> Iterator[Helm]:
-    """The journal, to add a word to beside whoever works in it, without lock. ``create``: also if there is none."""
+    """The journal, to add a word to beside whoever works in it; no lock. ``create``: also if there is none."""
     if has_journal(settings.state) or not create:
         # Read first: a journal that needs a migration is not migrated under a daemon that uses it.
         open_journal(settings.state, read_only=True).close()
