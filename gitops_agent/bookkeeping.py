@@ -210,8 +210,8 @@ class Bookkeeper:
         """Write the statuses that changed; whether somebody became Ready."""
         snapshot, scope = pass_.snapshot, pass_.look.scope
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        # Who waits for another agent has not begun: its time to become healthy starts when it may.
-        waiting = pass_.held_by("dependencies")
+        # Who waits for another agent, or for a lease, has not begun: its time to become healthy starts when it may.
+        waiting = pass_.held_by("dependencies", "lease")
         changed: list[AgentStatus] = []
         became_ready = False
         for view in self._views(pass_, monotonic):

@@ -6,6 +6,7 @@ from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.collector import collector_paused
 from gitops_agent.errors import SourceError
 from gitops_agent.intake import Intake, Receiver
+from gitops_agent.leasing import Leasing
 from gitops_agent.lookout import Lookout
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -34,6 +35,7 @@ class Pipeline:
         self._receiver = receiver
         self._lookout = Lookout(drivers, monitor, bench.journal, bench.eyes)
         self._settler = Settler(bench.journal, bench.clock)
+        self._leasing = Leasing(bench.leases)
         self._crew = Crew(bench)
         self._bench = bench
         self._books = books
@@ -65,13 +67,14 @@ class Pipeline:
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
             return self.run(None, fetch=False, actor=actor)  # who is to judge the whole fleet should have seen it
         self._settler.abandon(plan, look)
+        plan = self._leasing.trim(plan)
         executed = ended + self._reconcile(plan, actor)
         after = self._lookout.again(snapshot, look, (action for action, _ in executed))
         rollout = self._receiver.enforcement.rollout
         pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, rollout)
         result = self._books.close(pass_, self._receiver.enforcement).no_later_than(self._lookout.next_due())
         self._moved = result.moved
-        return result
+        return result.no_later_than(self._leasing.pause)
 
     def fetch(self) -> bool:
         """Ask the source, from any thread; whether a pass should look at what it said."""
@@ -106,7 +109,7 @@ class Pipeline:
             self._lookout.forget(key for key in moved if key not in intake.target.agents)
         if scope is None or not self._settler.done:
             return None
-        return scope | moved | self._books.unfinished() | self._lookout.due()
+        return scope | moved | self._books.unfinished() | self._lookout.due() | self._leasing.waiting
 
     def _busy(self) -> tuple[Action, ...]:
         return self._crew.busy

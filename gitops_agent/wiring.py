@@ -41,12 +41,14 @@ from gitops_agent.preview import Planner, Rollback
 from gitops_agent.proceedings import PassResult
 from gitops_agent.reconcile.execute import Workbench
 from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.reconcile.lease import HostLeases
+from gitops_agent.reconcile.lease_files import Holder
 from gitops_agent.report.git_notes import GitNotesSink
 from gitops_agent.report.logs import setup_logs
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.sentry import SentrySink, setup_sentry
 from gitops_agent.reverting import Reverter
-from gitops_agent.settings import Settings
+from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
@@ -103,6 +105,7 @@ class _Parts:
     loader: Loader
     hands: ThreadPoolExecutor
     eyes: ThreadPoolExecutor
+    leases: HostLeases | None = None
 
 
 @contextmanager
@@ -114,6 +117,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         stack.enter_context(StateLock(settings.state))
         journal = stack.enter_context(open_journal(settings.state))
         parts = _with_faults(_parts(settings, environment, journal, stack), environment)
+        parts = replace(parts, leases=stack.enter_context(_leases(parts, environment)))
         store = Notes(parts.mirror, settings)
         notes = GitNotesSink(store, parts.clock, push=settings.push, redactor=redactor, read=store.read_all)
         notes.start()
@@ -263,6 +267,7 @@ def _pipeline(
         hands=settings.parallelism,
         interrupted=interrupted,
         on_unexpected=on_unexpected,
+        leases=parts.leases,
     )
     return Pipeline(
         Receiver(parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)),
@@ -280,6 +285,14 @@ def _reverter(parts: _Parts) -> Reverter | None:
         return None
     writer = BranchWriter(parts.mirror, parts.settings)
     return Reverter(parts.journal, parts.mirror, writer, parts.settings.branch, parts.hands, parts.clock)
+
+
+def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
+    """The leases of ``once`` and ``run``; verbs that only look take none."""
+    settings = parts.settings
+    source = f"{parts.mirror.address.safe} {settings.branch} {settings.path}"
+    holder = Holder(settings.instance, str(settings.state.absolute()), source, os.getpid(), parts.clock.now())
+    return HostLeases(Path(settings.lease_dir or default_lease_dir(environment)), holder)
 
 
 def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:

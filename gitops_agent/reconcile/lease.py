@@ -85,10 +85,12 @@ class HostLeases:
     def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
         others: dict[str, str] = {}  # who lives, and what it says of itself; the dead say nothing
         with self._files.locked() as lock:
+            elder = self._elder(others)
             tokens = self._files.reserve(lock, len(agents))
             for token, agent in enumerate(agents, tokens):
                 found = self._files.read(agent)
-                if found is not None and found.holder != self._id and (said := self._said(found.holder, others)):
+                taken = self._said(found.holder, others) if found and found.holder != self._id else ""
+                if said := taken or elder:
                     self._held.pop(agent, None)
                     yield agent, said
                     continue
@@ -103,6 +105,18 @@ class HostLeases:
             known[holder] = _sentence(self._files.introduction(holder)) if alive else ""
         return known[holder]
 
+    def _elder(self, known: dict[str, str]) -> str:
+        """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
+
+        Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
+        see its commit converge.
+        """
+        for name in self._files.elders(self._id):
+            other = self._files.introduction(name)
+            if other and other.source == self._holder.source and (said := self._said(name, known)):
+                return said
+        return ""
+
     def _is_registered(self) -> bool:
         return self._handle is not None and self._files.is_registered(self._id, self._handle)
 
@@ -113,9 +127,9 @@ class HostLeases:
             self._handle = None
         self._held.clear()
         self._files.prepare()
-        with self._files.locked():
+        with self._files.locked() as lock:
             self._files.sweep()
-            name = uuid.uuid4().hex
+            name = f"{self._files.reserve(lock, 1):020d}-{uuid.uuid4().hex}"
             self._handle = self._files.register(name, self._holder)
             self._id = name
 

@@ -44,11 +44,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One process that may hold leases, as it introduces itself to others. ``repo`` is without credentials."""
+    """One process that may hold leases, as it introduces itself to others.
+
+    ``source``: the repository, branch and path it follows, without credentials.
+    """
 
     instance: str
     state_dir: str
-    repo: str
+    source: str
     pid: int
     since: float
 
@@ -93,7 +96,7 @@ class LeaseFiles:
         return last + 1
 
     def register(self, holder: str, introduction: Holder) -> int:
-        """A file that is locked until the returned handle is closed, however we end."""
+        """A file that is locked until the returned handle is closed, however we end. Names are given in order."""
         handle = os.open(self._holders / holder, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,13 +129,17 @@ class LeaseFiles:
             os.close(handle)
         return False
 
+    def elders(self, holder: str) -> list[str]:
+        """Who registered earlier, in order; whether they still live is another question."""
+        return sorted(path.name for path in self._holders.iterdir() if path.name < holder)
+
     def introduction(self, holder: str) -> Holder | None:
         """How a process introduced itself; None when it cannot be read."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
             said = orjson.loads(_read(self._holders / holder))
-            instance, state_dir, repo = (str(said[name]) for name in ("instance", "state_dir", "repo"))
+            instance, state_dir, source = (str(said[name]) for name in ("instance", "state_dir", "source"))
             since = datetime.fromtimestamp(float(said["since"]), UTC)
-            return Holder(instance, state_dir, repo, int(said["pid"]), since.timestamp())
+            return Holder(instance, state_dir, source, int(said["pid"]), since.timestamp())
         return None
 
     def read(self, agent: AgentKey) -> Lease | None:

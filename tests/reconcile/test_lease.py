@@ -30,9 +30,10 @@ from tests.support.fleet import until
 unit = pytest.mark.unit
 
 
-def leases(folder: Path, state: str = "/var/lib/one", instance: str = "prod", wait: float = 5.0) -> HostLeases:
-    holder = Holder(instance, state, "https://git.example.com/fleet.git", os.getpid(), 86400.0)
-    return HostLeases(folder, holder, LeaseFiles(folder, instance, wait=wait))
+def leases(folder: Path, state: str = "/var/lib/one", *, source: str = "", wait: float = 5.0) -> HostLeases:
+    """One gitops-agent called prod; each state directory follows a source of its own unless we say otherwise."""
+    holder = Holder("prod", state, source or f"source of {state}", os.getpid(), 86400.0)
+    return HostLeases(folder, holder, LeaseFiles(folder, holder.instance, wait=wait))
 
 
 @pytest.fixture
@@ -67,7 +68,8 @@ def test_the_second_is_told_who_acts_and_goes_on_when_that_one_ends(folder: Path
 
 @unit
 def test_other_instances_are_no_business_of_ours(folder: Path) -> None:
-    with leases(folder) as prod, leases(folder, instance="staging") as staging:
+    other = Holder("staging", "/var/lib/one", "", os.getpid(), 86400.0)
+    with leases(folder) as prod, HostLeases(folder, other) as staging:
         assert prod.claim([ONE]) == staging.claim([ONE]) == {}
 
 
@@ -77,6 +79,18 @@ def test_what_was_not_claimed_is_not_held_and_nothing_is_written_for_it(folder: 
         assert mine.claim([]) == {}
         assert not mine.holds(ONE)
         assert list((folder / "prod" / "agents").iterdir()) == []
+
+
+@unit
+def test_of_two_that_follow_the_same_source_the_elder_acts_on_everything(folder: Path) -> None:
+    a, b, c = leases(folder, "/a", source="main"), leases(folder, "/b", source="main"), leases(folder, "/c")
+    with a as first, b as second, c as third:
+        assert "state directory /a" in second.claim([ONE])[ONE], "though nobody holds it yet"
+        assert third.claim([ONE]) == {}, "one that follows something else may be meant"
+        assert "state directory /c" in first.claim([ONE])[ONE]
+        assert first.claim([TWO]) == {}
+    with leases(folder, "/b", source="main") as second:
+        assert second.claim([TWO]) == {}
 
 
 # ----- the fence
@@ -118,7 +132,9 @@ def test_a_damaged_lease_is_nobodys(folder: Path, damage: bytes) -> None:
 
 
 @unit
-@pytest.mark.parametrize("damage", [b"", b"{}", b'{"instance":"","state_dir":"","repo":"","pid":1,"since":1e300}'])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{}", b'{"instance":"","state_dir":"","source":"","pid":1,"since":1e300}']
+)
 def test_who_says_nothing_of_itself_is_alive_all_the_same(folder: Path, damage: bytes) -> None:
     with leases(folder) as first, leases(folder, "/var/lib/two") as second:
         first.claim([ONE])
@@ -222,12 +238,15 @@ class Contention(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.open: list[HostLeases] = []
+        self.follows: dict[HostLeases, str] = {}
         self.tokens: dict[AgentKey, int] = {}
 
-    @rule()
+    @rule(source=st.sampled_from(["main", "other", "third"]))
     @precondition(lambda self: len(self.open) < 4)
-    def begin(self) -> None:
-        self.open.append(leases(self.folder / "leases", f"/state/{len(self.open)}").__enter__())
+    def begin(self, source: str) -> None:
+        new = leases(self.folder / "leases", f"/state/{len(self.open)}", source=source).__enter__()
+        self.open.append(new)
+        self.follows[new] = source
 
     @rule(who=st.integers(0, 3), agents=st.sets(st.sampled_from(AGENTS), min_size=1))
     @precondition(lambda self: self.open)
@@ -239,7 +258,9 @@ class Contention(RuleBasedStateMachine):
             assert mine.holds(agent) is (agent not in refused)
             token = mine.token(agent)
             if agent in refused or token is None:
-                assert any(other.holds(agent) for other in self.open if other is not mine)
+                others = [other for other in self.open if other is not mine]
+                same = any(self.follows[other] == self.follows[mine] for other in others)
+                assert same or any(other.holds(agent) for other in others)
             elif agent not in before:
                 assert token > self.tokens.get(agent, 0), "a token never comes back"
                 self.tokens[agent] = token
@@ -261,6 +282,12 @@ class Contention(RuleBasedStateMachine):
     def clean_up(self, what: str) -> None:
         for path in (self.folder / "leases" / "prod").glob(what):
             path.unlink()
+
+    @rule()
+    @precondition(lambda self: self.open)
+    def somebody_may_act(self) -> None:
+        agent = AgentKey("acme", "new")
+        assert any(agent not in each.claim([agent]) for each in self.open)
 
     @invariant()
     def never_two_at_once(self) -> None:
@@ -288,7 +315,7 @@ from gitops_agent.reconcile.lease import HostLeases
 from gitops_agent.reconcile.lease_files import Holder
 
 folder, state = sys.argv[1:]
-me = Holder("prod", state, "", os.getpid(), 0.0)
+me = Holder("prod", state, state, os.getpid(), 0.0)
 with HostLeases(Path(folder), me) as mine:
     for line in sys.stdin:
         agent = AgentKey.parse(line.strip())
@@ -348,7 +375,7 @@ names = [f"bot-{number}" for number in range(4)]
 effects = {name: os.open(f"{log}.{name}", os.O_RDWR | os.O_CREAT, 0o600) for name in names}
 record = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 while True:
-    with HostLeases(Path(folder), Holder("prod", me, "", os.getpid(), 0.0)) as mine:
+    with HostLeases(Path(folder), Holder("prod", me, me, os.getpid(), 0.0)) as mine:
         for name in names * 3:
             agent = AgentKey("acme", name)
             mine.claim([agent])

@@ -118,6 +118,7 @@ class Fleet:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
             "LANG": "C.UTF-8",
+            "GITOPS_AGENT_LEASE_DIR": str(folder / "leases"),
             # So that a checkout can be tested that is not the installed one.
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             **environment,

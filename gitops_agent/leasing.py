@@ -1,0 +1,36 @@
+"""Leases in a pass: what another gitops-agent acts on leaves the plan, and is asked for again before long."""
+
+from __future__ import annotations
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.plan import Plan
+from gitops_agent.plan.guard import ruled
+from gitops_agent.plan.guards.lease import lease
+from gitops_agent.ports import Leases
+
+PAUSE = 5.0
+"""Seconds until a lease that somebody else holds is asked for again."""
+
+
+class Leasing:
+    """Asks for the leases of what a plan would do, of nothing else: most agents of most passes need none.
+
+    ``waiting``: the agents that the last pass had to leave to another; the next one looks at them again.
+    """
+
+    def __init__(self, leases: Leases | None) -> None:
+        self._leases = leases
+        self.waiting: frozenset[AgentKey] = frozenset()
+
+    def trim(self, plan: Plan) -> Plan:
+        """The plan without what is not ours to act on now."""
+        if self._leases is None:
+            return plan
+        refused = self._leases.claim({action.key.agent for action in plan.allowed})
+        self.waiting = frozenset(refused)
+        return ruled(plan, lease(plan, refused)) if refused else plan
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until it is worth asking again; None when nobody is in the way."""
+        return PAUSE if self.waiting else None
