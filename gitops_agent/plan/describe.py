@@ -43,7 +43,7 @@ def finding_for(action: Action, plan: str) -> Finding | None:
             "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
         )
     elif action.reason == Reason.SOURCES_DISAGREE:
-        way_out = "It is repaired as soon as most of them agree. Find out which one is wrong, or restart it by hand"
+        way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
     return Finding(
         Severity.WARNING,
         action.reason,

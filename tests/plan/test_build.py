@@ -22,7 +22,8 @@ from tests.plan import make
 
 pytestmark = pytest.mark.unit
 
-STUCK = Health(HealthState.STUCK, "HeartbeatStale", "no heartbeat for 90 s.", restart=True)
+SAID = (Evidence("heartbeat", "none within 60 s", make.NOW), Evidence("liveness probe", "fails", make.NOW))
+STUCK = Health(HealthState.STUCK, "HeartbeatStale", "no heartbeat for 90 s.", restart=True, evidence=SAID)
 
 
 def test_health_restarts_a_runtime_that_is_in_sync() -> None:
@@ -31,7 +32,7 @@ def test_health_restarts_a_runtime_that_is_in_sync() -> None:
     (action,) = plan.allowed
     assert (action.verb, action.cls, action.reason) == (Verb.RESTART, Class.STUCK_PROGRESS, "HeartbeatStale")
     assert (action.confidence, action.message, action.patch) == (Confidence.HIGH, STUCK.message, ())
-    assert action.evidence == (Evidence("health", STUCK.message, make.NOW),)
+    assert action.evidence == SAID
 
 
 def test_health_does_not_restart_what_is_stopped_dead_foreign_or_not_a_runtime() -> None:
