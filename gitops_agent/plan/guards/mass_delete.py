@@ -101,7 +101,7 @@ def _finding(plan: Plan, trip: Trip) -> Finding:
         plan.commit[:10],
         f"{trip.count} would lose their runtime",
         f"{trip.allows('massDelete')}. Lost would be: {named(trip.agents)}. Nothing this commit asks for is done. "
-        f"If it is meant, approve this plan: {how_to_approve(plan.digest)}. Or split the commit and push the "
+        f"If it is meant, approve this plan: {how_to_approve(plan)}. Or split the commit and push the "
         "parts one after the other, or raise massDelete in the Policy document in an earlier commit, and push "
         "this one when that has converged. If it is not meant: gitops-agent rollback.",
     )

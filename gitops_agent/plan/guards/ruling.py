@@ -63,13 +63,14 @@ def named(agents: Iterable[AgentKey]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def how_to_approve(digest: str) -> str:
+def how_to_approve(plan: Plan) -> str:
     """Every way to approve a plan: at the machine, and through Git alone."""
+    said = f'"Gitops-Approve: {plan.digest}"'
     return (
-        f"gitops-agent approve {digest}; or, through Git alone, a note with this digest on "
-        "refs/notes/gitops-agent-approvals (git notes --ref=gitops-agent-approvals add -m "
-        f'"Gitops-Approve: {digest}", then git push origin refs/notes/gitops-agent-approvals), or an empty commit '
-        f'by another author than the change\'s with the trailer "Gitops-Approve: {digest}"'
+        f"gitops-agent approve {plan.digest}; or, through Git alone, a note on refs/notes/gitops-agent-approvals "
+        f"(git notes --ref=gitops-agent-approvals add -m {said} {plan.commit[:10]}, then git push origin "
+        f"refs/notes/gitops-agent-approvals), or an empty commit with the trailer {said} by another author "
+        "than the change's"
     )
 
 

@@ -40,7 +40,7 @@ class Trip:
 def trips(
     agents: Collection[AgentKey], situation: Situation, pick: Callable[[TenantPolicy], Threshold | None]
 ) -> Iterator[Trip]:
-    """Every number that these agents trip: of the fleet, then of the tenants."""
+    """Every number that these agents trip: of the fleet, then of the tenants that are not all of it."""
     counts = Counter(agent.tenant for agent in agents)
     scopes = {tenant: pick(situation.limits(tenant)) for tenant in (None, *sorted(counts))}
     limits = {tenant: limit for tenant, limit in scopes.items() if limit is not None}
@@ -50,7 +50,8 @@ def trips(
     for tenant, limit in limits.items():
         those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
         size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
-        if _trips(len(those), size, limit):
+        is_all = tenant is not None and limit == limits.get(None) and sizes.keys() | counts.keys() == {tenant}
+        if not is_all and _trips(len(those), size, limit):
             yield Trip(EVERYTHING if tenant is None else tenant, those, size, limit)
 
 
