@@ -21,6 +21,7 @@ from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Effect, Plan
 from gitops_agent.model.quantity import seconds
@@ -31,6 +32,7 @@ from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
+from gitops_agent.reconcile.breaker import after_round, dump_circuits, load_circuits
 from gitops_agent.report.conditions import AgentView, halted, judge
 from gitops_agent.report.phases import Standing, judged, reopened, stopped
 from gitops_agent.reverting import Reverter, told
@@ -66,7 +68,7 @@ class Bookkeeper:
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
         self._unready_since: dict[AgentKey, float] = {}
         self._policy = PolicySpec()
-        self._circuits: Mapping[str, Circuit] = {}
+        self._circuits = load_circuits(journal.get("circuits"))
         self._found: tuple[Finding, ...] = ()
         self._published: dict[str, CommitRecord] = {}
         self._head_told: str | None = None
@@ -103,7 +105,10 @@ class Bookkeeper:
 
     def _try_again(self, target: str, enforcement: Enforcement) -> None:
         if "/" in target:
-            self._start_afresh(frozenset({AgentKey.parse(target)}))
+            agent = AgentKey.parse(target)
+            self._start_afresh(frozenset({agent}))
+            if again := due_again(self._journal.bases().values(), agent):
+                self._journal.finish((), bases=again)
             self._journal.put({"retried:" + target: str(self._clock.now())})
             return
         enforcement.retry(target)
@@ -145,6 +150,7 @@ class Bookkeeper:
         """Judge agents, then the newest commit; write both; tell the sinks."""
         self._policy = stricter(pass_.snapshot.policy, enforcement.policy_before())
         self._forgive(pass_.look.health)
+        self._trip(pass_)
         self._freeze(pass_.plan)
         became_ready = self._judge_agents(pass_)
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
@@ -168,6 +174,14 @@ class Bookkeeper:
             rollout=enforcement.rollout,
         )
         return result.no_later_than(0.0 if moved else enforcement.pause_left())
+
+    def _trip(self, pass_: Proceedings) -> None:
+        """What became of the actions opens and closes the circuits of their drivers."""
+        now = self._clock.now()
+        after = after_round(self._circuits, pass_.executed, lambda tenant: limits_of(self._policy, tenant), now)
+        if after != self._circuits:
+            self._journal.put({"circuits": dump_circuits(after)})
+            self._circuits = after
 
     def _freeze(self, plan: Plan) -> None:
         """A guard that doubts the desired state or our eyes stops all acting until people have looked."""
@@ -400,7 +414,7 @@ class Bookkeeper:
         waits = [SOON if each.is_due(now) else max(SOON, each.next_at - now) for each in tries]
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
-        released = progressed and pass_.held_by("dependencies", "action_cap")
+        released = progressed and pass_.held_by("dependencies", "hook_ready", "action_cap")
         return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released or pass_.busy else [])]
 
     def _deadlines(self, pass_: Proceedings) -> Iterator[float]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """The state of one driver: failures in a row, until when nothing is tried, how often it opened in a row."""
+    """The state of one driver: which agents failed since something last succeeded, until when nothing is tried,
+    how often it opened in a row. One agent that fails and fails is that agent's trouble, not the driver's."""
 
     driver: str
-    failures: int = 0
+    failing: tuple[str, ...] = ()
     open_until: float | None = None
     trips: int = 0
     error: str = ""

@@ -1,13 +1,16 @@
 """Circuit breaker per driver: how circuits follow from outcomes. Pure; ``plan/guards/breaker.py`` obeys them.
 
-Failures in a row count, whoever they happened to. A permanent failure is the fault of a spec, and a skipped or
-unknown one says nothing about the driver: these neither count nor end a row. Success closes the circuit.
+What counts is how many agents failed since something last succeeded: one agent that fails for ever says nothing
+about its siblings. A permanent failure is the fault of a spec, and a skipped or unknown one says nothing about the
+driver: these neither count nor end a row. Success closes the circuit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+
+import orjson
 
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.document import Breaker, TenantPolicy
@@ -32,20 +35,32 @@ def after_round(
             after[action.driver] = Circuit(action.driver)
         elif outcome.result is Result.FAILED and not outcome.permanent:
             limit = limits(action.key.agent.tenant).breaker
-            after[action.driver] = _after_failure(known, outcome.message, limit, now)
+            agent = str(action.key.agent)
+            counted = replace(known, failing=tuple(sorted({*known.failing, agent})), error=outcome.message)
+            after[action.driver] = _after_failure(counted, limit, now)
     return after
 
 
-def _after_failure(known: Circuit, error: str, limit: Breaker, now: float) -> Circuit:
-    counted = replace(known, failures=known.failures + 1, error=error)
-    resting = known.open_until is not None and now < known.open_until
-    if resting or counted.failures < limit.failures:
+def _after_failure(counted: Circuit, limit: Breaker, now: float) -> Circuit:
+    resting = counted.open_until is not None and now < counted.open_until
+    if resting or len(counted.failing) < limit.failures:
         # What was under way when the circuit opened does not make the rest longer.
         return counted
-    return replace(counted, open_until=now + pause(limit, known.trips), trips=known.trips + 1)
+    return replace(counted, open_until=now + pause(limit, counted.trips), trips=counted.trips + 1)
 
 
 def pause(limit: Breaker, trips: int) -> float:
     """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
     first = seconds(limit.pause)
     return min(first * 2.0 ** min(trips, 30), max(first, LONGEST_DELAY))
+
+
+def dump_circuits(circuits: Mapping[str, Circuit]) -> str:
+    """Circuits as the journal keeps them."""
+    return orjson.dumps([asdict(circuit) for circuit in circuits.values()]).decode()
+
+
+def load_circuits(text: str | None) -> dict[str, Circuit]:
+    """The circuits in a text."""
+    rows = orjson.loads(text or "[]")
+    return {row["driver"]: Circuit(**{**row, "failing": tuple(row["failing"])}) for row in rows}

@@ -141,7 +141,7 @@ def test_a_tenant_may_come_back_more_slowly() -> None:
 
 def with_circuit(open_until: float | None, **options: Any) -> Plan:
     members = fleet(4)
-    circuit = Circuit("fake", failures=5, open_until=open_until, trips=1, error="no answer.")
+    circuit = Circuit("fake", failing=tuple("abcde"), open_until=open_until, trips=1, error="no answer.")
     bases = [b for _, b, _ in members]
     return make.plan(make.snapshot([a for a, *_ in members]), [], bases, circuits={"fake": circuit}, **options)
 
@@ -168,7 +168,7 @@ def test_a_driver_rests_and_then_proves_itself_with_one_action(open_until: float
             "BreakerOpen",
             "driver fake",
         )
-        assert "5 failures in a row" in finding.summary
+        assert "5 agents failed in a row" in finding.summary
         assert f"{4 - count} actions wait. Last error: no answer." in finding.detail
         assert {action.decision for action in plan.actions if action.key in plan.held} == {Decision.WAIT}
 
@@ -189,7 +189,10 @@ def two_drivers(circuits: dict[str, Circuit]) -> Plan:
 
 
 def test_other_drivers_go_on_but_no_step_overtakes_a_held_one() -> None:
-    resting, half = Circuit("process", 5, make.NOW + 9, 1), Circuit("process", 5, make.NOW - 9, 1)
+    resting, half = (
+        Circuit("process", tuple("abcde"), make.NOW + 9, 1),
+        Circuit("process", tuple("abcde"), make.NOW - 9, 1),
+    )
     configs = ["t/a:config/x", "t/b:config/x"]
     assert [str(action.key) for action in two_drivers({"process": resting}).allowed] == configs
     one = ["t/a:config/x", "t/a:runtime/process", "t/b:config/x"]
@@ -202,7 +205,7 @@ def test_other_drivers_go_on_but_no_step_overtakes_a_held_one() -> None:
 
 def test_the_record_is_kept_whatever_a_driver_does() -> None:
     declared, _, seen = make.running("acme/bot", {"a": 1})
-    circuits = {"fake": Circuit("fake", 5, make.NOW + 9, 1)}
+    circuits = {"fake": Circuit("fake", tuple("abcde"), make.NOW + 9, 1)}
     assert len(make.plan(make.snapshot([declared]), [seen], circuits=circuits).allowed) == 1
 
 

@@ -27,13 +27,14 @@ POLICY = PolicySpec.model_validate(
 def ended(
     result: Result, driver: str = "process", verb: Verb = Verb.CREATE, **options: Any
 ) -> tuple[Action, Outcome]:
-    tenant = options.pop("tenant", "acme")
-    key = ResourceKey(AgentKey(tenant, "bot"), "runtime", driver)
+    agent = AgentKey(options.pop("tenant", "acme"), options.pop("name", "bot"))
+    key = ResourceKey(agent, "runtime", driver)
     action = Action(key, driver, verb, Class.CHANGE, "x", "x", Confidence.HIGH, Decision.REPAIR)
     return action, Outcome("i", result, "no answer", NOW, 0.1, **options)
 
 
-FAILED, DONE = ended(Result.FAILED), ended(Result.DONE)
+DONE = ended(Result.DONE)
+FAILED, SECOND, THIRD = (ended(Result.FAILED, name=name) for name in ("a", "b", "c"))
 
 
 def after(*outcomes: tuple[Action, Outcome], known: Circuit | None = None, now: float = NOW) -> Circuit:
@@ -43,14 +44,19 @@ def after(*outcomes: tuple[Action, Outcome], known: Circuit | None = None, now: 
 
 
 def test_failures_in_a_row_open_the_circuit() -> None:
-    assert after(FAILED, FAILED) == Circuit("process", 2, None, 0, "no answer")
-    assert after(FAILED, FAILED, FAILED) == Circuit("process", 3, NOW + 30, 1, "no answer")
-    assert after(FAILED, known=after(FAILED, FAILED)) == after(FAILED, FAILED, FAILED)
+    two, three = ("acme/a", "acme/b"), ("acme/a", "acme/b", "acme/c")
+    assert after(FAILED, SECOND) == Circuit("process", two, None, 0, "no answer")
+    assert after(FAILED, SECOND, THIRD) == Circuit("process", three, NOW + 30, 1, "no answer")
+    assert after(THIRD, known=after(FAILED, SECOND)) == after(FAILED, SECOND, THIRD)
+
+
+def test_one_agent_that_fails_for_ever_stops_none_of_its_siblings() -> None:
+    assert after(*[FAILED] * 50).open_until is None
 
 
 def test_success_ends_a_row_and_closes_the_circuit() -> None:
-    assert after(FAILED, FAILED, DONE, FAILED).failures == 1
-    assert after(DONE, known=Circuit("process", 7, NOW - 1, 4, "x")) == Circuit("process")
+    assert after(FAILED, SECOND, DONE, FAILED).failing == ("acme/a",)
+    assert after(DONE, known=Circuit("process", tuple("abc"), NOW - 1, 4, "x")) == Circuit("process")
 
 
 @pytest.mark.parametrize(
@@ -65,11 +71,11 @@ def test_success_ends_a_row_and_closes_the_circuit() -> None:
 )
 def test_what_says_nothing_about_the_driver_neither_counts_nor_ends_a_row(other: tuple[Action, Outcome]) -> None:
     assert after(other, other, other) == Circuit("process")
-    assert after(FAILED, other, FAILED) == after(FAILED, FAILED)
+    assert after(FAILED, other, SECOND) == after(FAILED, SECOND)
 
 
 def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
-    circuit, now, rests = after(FAILED, FAILED, FAILED), NOW, []
+    circuit, now, rests = after(FAILED, SECOND, THIRD), NOW, []
     for _ in range(6):
         assert circuit.open_until is not None
         rests.append(circuit.open_until - now)
@@ -79,14 +85,14 @@ def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
 
 
 def test_what_was_under_way_does_not_make_the_rest_longer() -> None:
-    circuit = after(FAILED, FAILED, FAILED)
-    late = after(FAILED, FAILED, known=circuit, now=NOW + 5)
-    assert (late.open_until, late.trips, late.failures) == (circuit.open_until, 1, 5)
+    circuit = after(FAILED, SECOND, THIRD)
+    late = after(FAILED, ended(Result.FAILED, name="d"), known=circuit, now=NOW + 5)
+    assert (late.open_until, late.trips, len(late.failing)) == (circuit.open_until, 1, 4)
 
 
 def test_a_tenant_may_be_stricter_and_drivers_do_not_share_a_circuit() -> None:
     assert after(ended(Result.FAILED, tenant="strict")).open_until == NOW + 30
-    assert after(FAILED, FAILED, ended(Result.FAILED, driver="config")).open_until is None
+    assert after(FAILED, SECOND, ended(Result.FAILED, driver="config")).open_until is None
 
 
 def test_a_pause_longer_than_the_cap_is_kept() -> None:
@@ -94,10 +100,14 @@ def test_a_pause_longer_than_the_cap_is_kept() -> None:
     assert [pause(limit, trips) for trips in (0, 5, 10**6)] == [600.0] * 3
 
 
-@given(st.lists(st.sampled_from([FAILED, DONE, ended(Result.SKIPPED), ended(Result.FAILED, permanent=True)])))
+@given(
+    st.lists(
+        st.sampled_from([FAILED, SECOND, THIRD, DONE, ended(Result.SKIPPED), ended(Result.FAILED, permanent=True)])
+    )
+)
 def test_rounds_may_be_cut_anywhere(outcomes: list[tuple[Action, Outcome]]) -> None:
     one_by_one = Circuit("process")
     for each in outcomes:
         one_by_one = after(each, known=one_by_one)
     assert after(*outcomes) == one_by_one
-    assert (one_by_one.open_until is None) == (one_by_one.failures < 3)
+    assert (one_by_one.open_until is None) == (len(one_by_one.failing) < 3)

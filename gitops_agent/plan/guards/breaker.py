@@ -69,7 +69,7 @@ def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], situation: S
             Severity.WARNING,
             Hold.BREAKER_OPEN,
             f"driver {driver}",
-            f"rests {when}: {circuit.failures} failures in a row",
+            f"rests {when}: {len(circuit.failing)} agents failed in a row",
             f"{actions}. Last error: {circuit.error.rstrip('.')}. After the rest one action is tried, and if it "
             "succeeds everything goes on by itself; if not, the rest is longer. gitops-agent doctor looks at what "
             "drivers need.",
