@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jsonpatch
+import jsonpointer
 
 from gitops_agent.model.plan import Verb
 from gitops_agent.plan.compare import before
@@ -30,10 +31,15 @@ def make_patch(legs: Legs, verb: Verb) -> Patch:
 
 
 def import_patch(legs: Legs) -> Patch:
-    """The other way round: from what Git says to what live decided."""
+    """The other way round: from what Git says to what live decided, each step with what was there before."""
     assert legs.desired is not None
     assert legs.intended is not None
-    return tuple(jsonpatch.make_patch(legs.desired.fields.value, legs.intended.value).patch)
+    git = legs.desired.fields.value
+    steps = jsonpatch.make_patch(git, legs.intended.value).patch
+    return tuple(
+        step if step["op"] == "add" else {**step, "before": jsonpointer.resolve_pointer(git, step["path"])}
+        for step in steps
+    )
 
 
 def changed_names(legs: Legs) -> tuple[str, ...]:
