@@ -40,7 +40,7 @@ from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watch
 from gitops_agent.preview import Planner, Rollback
 from gitops_agent.proceedings import PassResult
 from gitops_agent.reconcile.execute import Workbench
-from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.reconcile.health import HealthMonitor, recalled
 from gitops_agent.reconcile.lease import HostLeases
 from gitops_agent.reconcile.lease_files import Holder
 from gitops_agent.report.git_notes import GitNotesSink
@@ -272,7 +272,7 @@ def _pipeline(
     return Pipeline(
         Receiver(parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)),
         parts.drivers,
-        HealthMonitor(parts.clock, parts.eyes),
+        HealthMonitor(parts.clock, parts.eyes, recalled(parts.journal)),
         bench,
         Bookkeeper(settings.instance, parts.journal, sinks, parts.clock, _reverter(parts)),
         orders=Orders(parts.journal, parts.clock, GitApprovals(parts.mirror, settings)),

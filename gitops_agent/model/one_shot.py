@@ -5,9 +5,12 @@ What cannot be made idempotent (a hook) is done at most once. Whether it may be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Result
 
 
@@ -48,3 +51,13 @@ def generation_of(facts: Fields | None, intent: str) -> str:
     """The generation that an effect belongs to: that of an earlier try, or this intent begins it."""
     earlier = OneShot.read(facts)
     return earlier.generation if earlier else intent
+
+
+def due_again(bases: Iterable[Base], agent: AgentKey) -> list[Base]:
+    """The records of an agent's one-shot effects that were left for people, once a person says: again."""
+    spent = ((base, OneShot.read(base.facts)) for base in bases if base.key.agent == agent and not base.idempotent)
+    return [
+        replace(base, facts=replace(shot, result=None).facts)
+        for base, shot in spent
+        if shot is not None and shot.spent
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
-from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision
@@ -131,8 +131,10 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
         return False, "InProgress", "an action on it is under way"
     if view.agent.lifecycle is Lifecycle.RETIRED:
         return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
-    owed = next((action for action in view.pending if action.decision is Decision.REPAIR), None)
-    doubtful = next((action for action in view.pending if action.decision is not Decision.REPAIR), None)
+    # Hooks wait for Ready, so Ready does not wait for them.
+    pending = [action for action in view.pending if action.key.kind != Kind.HOOK]
+    owed = next((action for action in pending if action.decision is Decision.REPAIR), None)
+    doubtful = next((action for action in pending if action.decision is not Decision.REPAIR), None)
     health = view.health
     if health is not None and health.state not in _READY_STATES:
         return False, health.reason, health.message
@@ -146,7 +148,8 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
 
 
 def _ready_word(health: Health) -> str:
-    return RESTING if health.state is HealthState.STOPPED else "Healthy"
+    """Healthy, as a rule; well but disputed says so."""
+    return RESTING if health.state is HealthState.STOPPED else health.reason
 
 
 def _is_on_its_way(view: AgentView) -> bool:

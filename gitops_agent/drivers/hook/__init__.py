@@ -1,7 +1,8 @@
 """Hooks: what is called once in the life of an agent, and never twice by itself.
 
 What belongs here: calling (``call``), keeping how it ended in our own record (``apply``, ``observe``). What does
-not: when a hook is due (``plan/hooks.py``), and what becomes of one whose end nobody knows (``journal/replay.py``).
+not: when a hook is due (``plan/hooks.py``), and what becomes of a call that a crash cut off
+(``journal/replay.py``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Unreached(GitopsAgentError):
-    """The request never left us, so it may be tried again. ``permanent``: not before somebody changes something."""
+    """The request never left us, so it may be tried again; ``permanent``: once somebody has changed something."""
 
     def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
         super().__init__(message, hint=hint)
