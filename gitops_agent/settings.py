@@ -80,6 +80,34 @@ class Settings(_Section):
     parallelism: Annotated[int, Field(ge=1, le=64, description="Driver calls at the same time.")] = 8
     push: Annotated[bool, Field(description="Whether notes are pushed to the remote.")] = True
     retention: Annotated[Seconds, Field(description="How long history stays in the journal.")] = 30 * 86400.0
+    import_after: Annotated[
+        Seconds,
+        Field(description="How long a value must have been live before a branch proposes it (`authority: live`)."),
+    ] = 60.0
+    drift_report: Annotated[
+        str | None,
+        Field(description="File to which `run` writes its drift report: JSON if it ends in `.json`, else text."),
+    ] = None
+    drift_note: Annotated[
+        bool, Field(description="Whether `run` keeps its drift report as a note on the newest commit.")
+    ] = False
+    drift_interval: Annotated[
+        Seconds,
+        Field(description="How often `run` writes its drift report, the first when it starts; `0s`: never."),
+    ] = 86400.0
+
+    listen: Annotated[
+        str,
+        StringConstraints(pattern=r"^(|(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$"),
+        Field(
+            description="Where `run` serves `/metrics`, `/livez` and `/readyz`, without a password, so on this "
+            "machine only unless told otherwise; port 0 takes any free one, nothing serves nothing."
+        ),
+    ] = "127.0.0.1:9733"
+    livez_grace: Annotated[
+        Seconds,
+        Field(description="How much longer than it should a pass or a poll may take before `/livez` turns red."),
+    ] = 300.0
 
     token_file: Annotated[str | None, Field(description="File with the token for http(s).")] = None
     token_env: Annotated[str | None, Field(description="Environment variable with the token for http(s).")] = None
@@ -108,6 +136,14 @@ class Settings(_Section):
             "somebody in it."
         ),
     ] = None
+
+    hook_hosts: Annotated[
+        Texts,
+        Field(
+            description="The hosts that HTTP hooks may call, each as `host` or `host:port`, loopback no less; with "
+            "commas in the environment. Empty: none."
+        ),
+    ] = ()
 
     sentry_dsn: Annotated[
         str | None, Field(description="Where unexpected errors are reported; off when empty.")
@@ -210,6 +246,7 @@ _FIELDS = {to_camel(name): name for section in (Settings, Limits) for name in se
 _PRIVATE = ("repo", "sentry_dsn")  # people put passwords there
 _EXPECTED = {
     "instance": "a name of lower-case letters, digits and dashes, at most 63",
+    "listen": "an address such as 127.0.0.1:9733 or [::1]:9733, or nothing",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "int_parsing": "a whole number",

@@ -119,6 +119,12 @@ class Mirror:
             self._fetch_refs(self.git, [f"+{self.notes_ref}:{REMOTE_NOTES}"])
         return self.resolve(REMOTE_NOTES)
 
+    def fetch_ref(self, ref: str) -> None:
+        """Bring one ref of the remote here, under its own name and by force; nothing when it has none."""
+        found = self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
+        if found is not None and found != self.resolve(ref):
+            self._fetch_refs(self.git, [f"+{ref}:{ref}"])
+
     def send(self, source: str, target: str) -> str:
         """Push one ref, never by force; what the remote said when it rejected it, "" when it took it."""
         args = ("push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no")

@@ -1,0 +1,227 @@
+"""The drift report: what is not as enforced, why, since when, and what would be done about it. Pure.
+
+A report is a value made of a plan for what is in force; nothing in it was done because of the report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Evidence, Observation, Owner
+from gitops_agent.model.plan import Action, Class, Decision, Plan
+from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.report.moments import iso
+from gitops_agent.report.redact import Redactor
+from gitops_agent.report.shapes import Shape, findings_shape
+from gitops_agent.report.words import is_about
+
+ORDER = (
+    Class.UNSAFE_AMBIGUITY,
+    Class.CONFLICTING,
+    Class.STUCK_PROGRESS,
+    Class.MISSING_EXTERNAL,
+    Class.MISSING_INTERNAL,
+    Class.LAG,
+)
+"""The classes as a report lists them: what needs people most comes first."""
+
+NOWHERE = object()
+
+Mask = Callable[[Any, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field that differs, as a JSON pointer; ``NOWHERE`` when one side does not have it."""
+
+    path: str
+    live: Any
+    git: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One resource that is not as enforced."""
+
+    action: Action
+    since: float
+    held_by: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """What one look at the live systems found, against what is in force. ``agents``: how many were looked at.
+
+    ``blind``: drivers that could not be asked, with the reason; nothing is said about their resources.
+    """
+
+    instance: str
+    commit: str
+    at: float
+    agents: int
+    drifts: tuple[Drift, ...]
+    findings: tuple[Finding, ...] = ()
+    blind: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def drifted(self) -> int:
+        """How many agents drifted. Lag is none, and neither is a field that live decides."""
+        return len({drift.action.key.agent for drift in self.drifts if drift.action.cls.is_drift})
+
+    @property
+    def counts(self) -> dict[Class, int]:
+        """How many agents each class concerns, every class named."""
+        pairs = {(drift.action.cls, drift.action.key.agent) for drift in self.drifts}
+        counted = Counter(cls for cls, _ in pairs)
+        return {cls: counted[cls] for cls in ORDER}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the journal knows: the last statuses, and what was seen of an agent each time it changed."""
+
+    statuses: Mapping[AgentKey, AgentStatus]
+    seen: Callable[[AgentKey], Sequence[Observation]]
+
+
+def drifts(plan: Plan, past: Past, at: float) -> tuple[Drift, ...]:
+    """The drift in a plan, the most worrying class first. What only a commit asks for is none."""
+    found = [
+        Drift(action, since(action, past, at), _holders(action, plan), tuple(_differences(action)))
+        for action in plan.actions
+        if action.cls is not Class.CHANGE
+    ]
+    return tuple(sorted(found, key=lambda drift: (ORDER.index(drift.action.cls), drift.action.key)))
+
+
+def since(action: Action, past: Past, at: float) -> float:
+    """Since when a resource deviates: the first observation of the present unbroken deviation.
+
+    Where observations do not show it (health), since when the agent is called Drifted; else since now.
+    """
+    first: float | None = None
+    for seen in past.seen(action.key.agent):
+        if seen.key != action.key:
+            continue
+        if not _deviates(seen, action):
+            break
+        first = seen.observed_at
+    if first is None:
+        status = past.statuses.get(action.key.agent)
+        conditions = status.conditions if status is not None else ()
+        first = next((said.last_transition_at for said in conditions if said.type is ConditionType.DRIFTED), at)
+    return min(first, at)
+
+
+def _deviates(seen: Observation, action: Action) -> bool:
+    """Whether something seen earlier was not as enforced either."""
+    if seen.fields is None or seen.reason is not None or seen.owner is not Owner.OURS:
+        return True
+    wanted = _enforced(action)
+    shown = seen.fields.value
+    return wanted is None or any(shown[name] != wanted[name] for name in shown.keys() & wanted.keys())
+
+
+def _enforced(action: Action) -> dict[str, Any] | None:
+    """The fields as Git has them: for an import, those before live is followed."""
+    if action.desired is None:
+        return None
+    known = ((str(step["path"]).split("/"), step) for step in action.patch if "before" in step)
+    return {**action.desired.value, **{path[1]: step["before"] for path, step in known if len(path) == 2}}
+
+
+def _holders(action: Action, plan: Plan) -> tuple[str, ...]:
+    return tuple(verdict.guard for verdict in plan.verdicts if action.key in verdict.held)
+
+
+def _differences(action: Action) -> Iterable[Difference]:
+    importing = action.decision is Decision.IMPORT
+    for step in action.patch if action.live is not None else ():
+        path = str(step["path"])
+        target = step.get("value", NOWHERE) if step["op"] != "remove" else NOWHERE
+        if importing:
+            yield Difference(path, target, step.get("before", NOWHERE))
+        else:
+            yield Difference(path, _at(path, action.live, action.base), target)
+
+
+def _at(path: str, *legs: Fields | None) -> Any:
+    """What live shows at a JSON pointer, or what we last applied where live does not show the field."""
+    for leg in legs:
+        value: Any = NOWHERE if leg is None else leg.value
+        for raw in path.split("/")[1:]:
+            part = raw.replace("~1", "/").replace("~0", "~")
+            try:
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            except (KeyError, IndexError, ValueError, TypeError):
+                value = NOWHERE
+                break
+        if value is not NOWHERE:
+            return value
+    return NOWHERE
+
+
+def only(report: DriftReport, *, agent: AgentKey | None = None, tenant: str | None = None) -> DriftReport:
+    """The report on one agent, or on one tenant."""
+    if agent is None and tenant is None:
+        return report
+
+    def concerns(key: AgentKey) -> bool:
+        return key == agent if agent is not None else key.tenant == tenant
+
+    kept = tuple(drift for drift in report.drifts if concerns(drift.action.key.agent))
+    named = {drift.action.key.agent for drift in kept} | ({agent} if agent is not None else set())
+    found = tuple(each for each in report.findings if any(is_about(each, key) for key in named))
+    return replace(report, drifts=kept, findings=found)
+
+
+def drift_shape(report: DriftReport, mask: Mask | None = None) -> Shape:
+    """The answer of ``drift``. Values are masked here, where the names of their fields are still known."""
+    masked = mask or Redactor().tree
+    return {
+        "instance": report.instance,
+        "commit": report.commit,
+        "at": iso(report.at),
+        "agents": report.agents,
+        "drifted": report.drifted,
+        "summary": {str(cls): count for cls, count in report.counts.items()},
+        "drifts": [_drift(drift, masked) for drift in report.drifts],
+        "findings": findings_shape(report.findings),
+        "blind": [{"driver": driver, "reason": reason} for driver, reason in report.blind],
+    }
+
+
+def _drift(drift: Drift, mask: Mask) -> Shape:
+    action = drift.action
+    return {
+        "agent": str(action.key.agent),
+        "resource": str(action.key),
+        "driver": action.driver,
+        "class": str(action.cls),
+        "reason": action.reason,
+        "message": action.message,
+        "confidence": str(action.confidence),
+        "since": iso(drift.since),
+        "verb": str(action.verb),
+        "decision": str(action.decision),
+        "heldBy": list(drift.held_by),
+        "evidence": [_evidence(item) for item in action.evidence],
+        "differences": [_difference(difference, mask) for difference in drift.differences],
+    }
+
+
+def _evidence(item: Evidence) -> Shape:
+    return {"source": item.source, "said": item.said, "at": iso(item.at)}
+
+
+def _difference(difference: Difference, mask: Mask) -> Shape:
+    name = difference.path.rpartition("/")[2]
+    sides = (("live", difference.live), ("git", difference.git))
+    return {"path": difference.path, **{side: mask(value, name) for side, value in sides if value is not NOWHERE}}
