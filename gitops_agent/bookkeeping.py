@@ -23,7 +23,7 @@ from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.plan import Action, Decision, Effect, Plan
+from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
@@ -205,7 +205,7 @@ class Bookkeeper:
         return self._reverter.is_busy or (revert is not None and bool(revert.branch))
 
     def _halt(self, pass_: Proceedings) -> None:
-        """Say it of every agent that a failed gate holds back, also of those this pass did not look at."""
+        """Say it of every agent that a failed gate holds back, looked at in this pass or not."""
         rollout = pass_.rollout if pass_.halted else None
         held = frozenset(rollout.waiting) if rollout is not None else frozenset()
         known = {key for key, status in self._statuses.items() if status.has(ConditionType.HALTED)}
@@ -343,8 +343,9 @@ class Bookkeeper:
         late = [
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
         ]
-        # What only people can decide does not get better with time.
-        late += [a.key.agent for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT)]
+        # What only people can decide does not get better with time; what an earlier commit left to them is its own.
+        doubtful = (a for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
+        late += [a.key.agent for a in doubtful if a.cls is not Class.LAG]
         late += self._waiting_in_vain(pass_, late)
         frozen = any(action.key.agent in pass_.held_by("freeze", "mass_drift") for action in owed)
         warnings = tuple(f for f in pass_.snapshot.findings if f.severity is Severity.WARNING)
