@@ -6,8 +6,29 @@ import copy
 import os
 import re
 import signal
+import sys
+from typing import Any
 
 from tests.support.fleet import Fleet, Json, alive, until
+
+SINGULAR = """
+import fcntl, signal, sys
+seat = open(sys.argv[1], "a")
+try:
+    fcntl.flock(seat, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    open(sys.argv[1] + ".twice", "a").close()
+signal.pause()
+"""
+"""An agent that tells when it is not the only one of its name, however short the time."""
+
+
+def singular(fleet: Fleet, *names: str, **spec: Any) -> dict[str, str]:
+    seats = fleet.state.parent
+    return {
+        f"{name}.yaml": fleet.agent(name, sys.executable, "-c", SINGULAR, str(seats / f"seat-{name}"), **spec)
+        for name in names
+    }
 
 
 def twin(fleet: Fleet) -> Fleet:
@@ -25,7 +46,7 @@ def refusals(fleet: Fleet) -> dict[str, Json]:
 
 def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) -> None:
     second = twin(fleet)
-    fleet.commit(fleet.agents("a", "b"))
+    fleet.commit(singular(fleet, "a", "b"))
     with fleet.running() as first:
         fleet.await_phase(fleet.head(), "Converged")
         before = {name: fleet.pid(name) for name in "ab"}
@@ -42,9 +63,8 @@ def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) 
             lost = fleet.kill("a")
             until(lambda: fleet.pids("a"), "a comes back")
             assert fleet.pid("a") != lost
-            sha = fleet.commit(
-                {**fleet.agents("b", runtime={"env": [{"name": "V", "value": "2"}]}), **fleet.agents("c")}
-            )
+            changed = singular(fleet, "b", runtime={"env": [{"name": "V", "value": "2"}]})
+            sha = fleet.commit({**changed, **singular(fleet, "c")})
             fleet.await_phase(sha, "Converged")
             until(
                 lambda: second.status()["commit"] == sha and len(refusals(second)) == 3,
@@ -66,6 +86,7 @@ def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) 
             until(lambda: fleet.pids("c"), "the second repairs now")
             other.send_signal(signal.SIGTERM)
             assert other.wait(20) == 0
+    assert list(fleet.state.parent.glob("seat-*.twice")) == []
     third = fleet.once()
     assert third["phase"] == "Converged", "who ends gives its leases back"
 
@@ -93,7 +114,7 @@ def test_looking_takes_no_lease(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("a"))
     leases = fleet.state.parent / "leases"
     fleet.ask("plan")
-    fleet.ask("status", code=2)
+    fleet.call("status")
     assert not leases.exists()
     fleet.once()
     assert [path.name for path in leases.rglob("*") if path.is_file()] == ["lock"], "given back at the end"
