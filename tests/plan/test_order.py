@@ -7,13 +7,14 @@ import random
 import pytest
 
 from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.key import KIND_ORDER, AgentKey
+from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind
+from gitops_agent.model.plan import Verb
 from gitops_agent.plan.order import depths, order_actions
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
 
-KINDS = tuple(KIND_ORDER)
+KINDS = tuple(kind for kind in KIND_ORDER if kind != Kind.HOOK)  # hooks are called at moments of their own
 
 
 def test_bring_up_follows_kinds_and_dependencies() -> None:
@@ -46,6 +47,20 @@ def test_teardown_runs_backwards_and_first() -> None:
         *(("delete", f"t/{name}:{kind}/x") for name in ("b", "a") for kind in reversed(KINDS)),
         ("create", "t/new:runtime/process"),
     ]
+
+
+def test_a_hook_for_the_end_is_called_between_the_runtime_and_the_config() -> None:
+    keys = [
+        make.key("t/a", kind, identity)
+        for kind, identity in (("config", "x"), ("runtime", "x"), ("hook", "onRetired"))
+    ]
+    plan = make.plan(
+        make.snapshot([make.agent("t/b", {"a": 1})]),
+        [make.live(key, {"a": 1}) for key in keys],
+        [make.base(key, {"a": 1}) for key in keys],
+    )
+    ended = [str(action.key) for action in plan.actions if action.verb is Verb.DELETE]
+    assert ended == ["t/a:runtime/x", "t/a:hook/onRetired", "t/a:config/x"]
 
 
 def test_a_moved_agent_is_stopped_before_it_is_started() -> None:
