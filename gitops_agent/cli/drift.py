@@ -1,0 +1,43 @@
+"""The verb that reports drift: reads the live systems, takes no lock, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+
+_AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
+DRIFTED = 5
+"""The exit code with ``--exit-code`` when something drifted, or could not be looked at."""
+
+
+def drift(
+    call: Call,
+    agent: Annotated[str | None, _AGENT] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="TENANT", help="Only the agents of this tenant.")
+    ] = None,
+    exit_code: Annotated[
+        bool,
+        typer.Option("--exit-code", metavar=FLAG, help="End with 5 when there is drift (default: 0), for CI."),
+    ] = False,
+) -> int:
+    """Look at the live systems: what is not as enforced, why, since when, what would be done. Changes nothing."""
+    from gitops_agent.errors import UsageError
+    from gitops_agent.report.drift import drift_shape
+    from gitops_agent.report.drift_text import drift_text
+    from gitops_agent.wiring import open_drifter
+
+    if agent and tenant:
+        raise UsageError("give an agent or --tenant, not both")
+    with open_drifter(call.source_settings(), call.environment) as drifter:
+        report = drifter.report(agent, tenant)
+    redactor = drifter.redactor
+    if call.is_json:
+        print_json(redactor.tree(drift_shape(report, redactor.tree)))
+    else:
+        details = agent is not None or tenant is not None
+        print_text(redactor(drift_text(report, style(call), details=details, mask=redactor.tree)))
+    return DRIFTED if exit_code and (report.drifted or report.blind) else 0

@@ -1,0 +1,207 @@
+"""Drift reports: what is in them, since when, in which order, and that no secret is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gitops_agent.drift_reports import drift_note, write_drift_report
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Evidence, Observation, Owner
+from gitops_agent.model.plan import Action, Class, Decision, Effect, Verb, Verdict
+from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.report.drift import DriftReport, Past, drift_shape, drifts, only
+from gitops_agent.report.drift_text import drift_text
+from gitops_agent.report.json_text import dump_json
+from gitops_agent.report.redact import Redactor
+from gitops_agent.report.shapes import schema
+
+from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_status, an_action, runtime_key
+
+pytestmark = pytest.mark.unit
+
+CAT = AgentKey("other", "cat")
+GIT = Fields.of({"replicas": 1, "spec": "s"})
+
+
+def drifted(agent: AgentKey = BOT, **changes: Any) -> Action:
+    values: dict[str, Any] = {
+        "key": runtime_key(agent),
+        "cls": Class.CONFLICTING,
+        "reason": "FieldsDiffer",
+        "message": "The live object was changed by something else.",
+        "base": GIT,
+        "desired": GIT,
+        "live": Fields.of({"replicas": 3}),
+        "patch": ({"op": "replace", "path": "/replicas", "value": 1},),
+        "evidence": (Evidence("kernel", "3 processes", NOW - 1),),
+    }
+    return an_action(**(values | changes))
+
+
+def seen(
+    at: float, content: dict[str, Any] | None, reason: str | None = None, key: ResourceKey | None = None
+) -> Observation:
+    fields = None if content is None else Fields.of(content)
+    return Observation(key or runtime_key(), "process", Owner.OURS, fields, "Running", at, reason)
+
+
+def past(*newest_first: Observation, statuses: Sequence[AgentStatus] = ()) -> Past:
+    return Past({status.agent: status for status in statuses}, lambda _: newest_first)
+
+
+def report(*actions: Action, known: Past | None = None, **plan: Any) -> DriftReport:
+    made = a_plan(*actions, **plan)
+    return DriftReport("prod-eu", SHA, NOW, 12, drifts(made, known or past(), NOW), made.findings)
+
+
+def check(shape: Any) -> None:
+    jsonschema.validate(json.loads(dump_json(shape)), schema("drift"))
+
+
+def test_everything_about_one_drift() -> None:
+    held = Verdict("freeze", Effect.TRIM, frozenset({runtime_key()}), (a_finding(),))
+    shape = drift_shape(report(drifted(decision=Decision.WAIT), verdicts=(held,), held=frozenset({runtime_key()})))
+    check(shape)
+    assert (shape["agents"], shape["drifted"], shape["summary"]["Conflicting"]) == (12, 1, 1)
+    (drift,) = shape["drifts"]
+    assert (drift["class"], drift["reason"], drift["confidence"]) == ("Conflicting", "FieldsDiffer", "high")
+    assert (drift["verb"], drift["decision"], drift["heldBy"]) == ("update", "wait", ["freeze"])
+    assert drift["evidence"] == [{"source": "kernel", "said": "3 processes", "at": "2023-11-14T22:13:19Z"}]
+    assert drift["differences"] == [{"path": "/replicas", "live": 3, "git": 1}]
+
+
+def test_what_a_commit_asks_for_is_no_drift() -> None:
+    quiet = report(an_action(cls=Class.CHANGE))
+    assert quiet.drifts == ()
+    assert drift_text(quiet).startswith("prod-eu: no drift at a1a1a1a1a1 (12 agents, 2023-11-14T22:13:20Z)")
+
+
+def test_an_import_shows_both_sides_and_is_no_drift() -> None:
+    step = {"op": "replace", "path": "/replicas", "value": 3, "before": 1}
+    imported = drifted(
+        cls=Class.LAG, reason="LiveDecides", decision=Decision.IMPORT, verb=Verb.ADOPT, patch=(step,)
+    )
+    found = report(
+        imported, known=past(seen(NOW - 60, {"replicas": 3}, "ExtraReplica"), seen(NOW - 90, {"replicas": 1}))
+    )
+    assert found.drifted == 0
+    (shown,) = drift_shape(found)["drifts"]
+    assert shown["differences"] == [{"path": "/replicas", "live": 3, "git": 1}]
+    assert found.drifts[0].since == NOW - 60
+    assert "proposed to Git on a branch" in drift_text(found)
+
+
+def test_the_worst_class_comes_first() -> None:
+    found = report(
+        drifted(AgentKey("a", "lag"), cls=Class.LAG),
+        drifted(AgentKey("a", "gone"), cls=Class.MISSING_EXTERNAL),
+        drifted(AgentKey("z", "ours"), cls=Class.UNSAFE_AMBIGUITY),
+    )
+    assert [str(each.action.key.agent) for each in found.drifts] == ["z/ours", "a/gone", "a/lag"]
+    assert found.drifted == 2
+    lines = drift_text(found).splitlines()
+    assert [line.split() for line in lines[2:5]] == [
+        ["1", "UnsafeAmbiguity"],
+        ["1", "MissingExternal"],
+        ["1", "Lag"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "since"),
+    [
+        (
+            [seen(NOW - 5, {"replicas": 3}), seen(NOW - 60, {"replicas": 2}), seen(NOW - 99, {"replicas": 1})],
+            NOW - 60,
+        ),
+        ([seen(NOW - 5, None, "ProcessGone"), seen(NOW - 99, {"replicas": 1})], NOW - 5),
+        ([seen(NOW - 5, {"replicas": 1}, "Suspended"), seen(NOW - 9, {"replicas": 1})], NOW - 5),
+        # It was well again in between: the earlier drift is another one.
+        (
+            [seen(NOW - 5, {"replicas": 3}), seen(NOW - 60, {"replicas": 1}), seen(NOW - 99, {"replicas": 3})],
+            NOW - 5,
+        ),
+        # The journal has not seen it yet: it began now.
+        ([seen(NOW - 99, {"replicas": 1})], NOW),
+        ([], NOW),
+        # What is said of another resource of the agent does not count.
+        ([seen(NOW - 5, None, key=ResourceKey(BOT, "config", "bundle")), seen(NOW - 99, {"replicas": 1})], NOW),
+        # A clock that jumped: never in the future.
+        ([seen(NOW + 500, {"replicas": 3})], NOW),
+    ],
+)
+def test_since_when(history: list[Observation], since: float) -> None:
+    assert report(drifted(), known=past(*history)).drifts[0].since == since
+
+
+def test_since_when_only_health_knows() -> None:
+    status = a_status(conditions=(a_condition(), a_condition(ConditionType.DRIFTED, last_transition_at=NOW - 77)))
+    stuck = drifted(cls=Class.STUCK_PROGRESS, live=GIT, patch=())
+    assert report(stuck, known=past(seen(NOW - 9, {"replicas": 1}), statuses=[status])).drifts[0].since == NOW - 77
+
+
+def test_one_agent_or_one_tenant() -> None:
+    about = a_finding(address=f"{BOT}:runtime/main")
+    whole = report(drifted(), drifted(CAT), findings=(about, a_finding(address=f"{CAT}:runtime/main")))
+    assert [each.action.key.agent for each in only(whole, agent=BOT).drifts] == [BOT]
+    assert only(whole, agent=BOT).findings == (about,)
+    assert [each.action.key.agent for each in only(whole, tenant="other").drifts] == [CAT]
+    assert only(whole) == whole
+
+
+def test_details_for_people() -> None:
+    text = drift_text(report(drifted(), known=past(seen(NOW - 180, {"replicas": 3}))), details=True)
+    assert "3 min ago" in text
+    assert "kernel said at 2023-11-14T22:13:19Z: 3 processes" in text
+    assert "/replicas: live 3, Git 1" in text
+
+
+def test_blindness_is_said() -> None:
+    blind = DriftReport("prod-eu", SHA, NOW, 12, (), blind=(("process", "cannot read the process table"),))
+    check(drift_shape(blind))
+    assert "driver process: cannot read the process table" in drift_text(blind)
+    assert "some could not be looked at" in drift_text(blind)
+
+
+def secretive() -> Action:
+    step = {"op": "replace", "path": "/settings/password", "value": "hunter2hunter2"}
+    live = Fields.of({"settings": {"password": "opensesame"}})
+    return drifted(patch=(step,), live=live, base=None, evidence=(Evidence("file", "token=opensesame", NOW),))
+
+
+def test_no_secret_in_any_form(tmp_path: Path) -> None:
+    found, redactor = report(secretive()), Redactor(["hunter2hunter2"])
+    for name in ("report.json", "report.txt"):
+        write_drift_report(found, tmp_path / name, redactor)
+    texts = [path.read_text() for path in tmp_path.iterdir()] + [drift_note(found, redactor)]
+    assert len(texts) == 3
+    for text in texts:
+        assert "hunter2" not in text
+        assert "opensesame" not in text
+        assert "***" in text
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "drift.json"
+    write_drift_report(report(drifted()), path, Redactor())
+    shape = json.loads(path.read_text())
+    check(shape)
+    assert shape["drifted"] == 1
+    write_drift_report(report(), path, Redactor())
+    assert json.loads(path.read_text())["drifted"] == 0
+    assert [each.name for each in path.parent.iterdir()] == ["drift.json"], "nothing is left behind"
+
+
+def test_a_note_stays_small_and_counts_what_it_leaves_out() -> None:
+    many = [drifted(AgentKey("acme", f"bot-{number}")) for number in range(2000)]
+    note = drift_note(report(*many), Redactor())
+    assert len(note.encode()) < 64_000
+    assert note.startswith("prod-eu: 2000 of 12 agents drifted at a1a1a1a1a1\n\napiVersion:")
+    assert "andMore: " in note
