@@ -1,0 +1,334 @@
+"""Where live decides: each change is proposed once, on a branch of its own, and what cannot be is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops_agent.drivers.config.spec import resources as config
+from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.spec import resources as process
+from gitops_agent.errors import SourceUnavailable
+from gitops_agent.imports import RETRY_AFTER, Importer, recalled
+from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.plan.build import build
+from gitops_agent.plan.situation import Situation
+from gitops_agent.ports import SnapshotLoader
+from gitops_agent.proposals import Desk, Proposer, Refused, branch_of
+from gitops_agent.report.redact import Redactor
+from gitops_agent.settings import Limits, Settings
+from gitops_agent.snapshot.loader import Loader
+from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.write import BranchWriter
+from gitops_agent.testing.clock import FrozenClock
+from tests.source.conftest import Desk as People
+from tests.source.conftest import git
+
+BOT = AgentKey("acme", "bot")
+FILE = "agents/acme/bot.yaml"
+DOCUMENT = """\
+# The bot of Acme
+apiVersion: gitops-agent.dev/v1
+kind: Agent
+metadata: {name: bot, tenant: acme}
+spec:
+  authority: {runtime.replicas: live, config.instructions: live}
+  instructions: "Be kind."   # to everybody
+  runtime:
+    driver: process
+    command: [sleep, '600']
+    replicas: 1  # one is enough
+"""
+COMPILERS = [("config", config), ("process", process)]
+
+
+class Fleet:
+    """A repository, a mirror of it, and a live system that says what it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        bare, work = folder / "fleet.git", folder / "work"
+        git(folder, "init", "-q", "--bare", "--initial-branch=main", str(bare))
+        git(folder, "clone", "-q", str(bare), str(work))
+        git(work, "checkout", "-q", "-B", "main")
+        self.people = People(bare, work)
+        self.settings = Settings(repo=str(bare), state_dir=str(folder / "state"), instance="prod-eu")
+        self.mirror = Mirror(self.settings, {}, FrozenClock())
+
+    def proposer(self, **changes: Any) -> Proposer:
+        @contextmanager
+        def loader() -> Iterator[SnapshotLoader]:
+            yield Loader(self.mirror, COMPILERS, self.settings)
+
+        values: dict[str, Any] = {
+            "source": self.mirror,
+            "writer": BranchWriter(self.mirror, self.settings),
+            "loader": loader,
+            "mask": Redactor().tree,
+            "branch": "main",
+            "instance": "prod-eu",
+            "limits": Limits(),
+        }
+        return Proposer(Desk(**(values | changes)))
+
+    def snapshot(self) -> Snapshot:
+        return Loader(self.mirror, COMPILERS, self.settings).load(self.mirror.refresh())
+
+    def imports(self, **live: Any) -> list[Action]:
+        """The IMPORT actions of a plan in which live shows these values instead of those applied."""
+        snapshot = self.snapshot()
+        agent: Agent = snapshot.agents[BOT]
+        bases, seen = {}, []
+        for resource in agent.resources:
+            bases[resource.key] = Base(resource.key, resource.driver, resource.fields, "c" * 40, 0.0)
+            shown = {n: live.get(n, v) for n, v in resource.fields.value.items() if n not in ("env", "command")}
+            seen.append(Observation(resource.key, resource.driver, Owner.OURS, Fields.of(shown), "Running", 1.0))
+        plan = build(snapshot, seen, Situation(now=1.0, snapshot=snapshot, bases=bases), {})
+        assert all(action.decision is Decision.IMPORT for action in plan.actions)
+        return list(plan.actions)
+
+    def branches(self) -> list[str]:
+        listed = git(self.people.bare, "for-each-ref", "--format=%(refname:short)", "refs/heads")
+        return [name for name in listed.split() if name != "main"]
+
+    def diff(self, branch: str) -> list[str]:
+        patch = git(self.people.bare, "diff", "-U0", "main", branch)
+        return [line for line in patch.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def test_the_live_value_is_proposed_in_one_line(fleet: Fleet) -> None:
+    head = fleet.people.commit({FILE: DOCUMENT})
+    (action,) = fleet.imports(replicas=3)
+    said = fleet.proposer().propose(action)
+
+    assert fleet.branches() == [branch_of(action)]
+    assert branch_of(action).startswith("gitops-agent/import/acme-bot-")
+    assert fleet.diff(branch_of(action)) == [
+        "-    replicas: 1  # one is enough",
+        "+    replicas: 3  # one is enough",
+    ]
+    assert git(fleet.people.bare, "rev-parse", "main", f"{branch_of(action)}^").split() == [head, head]
+    message = git(fleet.people.bare, "log", "-1", "--format=%B", branch_of(action))
+    assert message.startswith("acme/bot: replicas as the live system has it\n\nspec.runtime.replicas: 1 -> 3")
+    assert said is not None
+    assert branch_of(action) in said.summary
+    assert f"git fetch origin {branch_of(action)}" in said.detail
+
+
+def test_a_text_is_proposed_too(fleet: Fleet) -> None:
+    fleet.people.commit({FILE: DOCUMENT})
+    (action,) = fleet.imports(instructions="Be brief: now.")
+    fleet.proposer().propose(action)
+    assert fleet.diff(branch_of(action))[1] == '+  instructions: "Be brief: now."   # to everybody'
+
+
+def test_repeating_a_proposal_changes_nothing(fleet: Fleet) -> None:
+    fleet.people.commit({FILE: DOCUMENT})
+    (action,) = fleet.imports(replicas=3)
+    fleet.proposer().propose(action)
+    first = git(fleet.people.bare, "rev-parse", branch_of(action))
+    fleet.people.commit({"README.md": "something else"})
+    fleet.mirror.refresh()
+    assert fleet.proposer().propose(action) is not None
+    assert git(fleet.people.bare, "rev-parse", branch_of(action)) == first
+
+
+def test_once_merged_there_is_nothing_to_import(fleet: Fleet) -> None:
+    fleet.people.commit({FILE: DOCUMENT})
+    (action,) = fleet.imports(replicas=3)
+    fleet.proposer().propose(action)
+    git(fleet.people.work, "pull", "-q", "--ff-only", "origin", branch_of(action))
+    fleet.people.push()
+    assert fleet.imports(replicas=3) == []
+    assert fleet.proposer().propose(action) is None
+
+    # Undone by a person, the same change goes on along the branch that was merged.
+    fleet.people.commit({FILE: DOCUMENT})
+    (again,) = fleet.imports(replicas=3)
+    assert branch_of(again) == branch_of(action)
+    assert fleet.proposer().propose(again) is not None
+    assert fleet.diff(branch_of(again))[1] == "+    replicas: 3  # one is enough"
+
+
+OVERLAY = """\
+apiVersion: gitops-agent.dev/v1
+kind: Overlay
+metadata: {name: more}
+spec:
+  instance: prod-eu
+  selector: {names: [bot]}
+  patches: [{op: replace, path: /spec/runtime/replicas, value: 2}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "live", "why"),
+    [
+        ({FILE: DOCUMENT, "overlays/prod-eu.yaml": OVERLAY}, {"replicas": 3}, "an overlay sets it"),
+        ({FILE: DOCUMENT.replace("replicas: 1", "replicas: &n 1")}, {"replicas": 3}, "anchor"),
+        ({FILE: DOCUMENT}, {"replicas": 100_000}, "not valid in a document"),
+        ({FILE: DOCUMENT}, {"instructions": "use token=abcdefgh12345678"}, "looks like a secret"),
+    ],
+)
+def test_what_cannot_be_proposed_is_refused_with_a_way_out(
+    fleet: Fleet, files: dict[str, str | None], live: dict[str, Any], why: str
+) -> None:
+    fleet.people.commit(files)
+    (action,) = fleet.imports(**live)
+    with pytest.raises(Refused, match=why) as refused:
+        fleet.proposer().propose(action)
+    finding = refused.value.finding
+    assert finding.address == str(action.key)
+    assert f"by hand in {FILE}:1" in finding.detail
+    assert "abcdefgh12345678" not in finding.summary + finding.detail
+    assert fleet.branches() == []
+
+
+def test_without_pushing_nothing_is_pushed(fleet: Fleet) -> None:
+    fleet.people.commit({FILE: DOCUMENT})
+    (action,) = fleet.imports(replicas=3)
+    with pytest.raises(Refused, match="push is off"):
+        fleet.proposer(push=False).propose(action)
+    assert fleet.branches() == []
+
+
+# ----- when proposals are made
+
+
+class Fake:
+    """A proposer that does what it is told."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer: Callable[[Action], Finding | None] = lambda action: Finding(
+            Severity.INFO, "ImportProposed", str(action.key), "proposed"
+        )
+
+    def propose(self, action: Action) -> Finding | None:
+        self.asked.append(branch_of(action))
+        return self.answer(action)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[SqlJournal]:
+    with open_journal(tmp_path) as journal:
+        yield journal
+
+
+def wish(value: int = 3) -> Action:
+    from tests.report.values import an_action
+
+    step = {"op": "replace", "path": "/replicas", "value": value, "before": 1}
+    return an_action(key=process_key(BOT), decision=Decision.IMPORT, patch=(step,))
+
+
+def settled(importer: Importer) -> None:
+    """Everything that was handed over has been done, as if time had passed."""
+    for future in list(importer._running.values()):
+        future.exception()
+
+
+def importing(fake: Fake, journal: SqlJournal, clock: FrozenClock, hold: float = 0.0) -> Importer:
+    return Importer(fake, journal, clock, hold)  # type: ignore[arg-type]
+
+
+def test_each_change_is_proposed_once_also_across_restarts(journal: SqlJournal) -> None:
+    fake, clock = Fake(), FrozenClock()
+    importer = importing(fake, journal, clock)
+    for _ in range(3):
+        importer.propose([wish()], None, "head")
+        settled(importer)
+    (said,) = importer.propose([wish()], None, "head")
+    assert said.summary == "proposed"
+    importer.close()
+    again = importing(fake, journal, clock)
+    assert again.propose([wish()], None, "head") == (said,)
+    again.close()
+    assert fake.asked == [branch_of(wish())]
+    assert recalled(journal.get("imports")) == (said,)
+
+    third = importing(fake, journal, clock)
+    third.propose([wish(4)], None, "head")
+    third.close()
+    assert fake.asked == [branch_of(wish()), branch_of(wish(4))], "another value is another proposal"
+
+
+def test_a_value_must_hold_before_it_is_proposed(journal: SqlJournal) -> None:
+    fake, clock = Fake(), FrozenClock()
+    importer = importing(fake, journal, clock, hold=60.0)
+    importer.propose([wish(2)], None, "head")
+    clock.advance(40)
+    importer.propose([wish(3)], None, "head")
+    clock.advance(40)
+    assert importer.next_due() == 20.0
+    importer.propose([wish(3)], None, "head")
+    assert fake.asked == []
+    clock.advance(20)
+    importer.propose([wish(3)], None, "head")
+    importer.close()
+    assert fake.asked == [branch_of(wish(3))]
+
+
+def test_what_is_no_longer_wanted_is_forgotten_within_the_scope(journal: SqlJournal) -> None:
+    fake, clock = Fake(), FrozenClock()
+    importer = importing(fake, journal, clock)
+    importer.propose([wish()], None, "head")
+    settled(importer)
+    assert len(importer.propose([], frozenset({AgentKey("other", "cat")}), "head")) == 1
+    assert importer.propose([], frozenset({BOT}), "head") == ()
+    assert journal.get("imports") is None
+    importer.close()
+
+
+def test_a_remote_that_does_not_answer_is_asked_again_later(journal: SqlJournal) -> None:
+    fake, clock = Fake(), FrozenClock()
+    proposed = fake.answer
+
+    def down(action: Action) -> Finding | None:
+        raise SourceUnavailable(f"no answer for {action.key}")
+
+    fake.answer = down
+    importer = importing(fake, journal, clock)
+    importer.propose([wish()], None, "head")
+    settled(importer)
+    assert importer.propose([wish()], None, "head") == ()
+    assert len(fake.asked) == 1
+    fake.answer = proposed
+    clock.advance(RETRY_AFTER)
+    importer.propose([wish()], None, "head")
+    settled(importer)
+    assert len(importer.propose([wish()], None, "head")) == 1
+    importer.close()
+
+
+def test_what_was_refused_is_tried_again_when_git_moves(journal: SqlJournal, fleet: Fleet) -> None:
+    fleet.people.commit({FILE: DOCUMENT.replace("replicas: 1", "replicas: &n 1")})
+    (action,) = fleet.imports(replicas=3)
+    importer = Importer(fleet.proposer(), journal, FrozenClock())
+    importer.propose([action], None, "one")
+    settled(importer)
+    (refused,) = importer.propose([action], None, "one")
+    assert refused.code == "ImportRefused"
+    assert importer.next_due() is None
+    fleet.people.commit({FILE: DOCUMENT})
+    fleet.mirror.refresh()
+    importer.propose([action], None, "two")
+    settled(importer)
+    (proposed,) = importer.propose([action], None, "two")
+    assert proposed.code == "ImportProposed"
+    importer.close()
