@@ -92,7 +92,9 @@ def reopened(folder: Path) -> Iterator[Fleet]:
 @contextmanager
 def _opened(folder: Path, driver: MemoryDriver) -> Iterator[Fleet]:
     """An instance with this live system in place of the installed drivers."""
-    settings = Settings(repo=str(folder / REPO), state_dir=str(folder / STATE), push=False)
+    settings = Settings(
+        repo=str(folder / REPO), state_dir=str(folder / STATE), lease_dir=str(folder / "leases"), push=False
+    )
     drivers = patch.object(wiring, "load_drivers", lambda workplace, clock: (driver(workplace, clock),))
     with drivers, wiring.open_instance(settings, dict(os.environ)) as instance:
         yield Fleet(folder / REPO, instance.machine.pipeline, driver)

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -20,11 +22,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gitops_agent.errors import UsageError
+from gitops_agent.journal.store import SqlJournal
+from gitops_agent.leasing import Leasing
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.outcome import Result
+from gitops_agent.model.plan import Class, Decision, Effect, Verb
 from gitops_agent.reconcile import lease_files
+from gitops_agent.reconcile.execute import Crew, Workbench
 from gitops_agent.reconcile.lease import HostLeases
 from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
-from tests.reconcile.make import ONE, THREE, TWO
+from gitops_agent.testing.clock import FrozenClock
+from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+from tests.reconcile.make import ONE, THREE, TWO, action, bring_up, plan
 from tests.support.fleet import until
 
 unit = pytest.mark.unit
@@ -224,6 +233,66 @@ def test_a_full_disk_gives_no_lease(folder: Path) -> None:
         assert refused[TWO].startswith(f"its lease cannot be taken: {folder}: File too large")
         assert (mine.holds(ONE), mine.holds(TWO)) == (True, False)
         assert mine.claim([TWO]) == {}, "as soon as there is room"
+
+
+# ----- in a pass
+
+
+class Told:
+    """Leases of which we say who has them."""
+
+    def __init__(self, lost: Collection[AgentKey] = (), refused: Collection[AgentKey] = ()) -> None:
+        self.lost = lost
+        self.refused = refused
+        self.claimed: list[set[AgentKey]] = []
+
+    def claim(self, agents: Collection[AgentKey]) -> dict[AgentKey, str]:
+        self.claimed.append(set(agents))
+        return {agent: "acted on by another gitops-agent" for agent in agents if agent in self.refused}
+
+    def holds(self, agent: AgentKey) -> bool:
+        return agent not in self.lost
+
+
+@unit
+def test_an_effect_whose_lease_was_lost_meanwhile_does_not_happen(
+    journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor
+) -> None:
+    live = MemoryDriver(clock=clock)
+    bench = Workbench({"memory": live}, journal, clock, Random(1), pool, pool, leases=Told(lost=[ONE]))
+    executed = Crew(bench).execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
+    assert {key.agent for key in live.live} == {TWO}
+    (lost,) = (outcome for act, outcome in executed if act.key.agent == ONE)
+    assert (lost.result, lost.message) == (
+        Result.SKIPPED,
+        "its lease was lost since the plan was made; asked for again",
+    )
+    assert not any(key.agent == ONE for key in journal.bases())
+
+
+@unit
+def test_what_is_refused_is_held_whole_for_a_while_and_not_for_people() -> None:
+    adopt = action(config_key(ONE), Verb.ADOPT, Class.MISSING_INTERNAL)
+    asked = action(runtime_key(THREE), decision=Decision.ASK)
+    whole = plan(adopt, action(runtime_key(ONE)), *bring_up(TWO), asked)
+    told = Told(refused=[ONE, THREE])
+    leasing = Leasing(told)
+    trimmed = leasing.trim(whole)
+    assert told.claimed == [{ONE, TWO}], "what nobody would do needs no lease"
+    assert {act.key.agent for act in trimmed.allowed} == {TWO}, "not even an adoption is recorded"
+    assert {act.decision for act in trimmed.actions if act.key.agent == ONE} == {Decision.WAIT}
+    assert trimmed.digest == whole.digest
+    (verdict,) = trimmed.verdicts
+    assert (verdict.guard, verdict.effect, verdict.for_people) == ("lease", Effect.TRIM, False)
+    (finding,) = trimmed.findings
+    assert (finding.code, finding.address) == ("LeaseHeld", "acme/one")
+    assert "--instance" in finding.detail
+    assert leasing.waiting == {ONE}
+    assert leasing.pause is not None
+
+    told.refused = ()
+    assert leasing.trim(whole) == whole
+    assert (leasing.waiting, leasing.pause) == (frozenset(), None)
 
 
 # ----- any order of events
