@@ -480,4 +480,6 @@ def _blindness(agent: Agent, blind: Mapping[str, str]) -> str | None:
 
 def _block_findings(plan: Plan) -> tuple[Finding, ...]:
     said = tuple(f for verdict in plan.verdicts if verdict.effect is Effect.BLOCK for f in verdict.findings)
-    return said or plan.findings
+    # Who approved through Git, in vain, reads why in Git too.
+    objections = tuple(finding for finding in plan.findings if finding.code.startswith("Approval"))
+    return said + objections if said else plan.findings

@@ -16,6 +16,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Approval, Approvals, Clock, JournalReader
 from gitops_agent.report.moments import iso
+from gitops_agent.report.phases import APPROVED_BY
 
 SEARCHED = 500
 """How many of the newest commits are searched for the last one that converged."""
@@ -142,7 +143,7 @@ def _finding(approval: Approval, plan: Plan, count: int) -> Finding:
     when = f" at {iso(approval.at)}" if approval.at else ""
     return Finding(
         Severity.INFO,
-        "ApprovedBy",
+        APPROVED_BY,
         plan.commit[:10],
         f"plan {approval.digest[:12]} was approved by {approval.by} {where}{when}",
         f"The approval covers {count} of {len(plan.actions)} actions, as long as what is desired and what is live "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.intake import Intake, Receiver
@@ -13,7 +14,7 @@ from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
 from gitops_agent.observe import Observed
-from gitops_agent.orders import NO_ORDER, Orders
+from gitops_agent.orders import NO_ORDER, Orders, approved_by
 from gitops_agent.plan.build import build
 from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Clock, Journal, Scope
@@ -96,7 +97,9 @@ class Planning:
             drifted=_Drifted(statuses),
             failed=failed,
         )
-        return build(snapshot, look.observed.seen.values(), situation, look.health)
+        plan = build(snapshot, look.observed.seen.values(), situation, look.health)
+        said = (*self._order.findings, *approved_by(self._order, plan))
+        return replace(plan, findings=plan.findings + said) if said else plan
 
 
 class Ready(Set[AgentKey]):

@@ -12,6 +12,9 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 
+APPROVED_BY = "ApprovedBy"
+"""The code of a finding that says who let a commit pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -100,7 +103,7 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
         plan=record.plan or standing.plan.digest,
         started_at=started,
         agents=len(standing.statuses),
-        findings=standing.findings,
+        findings=_with_approvals(record, standing.findings),
     )
     unready, rollout = standing.unready, standing.rollout
     held = len(rollout.waiting) if rollout is not None else 0
