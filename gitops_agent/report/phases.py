@@ -131,6 +131,13 @@ def reopened(record: CommitRecord) -> CommitRecord:
     return replace(record, phase=Phase.RECONCILING, finished_at=None, summary="tried again", findings=())
 
 
+def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Who approved a commit stays on its record, also when all that was approved is done."""
+    earlier = {finding.summary: finding for finding in record.findings if finding.code == APPROVED_BY}
+    fresh = tuple(finding for finding in findings if finding.summary not in earlier)
+    return (*earlier.values(), *fresh)
+
+
 def _is_ready(status: AgentStatus | None) -> bool:
     # No status: the commit removed the agent, and nothing is owed for it any more.
     return status is None or status.ready
