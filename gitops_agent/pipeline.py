@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.collector import collector_paused
 from gitops_agent.errors import SourceError
@@ -14,7 +16,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.orders import Orders
 from gitops_agent.planning import Planning
 from gitops_agent.ports import Driver, Scope
-from gitops_agent.proceedings import PassResult, Proceedings
+from gitops_agent.proceedings import Look, PassResult, Proceedings, Witness
 from gitops_agent.reconcile.execute import Crew, Executed, Workbench
 from gitops_agent.reconcile.health import HealthMonitor
 from gitops_agent.settling import Settler
@@ -39,6 +41,7 @@ class Pipeline:
         self._crew = Crew(bench)
         self._bench = bench
         self._books = books
+        self._witnesses: list[Witness] = []
         self._moved = False
         self._planning = Planning(
             receiver, orders or Orders(bench.journal, bench.clock), books, bench.journal, bench.clock, self._busy
@@ -62,6 +65,7 @@ class Pipeline:
             # Drivers say what differs from our record, and that has just caught up.
             observed = self._lookout.observe(intake.desired, scope)
         snapshot, blocked = self._planning.advance(intake, observed, scope)
+        snapshot = self._planning.without_abandoned(snapshot)
         look = self._lookout.judge(observed, snapshot, scope)
         plan = self._planning.plan(snapshot, look)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
@@ -71,10 +75,14 @@ class Pipeline:
         executed = ended + self._reconcile(plan, actor)
         after = self._lookout.again(snapshot, look, (action for action, _ in executed))
         rollout = self._receiver.enforcement.rollout
-        pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, rollout)
-        result = self._books.close(pass_, self._receiver.enforcement).no_later_than(self._lookout.next_due())
+        said = (rollout, self._planning.order, self._books.circuits())
+        pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, *said)
+        result = self._books.close(self._witnessed(pass_), self._receiver.enforcement)
+        for due in (self._lookout.next_due(), *(witness.next_due() for witness in self._witnesses)):
+            result = result.no_later_than(due)
+        result = replace(result, proceedings=pass_)
         self._moved = result.moved
-        return result.no_later_than(self._leasing.pause)
+        return result.no_later_than(self._leasing.pause).no_later_than(self._planning.abandoned.next_due())
 
     def fetch(self) -> bool:
         """Ask the source, from any thread; whether a pass should look at what it said."""
@@ -91,12 +99,26 @@ class Pipeline:
 
     def preview(self, snapshot: Snapshot | None = None) -> Plan:
         """The plan for a snapshot, or for what is in force now, without doing any of it."""
-        chosen = snapshot or self._receiver.enforcement.standing()
-        if chosen is None:
-            raise SourceError("nothing is in force yet", hint="run gitops-agent once first")
-        self._planning.attend(chosen.revision)
-        look = self._lookout.look(chosen, None)
-        return self._planning.plan(chosen, look) if snapshot is None else self._planning.whole(chosen, look)
+        if snapshot is None:
+            return self.survey()[0]
+        snapshot = self._planning.abandoned.without(snapshot)
+        self._planning.attend(snapshot.revision)
+        return self._planning.whole(snapshot, self._lookout.look(snapshot, None))
+
+    def survey(self) -> tuple[Plan, Look, Snapshot]:
+        """The plan for what is in force now, what was seen for it, and what is in force; nothing is done."""
+        standing = self._receiver.enforcement.standing()
+        if standing is None:
+            hint = "run gitops-agent once first; with spec.reconcile.mode: Observe it changes nothing"
+            raise SourceError("nothing is in force yet", hint=hint)
+        standing = self._planning.abandoned.without(standing)
+        self._planning.attend(standing.revision)
+        look = self._lookout.look(standing, None)
+        return self._planning.plan(standing, look), look, standing
+
+    def attach(self, witness: Witness) -> None:
+        """Have somebody look at every pass before it is closed; what they find is said with it."""
+        self._witnesses.append(witness)
 
     def close(self) -> None:
         """Wait for what is still under way, and record how it ended."""
@@ -110,6 +132,10 @@ class Pipeline:
         if scope is None or not self._settler.done:
             return None
         return scope | moved | self._books.unfinished() | self._lookout.due() | self._leasing.waiting
+
+    def _witnessed(self, pass_: Proceedings) -> Proceedings:
+        said = [finding for witness in self._witnesses for finding in witness.witness(pass_)]
+        return replace(pass_, plan=replace(pass_.plan, findings=(*pass_.plan.findings, *said))) if said else pass_
 
     def _busy(self) -> tuple[Action, ...]:
         return self._crew.busy

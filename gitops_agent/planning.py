@@ -13,12 +13,14 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
+from gitops_agent.model.strictness import stricter
 from gitops_agent.observe import Observed
 from gitops_agent.orders import NO_ORDER, Orders, approved_by
 from gitops_agent.plan.build import build
 from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Clock, Journal, Scope
 from gitops_agent.proceedings import Look
+from gitops_agent.provisioning import Abandoned
 
 LONGEST_WINDOW = 86400.0
 """Repairs of longer ago are nobody's business: no window of a policy should be longer."""
@@ -44,11 +46,12 @@ class Planning:
         self._journal = journal
         self._clock = clock
         self._busy = busy
-        self._order = NO_ORDER
+        self.order = NO_ORDER
+        self.abandoned = Abandoned(journal, clock)
 
     def attend(self, head: Revision | None) -> None:
         """Hear what people have said that steers the plans of this pass."""
-        self._order = self._orders.now(self._receiver.enforcement.commit, head)
+        self.order = self._orders.now(self._receiver.enforcement.commit, head)
 
     def advance(self, intake: Intake, observed: Observed, scope: Scope) -> tuple[Snapshot, Plan | None]:
         """What is in force for this pass, and the whole plan of a newest commit that a guard stops.
@@ -68,6 +71,11 @@ class Planning:
             self._books.release(step.released)
             enforcement.take(step, target)
         return enforcement.seen_as(target), None
+
+    def without_abandoned(self, snapshot: Snapshot) -> Snapshot:
+        """What is in force, without what provisioning that is out of time had built."""
+        policy = stricter(snapshot.policy, self._receiver.enforcement.policy_before())
+        return self.abandoned.attend(snapshot, Ready(self._books.statuses), policy)
 
     def whole(self, target: Snapshot, look: Look) -> Plan:
         """The plan that takes everybody to a commit at once: what the commit as a whole is judged by."""
@@ -91,14 +99,14 @@ class Planning:
             busy=frozenset(action.key.agent for action in self._busy()),
             undone=self._receiver.undone(snapshot.revision),
             earlier_policy=self._receiver.enforcement.policy_before(),
-            freezes=self._order.freezes,
-            approved=self._order.approved,
+            freezes=self.order.freezes,
+            approved=self.order.approved,
             circuits=self._books.circuits(),
             drifted=_Drifted(statuses),
             failed=failed,
         )
         plan = build(snapshot, look.observed.seen.values(), situation, look.health)
-        said = (*self._order.findings, *approved_by(self._order, plan))
+        said = (*self.order.findings, *approved_by(self.order, plan))
         return replace(plan, findings=plan.findings + said) if said else plan
 
 

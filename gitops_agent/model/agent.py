@@ -77,6 +77,7 @@ class Agent:
     """One managed agent at one revision, with its resources in bring-up order (none when Retired).
 
     ``canary``: it would rather be in the first wave of a rollout. ``soak``: seconds its wave rests once Ready.
+    ``abandoned``: why its provisioning was given up; then nothing is desired of it.
     """
 
     key: AgentKey
@@ -94,3 +95,4 @@ class Agent:
     description: str = ""
     canary: bool = False
     soak: float = 0.0
+    abandoned: str = ""

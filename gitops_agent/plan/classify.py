@@ -167,6 +167,8 @@ def _leaving(legs: Legs, verb: Verb) -> str:
         return Reason.RETAINED
     if legs.agent is None:
         return Reason.AGENT_REMOVED
+    if legs.agent.abandoned:
+        return Reason.PROVISIONING_TIMED_OUT
     return Reason.AGENT_RETIRED if legs.agent.lifecycle is Lifecycle.RETIRED else Reason.SPEC_CHANGED
 
 

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     SPEC_CHANGED = "SpecChanged"
     AGENT_REMOVED = "AgentRemoved"
     AGENT_RETIRED = "AgentRetired"
+    PROVISIONING_TIMED_OUT = "ProvisioningTimedOut"
     LIFECYCLE_STOPPED = "LifecycleStopped"
     ADOPTED = "Adopted"
     RETAINED = "Retained"
@@ -99,6 +100,9 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.SPEC_CHANGED: Meaning(_CHANGE, _REPAIR, "A commit changed what is desired."),
     Reason.AGENT_REMOVED: Meaning(_CHANGE, _REPAIR, "Git no longer asks for it; its deletionPolicy decides."),
     Reason.AGENT_RETIRED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Retired."),
+    Reason.PROVISIONING_TIMED_OUT: Meaning(
+        _CHANGE, _REPAIR, "It did not become Ready in time: what was built of it is taken down again."
+    ),
     Reason.LIFECYCLE_STOPPED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Stopped, and it runs."),
     Reason.ADOPTED: Meaning(_INTERNAL, _REPAIR, "Live is right and our record was not: the record is written."),
     Reason.RETAINED: Meaning(_CHANGE, _REPAIR, "deletionPolicy: Retain: the object stays, our claim on it ended."),

@@ -24,6 +24,9 @@ _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
 _FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
 
+ABANDONED = "ProvisioningTimedOut"
+"""The reason of an agent that did not become Ready in time and was taken down again."""
+
 RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
@@ -129,6 +132,8 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
         return False, "ObserveFailed", view.blind
     if view.busy:
         return False, "InProgress", "an action on it is under way"
+    if view.agent.abandoned:
+        return False, ABANDONED, _given_up(view.agent)
     if view.agent.lifecycle is Lifecycle.RETIRED:
         return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
     # Hooks wait for Ready, so Ready does not wait for them.
@@ -180,7 +185,16 @@ def _halted(rollout: Rollout) -> str:
     return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held ({rollout.failed})"
 
 
+def _given_up(agent: Agent) -> str:
+    return (
+        f"{agent.abandoned}, so what was built of it was taken down again; a commit that changes it, or "
+        f"gitops-agent retry {agent.key}, gives it another chance"
+    )
+
+
 def _stalled(view: AgentView) -> tuple[str, str] | None:
+    if view.agent.abandoned:
+        return ABANDONED, _given_up(view.agent)
     for attempt in _attempts(view):
         if attempt.permanent:
             return "CannotApply", attempt.error

@@ -22,31 +22,29 @@ from gitops_agent.plan.situation import Situation
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
     """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet, unless people
-    approved every one of those that this plan would bring about."""
-    ending = [action for action in plan.actions if _ends_runtime(action)]
-    if not ending and not situation.blind:
+    approved everything that this plan would take away."""
+    taking = [action for action in plan.actions if action.cls is Class.CHANGE and takes_away(action)]
+    losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
+    if not losing and not situation.blind:
         return let_pass("mass_delete")
-    lost = {action.key.agent for action in ending} | set(_losses(situation))
-    lost -= set(_never_there(lost, situation))
+    lost = losing | set(_losses(situation))
+    excused = {*_never_there(lost, situation), *_given_up(lost, situation)}
+    lost -= excused
+    taking = [action for action in taking if action.key.agent not in excused]
     tripped = tuple(trips(lost, situation, lambda limits: limits.mass_delete))
-    if not tripped or _is_approved(ending, lost, situation):
+    if not tripped or _is_approved(taking, lost, situation):
         return let_pass("mass_delete")
     return block("mass_delete", plan, (_finding(plan, trip) for trip in tripped))
 
 
-def _ends_runtime(action: Action) -> bool:
-    return action.key.kind == Kind.RUNTIME and action.cls is Class.CHANGE and takes_away(action)
+def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], situation: Situation) -> bool:
+    """Whether everything that this plan would take away was approved as it stands.
 
-
-def _is_approved(ending: Iterable[Action], lost: Iterable[AgentKey], situation: Situation) -> bool:
-    """Whether every loss that this plan would bring about was approved as it stands.
-
-    What lies outside a scope is not brought about. What a driver hides was in no plan that anybody could approve.
+    What lies outside a scope is not taken away. What a driver hides was in no plan that anybody could approve.
     """
     if not situation.approved or _is_hidden(frozenset(lost), situation):
         return False
-    mine = [action for action in ending if action.key.agent in lost]
-    return all(action.digest in situation.approved for action in mine)
+    return all(action.digest in situation.approved for action in taking)
 
 
 def _is_hidden(lost: frozenset[AgentKey], situation: Situation) -> bool:
@@ -73,6 +71,12 @@ def _loses(base: Base, situation: Situation) -> bool:
         if resource.key == base.key:
             return resource.dormant and not _is_dormant(base)
     return not _is_dormant(base)
+
+
+def _given_up(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+    """Agents that never became Ready and are taken down again: nobody loses what nobody had."""
+    known = situation.snapshot.agents
+    return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
 
 
 def _is_dormant(base: Base) -> bool:
