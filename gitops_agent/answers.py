@@ -18,6 +18,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, JournalReader
 from gitops_agent.proceedings import PassResult
+from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus
@@ -54,12 +55,13 @@ class Answers:
             findings=found if agent is None else _concerning(agent, statuses.get(agent), found, head),
             journal_age=self._age(),
             at=self._clock.now(),
+            rollout=load_rollout(self.journal.get("rollout")),
         )
 
     def explain(self, key: AgentKey, *, everything: bool = False) -> Explanation:
         """Everything known about one agent."""
         status = self.journal.statuses([key]).get(key)
-        enforced = self.journal.get("enforced")
+        own_commit = status.observed_commit if status else self.journal.get("enforced")
         head = self._head()
         own = {resource: attempt for resource, attempt in self.journal.attempts().items() if resource.agent == key}
         turned_down = head.findings if head and status and head.sha != status.observed_commit else ()
@@ -68,7 +70,7 @@ class Answers:
             agent=key,
             now=self._clock.now(),
             status=status,
-            enforced=self.journal.commit(enforced) if enforced else None,
+            enforced=self.journal.commit(own_commit) if own_commit else None,
             head=head,
             entries=self.journal.entries(agent=key, limit=ALL_ENTRIES if everything else 20),
             attempts=own,
@@ -148,4 +150,5 @@ def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetSta
         statuses=list(result.statuses.values()),
         findings=result.findings,
         at=now,
+        rollout=result.rollout,
     )

@@ -119,7 +119,7 @@ class Bookkeeper:
 
     def welcome(self, intake: Intake) -> None:
         """A new commit is announced before anything is done about it."""
-        record = self._journal.commit(intake.head.sha) if intake.head and intake.target is not None else None
+        record = self._journal.commit(intake.target.revision.sha) if intake.target is not None else None
         if record is not None and record.phase is Phase.PENDING and record.started_at is None:
             begun = replace(record, started_at=self._clock.now(), changed=len(intake.moved))
             self._journal.put_commits([begun])
@@ -152,10 +152,10 @@ class Bookkeeper:
         self._forgive(pass_.look.health)
         self._trip(pass_)
         self._freeze(pass_.plan)
-        became_ready = self._judge_agents(pass_)
+        became_ready = self._judge_agents(pass_, enforcement)
         self._journal.record_observations(list(pass_.look.observed.seen.values()))
-        if pass_.intake.head is not None and pass_.intake.target is not None:
-            self._judge_commit(pass_, pass_.intake.head.sha, enforcement)
+        if pass_.intake.target is not None:
+            self._judge_commit(pass_, pass_.intake.target.revision.sha, enforcement)
         self._halt(replace(pass_, rollout=enforcement.rollout))
         moved = self._revert(pass_.intake, enforcement)
         self._publish()
@@ -169,7 +169,7 @@ class Bookkeeper:
             plan=plan,
             executed=pass_.executed,
             frozen=bool(pass_.held_by("freeze", "mass_drift")),
-            busy=moved or self._is_busy(pass_),
+            busy=moved or self._is_busy(pass_) or self._is_rolling(pass_, enforcement),
             moved=moved,
             rollout=enforcement.rollout,
         )
@@ -220,18 +220,19 @@ class Bookkeeper:
 
     # -- agents
 
-    def _judge_agents(self, pass_: Proceedings) -> bool:
+    def _judge_agents(self, pass_: Proceedings, enforcement: Enforcement) -> bool:
         """Write the statuses that changed; whether somebody became Ready."""
         snapshot, scope = pass_.snapshot, pass_.look.scope
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        # Who waits for another agent, or for a lease, has not begun: its time to become healthy starts when it may.
+        # Who waits for another agent, or for a lease, has not begun: its time starts when it may.
         waiting = pass_.held_by("dependencies", "lease")
         changed: list[AgentStatus] = []
         became_ready = False
+        ahead, good = enforcement.ahead(), enforcement.commit or snapshot.revision.sha
         for view in self._views(pass_, monotonic):
             key = view.agent.key
             previous = self._statuses.get(key)
-            status = judge(view, previous, snapshot.revision.sha, now)
+            status = judge(view, previous, ahead.get(key, good), now)
             owing = bool(view.pending) and not view.held and key in self._touched
             if (status.ready and not owing) or key in waiting:
                 self._unready_since.pop(key, None)
@@ -311,7 +312,10 @@ class Bookkeeper:
 
     def _judge_commit(self, pass_: Proceedings, sha: str, enforcement: Enforcement) -> None:
         record = self._journal.commit(sha)
-        if record is None or record.phase.terminal:
+        if record is None:
+            return
+        if record.phase.terminal:
+            self._judge_gate(pass_, record, enforcement)
             return
         now = self._clock.now()
         if pass_.blocked is not None:
@@ -335,6 +339,18 @@ class Bookkeeper:
         if updated.phase.terminal:
             self._touch(frozenset())
 
+    def _judge_gate(self, pass_: Proceedings, record: CommitRecord, enforcement: Enforcement) -> None:
+        """A commit superseded by one that may not be followed goes on with its rollout, gate by gate."""
+        rollout = enforcement.rollout
+        is_mine = rollout is not None and rollout.commit == record.sha and not rollout.done and not rollout.failed
+        if not is_mine or pass_.blocked is not None or pass_.look.observed.blind:
+            return
+        standing = self._standing(pass_)
+        seen = judged(replace(record, phase=Phase.RECONCILING), standing, self._clock.now())
+        if seen.phase is Phase.DEGRADED:
+            enforcement.fail(seen.summary)
+        enforcement.look_at_gate(ready=standing.is_open)
+
     def _standing(self, pass_: Proceedings) -> Standing:
         monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents
         exempt = {key for key in self._touched if is_hands_off(agents.get(key), now)}
@@ -343,7 +359,7 @@ class Bookkeeper:
         late = [
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
         ]
-        # What only people can decide does not get better with time; what an earlier commit left to them is its own.
+        # What only people can decide does not get better with time; what an earlier commit left is its own.
         doubtful = (a for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
         late += [a.key.agent for a in doubtful if a.cls is not Class.LAG]
         late += self._waiting_in_vain(pass_, late)
@@ -404,6 +420,12 @@ class Bookkeeper:
         ready = {key for key, status in self._statuses.items() if status.ready} if waiting else set()
         moving = (key for key, status in self._statuses.items() if status.has(ConditionType.RECONCILING))
         return any(key not in waiting or all(other in ready for other in agents[key].depends_on) for key in moving)
+
+    def _is_rolling(self, pass_: Proceedings, enforcement: Enforcement) -> bool:
+        """Whether a rollout will go on by itself."""
+        rollout = enforcement.rollout
+        stopped_ = pass_.blocked is not None or pass_.held_by("freeze", "mass_drift")
+        return rollout is not None and not rollout.done and not rollout.failed and not stopped_
 
     def _waits(self, pass_: Proceedings, *, progressed: bool) -> list[float]:
         """When there will be work: a retry is due, or what this pass did releases what it held back.

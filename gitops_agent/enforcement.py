@@ -50,6 +50,10 @@ class Enforcement:
         """The last good commit: every agent follows it, except those a rollout has released since."""
         return self._journal.get("enforced")
 
+    def ahead(self) -> Mapping[AgentKey, str]:
+        """The agents that a rollout has released, with the commit whose spec is in force for them."""
+        return self._released()
+
     @property
     def rollout(self) -> Rollout | None:
         """The newest rollout: under way, held, or done."""

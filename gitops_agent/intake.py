@@ -33,8 +33,8 @@ HISTORY = 500
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What the source gave. ``target`` is what the newest commit asks for, None when it may not be followed;
-    ``standing`` is what is in force before it. ``moved``: the agents for which the two differ.
+    """What the source gave. ``target`` is what the newest commit asks for that may be followed; ``standing`` is
+    what is in force before it. ``moved``: the agents for which the two differ.
     """
 
     head: Revision | None
@@ -111,8 +111,9 @@ class Receiver:
         except SourceError as broken:  # the mirror could not be read: what is known stays in force
             return Intake(head, None, standing, problem=problem or broken)
         if target is None:
-            return Intake(head, None, standing, problem=problem, findings=findings)
-        return Intake(head, target, standing, changed_agents(standing, target), problem)
+            target = self._valid()  # the last that may be followed goes on, wherever its rollout was
+        moved = changed_agents(standing, target) if target is not None else frozenset[AgentKey]()
+        return Intake(head, target, standing, moved, problem, findings)
 
     def refuse(self, head: Revision) -> None:
         """SourceRefused when this head would not be followed."""
@@ -170,7 +171,9 @@ class Receiver:
     def _valid(self) -> Snapshot | None:
         """The newest commit that was valid so far: its freeze is the one in force."""
         sha = self._journal.get("valid")
-        return self._read(sha) if sha is not None else None
+        if self._target is None and sha is not None:
+            self._target = self._read(sha)
+        return self._target
 
     def _reopen(self, head: Revision) -> None:
         """What was turned down for a reason that holds no longer (a corrected path, a newer us) starts over."""

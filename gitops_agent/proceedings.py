@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from gitops_agent.intake import Intake
+from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Outcome, Result
-from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 from gitops_agent.observe import Observed
+from gitops_agent.orders import NO_ORDER, Order
 from gitops_agent.ports import Scope
 
 
@@ -41,6 +44,8 @@ class Proceedings:
     look: Look
     busy: tuple[Action, ...] = ()
     rollout: Rollout | None = None
+    order: Order = NO_ORDER
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
 
     @property
     def halted(self) -> bool:
@@ -56,8 +61,12 @@ class Proceedings:
 
     @cached_property
     def pending(self) -> tuple[Action, ...]:
-        """The actions still to be done: held, failed, or not for us to decide."""
-        return tuple(action for action in self.plan.actions if action.key not in self.done)
+        """The actions still to be done: held, failed, or not for us to decide. What Git may follow is none."""
+        return tuple(
+            action
+            for action in self.plan.actions
+            if action.key not in self.done and action.decision is not Decision.IMPORT
+        )
 
     @property
     def held_for_people(self) -> frozenset[AgentKey]:
@@ -69,12 +78,22 @@ class Proceedings:
         return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
 
 
+class Witness(Protocol):
+    """Somebody who looks at every pass before it is closed. Returns at once."""
+
+    def witness(self, pass_: Proceedings) -> tuple[Finding, ...]:
+        """What there is to say besides what the pass says itself."""
+
+    def next_due(self) -> float | None:
+        """Seconds until there should be another pass, if known."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassResult:
     """What a pass ended with. ``wait`` is how many seconds until there is something to do, if known.
 
-    ``busy``: some agent is on its way. ``frozen``: a freeze holds work back. ``moved``: we are pushing a revert, or
-    just did, so the source has news. ``rollout``: how far the newest commit has got.
+    ``busy``: some agent is on its way. ``frozen``: a freeze holds work back. ``moved``: we push a revert, or just
+    did, so the source has news. ``rollout``: how far the newest commit has got.
     """
 
     commit: str | None
@@ -91,6 +110,7 @@ class PassResult:
     wait: float | None = None
     moved: bool = False
     rollout: Rollout | None = None
+    proceedings: Proceedings | None = None
 
     def no_later_than(self, seconds: float | None) -> PassResult:
         """The same result, with something to do in so many seconds at the latest."""

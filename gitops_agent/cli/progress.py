@@ -42,6 +42,7 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[
     from gitops_agent.report.live import ProgressView
     from gitops_agent.report.redact import Redactor
     from gitops_agent.report.table import wants_colour
+    from gitops_agent.report.text import rollout_line
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
     note, clean = "", Redactor()
@@ -50,6 +51,8 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[
         def tell(result: PassResult) -> None:
             nonlocal note
             note = _last_action(result) or note or (result.record.summary if result.record else "")
+            if result.rollout is not None and result.rollout.commit == result.commit and not result.rollout.done:
+                note = rollout_line(result.rollout)
             view.update(result.statuses, result.phase, (result.commit, result.enforced), clean(note))
 
         yield tell
@@ -84,7 +87,8 @@ def _logging() -> Callable[[PassResult], None]:
                 seconds=round(outcome.duration, 3),
             )
         ready = sum(status.ready for status in result.statuses.values())
-        said = (result.commit, result.phase, ready, len(result.statuses), result.findings)
+        summary = result.record.summary if result.record else ""
+        said = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
         if said != last[0]:
             last[0] = said
             log.info(
@@ -93,6 +97,7 @@ def _logging() -> Callable[[PassResult], None]:
                 phase=str(result.phase) if result.phase else None,
                 ready=ready,
                 agents=len(result.statuses),
+                summary=summary,
                 findings=[f"{f.address}: {f.summary}" for f in result.findings[:10]],
             )
 

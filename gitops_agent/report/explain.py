@@ -110,6 +110,7 @@ def _entry_shape(entry: Entry) -> Shape:
         "result": entry.result,
         "outcome": entry.outcome,
         "seconds": entry.duration,
+        "evidence": [{"source": each.source, "said": each.said, "at": iso(each.at)} for each in entry.evidence],
     }
 
 
@@ -134,6 +135,11 @@ def _desired(known: Explanation, status: AgentStatus) -> Iterator[str]:
         )
     if known.head is not None and known.head.sha != status.observed_commit:
         yield f"The newest commit {short(known.head.sha)} is {known.head.phase} and is not enforced here."
+    if known.head is not None and status.has(ConditionType.HALTED):
+        yield (
+            "Its tree failed and is not tried again by itself: push a fix or a revert, or"
+            f" gitops-agent retry {short(known.head.sha)}."
+        )
 
 
 def _live(known: Explanation, status: AgentStatus) -> Iterator[str]:
@@ -163,6 +169,7 @@ def _done(known: Explanation, everything: bool) -> Iterator[str]:
     shown = len(known.entries) if everything else _ENTRIES
     for entry in known.entries[:shown]:
         yield _entry(entry)
+        yield from _evidence(entry)
     if len(known.entries) > shown:
         more = counted(len(known.entries) - shown, "earlier action")
         yield f"… and {more}: gitops-agent explain {known.agent} --all"
@@ -175,6 +182,13 @@ def _entry(entry: Entry) -> str:
     took = f" in {span(entry.duration)}" if entry.duration is not None else ""
     said = f": {_own(entry.key, entry.outcome)}" if entry.outcome else ""
     return sentence(f"{what} because {why} [{entry.reason}], commit {short(entry.commit)}: {result}{took}{said}")
+
+
+def _evidence(entry: Entry) -> Iterator[str]:
+    """Who said what, where more than one was heard: alone it says no more than the reason."""
+    if len(entry.evidence) > 1:
+        heard = "; ".join(f"{each.source}: {_line(each.said)}" for each in entry.evidence)
+        yield sentence(f"Evidence at {iso(max(each.at for each in entry.evidence))}: {heard}")
 
 
 def _in_the_way(known: Explanation, status: AgentStatus) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Entry
 from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import iso, iso_or_none, span
@@ -129,7 +129,13 @@ def _most_telling(
     record: CommitRecord, statuses: Mapping[AgentKey, AgentStatus], changed: set[AgentKey]
 ) -> list[AgentStatus]:
     # A status judged at another commit says nothing about this one.
-    ours = [status for status in statuses.values() if status.observed_commit == record.sha]
+    # But who is held back by a failed gate is part of its story.
+    halted = record.phase is Phase.DEGRADED
+    ours = [
+        status
+        for status in statuses.values()
+        if status.observed_commit == record.sha or (halted and status.has(ConditionType.HALTED))
+    ]
     return sorted(ours, key=lambda status: (status.ready, status.agent not in changed, status.agent))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -119,16 +119,13 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     late = sorted(set(standing.overdue) & ({*unready} | {action.key.agent for action in standing.owed}))
     if late:
-        keep = f"; the rollout is held, {held} agents keep what they have" if held else ""
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=_why(late, standing) + keep)
+        why = _why(late, standing)
+        said = (*running.findings, _held(record, why, held)) if held else running.findings
+        keep = f"; the rollout is held, {_agents(held)} what they have" if held else ""
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
     waiting = len({*unready, *(action.key.agent for action in standing.owed)})
     wave = f"wave {rollout.released} of {len(rollout.waves)}, " if rollout is not None and held else ""
     return replace(running, summary=f"{wave}waiting for {waiting} of {len(standing.statuses)} agents")
-
-
-def reopened(record: CommitRecord) -> CommitRecord:
-    """A commit that a person asked to try again."""
-    return replace(record, phase=Phase.RECONCILING, finished_at=None, summary="tried again", findings=())
 
 
 def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -136,6 +133,28 @@ def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tupl
     earlier = {finding.summary: finding for finding in record.findings if finding.code == APPROVED_BY}
     fresh = tuple(finding for finding in findings if finding.summary not in earlier)
     return (*earlier.values(), *fresh)
+
+
+def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
+    sha = record.sha[:10]
+    return Finding(
+        Severity.ERROR,
+        "RolloutHeld",
+        sha,
+        f"the rollout is held: {why}",
+        f"{_agents(untouched)} the spec they had, and are repaired by it. This tree is not tried again by itself, "
+        f"not even after a restart. Push a fix or a revert (gitops-agent rollback); or, when what was "
+        f"wrong is not in Git, gitops-agent retry {sha}.",
+    )
+
+
+def _agents(count: int) -> str:
+    return "1 agent keeps" if count == 1 else f"{count} agents keep"
+
+
+def reopened(record: CommitRecord) -> CommitRecord:
+    """A commit that a person asked to try again."""
+    return replace(record, phase=Phase.RECONCILING, finished_at=None, summary="tried again", findings=())
 
 
 def _is_ready(status: AgentStatus | None) -> bool:

@@ -16,11 +16,12 @@ from typing import Any
 from gitops_agent.model.control import Control
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
 from gitops_agent.report.moments import iso, iso_or_none
 
 Shape = dict[str, Any]
-SHAPES = ("validate", "plan", "status", "history", "explain", "control")
+SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class FleetStatus:
     findings: Sequence[Finding] = ()
     journal_age: float | None = None
     at: float | None = None
+    rollout: Rollout | None = None
 
 
 def schema(name: str) -> Shape:
@@ -123,9 +125,30 @@ def status_shape(fleet: FleetStatus) -> Shape:
         "commit": fleet.commit,
         "enforced": fleet.enforced,
         "phase": None if fleet.phase is None else str(fleet.phase),
+        "rollout": _rollout(fleet),
         "agents": [agent_shape(status) for status in sorted(fleet.statuses, key=lambda status: status.agent)],
         "findings": findings_shape(fleet.findings),
         "journalAgeSeconds": None if fleet.journal_age is None else round(max(0.0, fleet.journal_age), 3),
+    }
+
+
+def under_way(fleet: FleetStatus) -> Rollout | None:
+    """The rollout of the newest commit, unless every agent follows it already."""
+    rollout = fleet.rollout
+    return rollout if rollout is not None and rollout.commit == fleet.commit and not rollout.done else None
+
+
+def _rollout(fleet: FleetStatus) -> Shape | None:
+    rollout = under_way(fleet)
+    if rollout is None:
+        return None
+    return {
+        "commit": rollout.commit,
+        "waves": [len(wave) for wave in rollout.waves],
+        "released": rollout.released,
+        "waiting": len(rollout.waiting),
+        "failed": rollout.failed or None,
+        "onFailure": rollout.on_failure,
     }
 
 

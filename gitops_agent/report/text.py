@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
 from gitops_agent.report.inert import inert
 from gitops_agent.report.moments import ago, iso, span
 from gitops_agent.report.plan_text import plan_text
-from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.shapes import FleetStatus, under_way
 from gitops_agent.report.table import PLAIN, Cell, Row, Style, table
 from gitops_agent.report.words import counted, findings_text, fleet_words, is_about, phase_colours, short
 
@@ -82,6 +83,8 @@ def status_text(fleet: FleetStatus, style: Style = PLAIN) -> str:
     """The head of the fleet, a table of agents, and what is in the way."""
     ordered = sorted(fleet.statuses, key=lambda status: status.agent)
     blocks = [fleet_head(fleet, style)]
+    if (rollout := under_way(fleet)) is not None:
+        blocks[0] += "\n" + rollout_line(rollout)
     if ordered:
         blocks.append(table(*_agents_table(ordered, fleet), style))
     if fleet.findings:
@@ -99,6 +102,14 @@ def fleet_head(fleet: FleetStatus, style: Style) -> str:
     if fleet.journal_age is not None:
         head += style.paint(f" (as of {span(fleet.journal_age)} ago)", "dim")
     return head
+
+
+def rollout_line(rollout: Rollout) -> str:
+    """How far the newest commit has got through the fleet, in one line."""
+    total = sum(map(len, rollout.waves))
+    state = f"held: {inert(rollout.failed)}" if rollout.failed else "under way"
+    wave = f"wave {rollout.released} of {len(rollout.waves)}"
+    return f"rollout {state}; {wave}, {len(rollout.moving)} of {total} agents"
 
 
 def enforcing(commit: str | None, enforced: str | None) -> str:
