@@ -73,9 +73,18 @@ def _limits(policy: PolicySpec, own: TenantPolicy) -> TenantPolicy:
 def _merged(new_text: str, old_text: str) -> PolicySpec:
     new, old = PolicySpec.model_validate_json(new_text), PolicySpec.model_validate_json(old_text)
     names = new.tenants.keys() | old.tenants.keys()
-    tenants = {name: _section(new.tenants.get(name), old.tenants.get(name)) for name in sorted(names)}
+    tenants = {name: _tenant(name, new, old) for name in sorted(names)}
     merged: PolicySpec = _section(new, old)
     return merged.model_copy(update={"tenants": tenants})
+
+
+def _tenant(name: str, new: PolicySpec, old: PolicySpec) -> TenantPolicy:
+    """The limits in force for a tenant by either policy, the stricter of each. Not what the two sections say:
+    where a tenant says nothing the fleet's number holds, and not the default."""
+    limits = _section(limits_of(new, name), limits_of(old, name))
+    own = new.tenants.get(name)
+    given = {field: getattr(limits, field) for field in TenantPolicy.model_fields if field != "freeze"}
+    return TenantPolicy.model_construct(**given, freeze=own.freeze if own is not None else None)
 
 
 def _section(one: Any, other: Any) -> Any:
