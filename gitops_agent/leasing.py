@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
 from gitops_agent.plan.guard import ruled
 from gitops_agent.plan.guards.lease import lease
-from gitops_agent.ports import Leases
+from gitops_agent.ports import Leases, Report, Sink
 
 PAUSE = 5.0
 """Seconds until a lease that somebody else holds is asked for again."""
@@ -34,3 +36,22 @@ class Leasing:
     def pause(self) -> float | None:
         """Seconds until it is worth asking again; None when nobody is in the way."""
         return PAUSE if self.waiting else None
+
+
+class Spokesman:
+    """What the one that acts has to say. Who waits for its elder keeps quiet: both speak under one name of the
+    same commits, and the last word on them must not be that of an onlooker.
+    """
+
+    def __init__(self, sink: Sink, elder: Callable[[], str]) -> None:
+        self._sink = sink
+        self._elder = elder
+
+    def publish(self, report: Report) -> None:
+        """Pass a report on, unless somebody else is to give it."""
+        if not self._elder():
+            self._sink.publish(report)
+
+    def flush(self, timeout: float) -> bool:
+        """Write what is queued."""
+        return self._sink.flush(timeout)

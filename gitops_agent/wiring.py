@@ -31,6 +31,7 @@ from gitops_agent.intake import Receiver, Where
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder, make_state_dir
 from gitops_agent.journal.store import has_journal, open_journal
+from gitops_agent.leasing import Spokesman
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
@@ -117,7 +118,8 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         stack.enter_context(StateLock(settings.state))
         journal = stack.enter_context(open_journal(settings.state))
         parts = _with_faults(_parts(settings, environment, journal, stack), environment)
-        parts = replace(parts, leases=stack.enter_context(_leases(parts, environment)))
+        leases = stack.enter_context(_leases(parts, environment))
+        parts = replace(parts, leases=leases)
         store = Notes(parts.mirror, settings)
         notes = GitNotesSink(store, parts.clock, push=settings.push, redactor=redactor, read=store.read_all)
         notes.start()
@@ -126,7 +128,8 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         if sentry is not None:
             stack.callback(sentry.close)
         inbox = Inbox()
-        pipeline = _pipeline(parts, (notes, sentry) if sentry else (notes,), inbox.is_urgent, _reporter(sentry))
+        sinks: tuple[Sink, ...] = (Spokesman(notes, leases.elder), *([sentry] if sentry else []))
+        pipeline = _pipeline(parts, sinks, inbox.is_urgent, _reporter(sentry))
         machine = Machine(
             pipeline=pipeline,
             inbox=inbox,

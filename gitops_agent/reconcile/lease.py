@@ -82,6 +82,14 @@ class HostLeases:
         mine = self._held.get(agent)
         return mine.token if mine else None
 
+    def elder(self) -> str:
+        """Who follows the same source and was here before us, in a sentence; nothing when that is nobody."""
+        try:
+            with self._files.locked():
+                return self._elder({})
+        except OSError:
+            return ""
+
     def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
         others: dict[str, str] = {}  # who lives, and what it says of itself; the dead say nothing
         with self._files.locked() as lock:

@@ -5,7 +5,7 @@
     <lease-dir>/<instance>/agents/<tenant>.<name>  who acts on this agent: holder and token
 
 Whoever is alive is the kernel's word: a lock of ``flock`` ends with its process, also by ``kill -9``, and counts
-across pid namespaces. Files are replaced by rename; none is synced, because no lease outlives a reboot.
+across pid namespaces. No file is synced, because no lease outlives a reboot.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class LeaseFiles:
         self._home = folder / instance
         self._holders = self._home / "holders"
         self._agents = self._home / "agents"
-        self._new = self._home / "new"  # one name for all, because one process at a time writes
         self._wait = wait
 
     def prepare(self) -> None:
@@ -147,14 +146,14 @@ class LeaseFiles:
         return _lease(self._agents / _name(agent))
 
     def write(self, agent: AgentKey, lease: Lease) -> None:
-        """Replace the lease of an agent, whole or not at all."""
-        self._new.unlink(missing_ok=True)
-        handle = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+        """Put down a lease. One that is cut short is nobody's, so it need not be replaced in one step."""
+        text = orjson.dumps(asdict(lease))
+        handle = os.open(self._agents / _name(agent), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE, 0o600)
         try:
-            os.write(handle, orjson.dumps(asdict(lease)))
+            if os.write(handle, text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(handle)
-        self._new.rename(self._agents / _name(agent))
 
     def remove(self, agent: AgentKey) -> None:
         """Nobody holds this agent any more."""

@@ -49,6 +49,7 @@ def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) 
     fleet.commit(singular(fleet, "a", "b"))
     with fleet.running() as first:
         fleet.await_phase(fleet.head(), "Converged")
+        until(lambda: "Converged" in fleet.note(fleet.head()), "the note says so")
         before = {name: fleet.pid(name) for name in "ab"}
         with second.running() as other:
             until(lambda: len(refusals(second)) == 2, "the second says that it waits")
@@ -58,6 +59,9 @@ def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) 
             assert "another gitops-agent" in second.call("explain", "a").out
             assert second.status()["phase"] == "Reconciling", "what it does not act on, it does not call its own"
             assert not second.ask("explain", "a")["actions"], "not even adopted"
+            assert f"{fleet.instance}: Converged" in fleet.note(fleet.head()), (
+                "and it does not speak for the first"
+            )
 
             # A crash and a commit, both seen by both: the first alone acts.
             lost = fleet.kill("a")
@@ -77,6 +81,7 @@ def test_the_second_waits_and_takes_over_when_the_first_is_killed(fleet: Fleet) 
             first.wait()
             second.await_phase(sha, "Converged")
             until(lambda: not refusals(second), "it says no longer that it waits")
+            until(lambda: f"{fleet.instance}: Converged" in fleet.note(sha), "the note is as it should be")
             assert {name: fleet.pid(name) for name in "abc"} == running, "adopted, and nothing started twice"
             verbs = {action["verb"] for name in "abc" for action in second.ask("explain", name)["actions"]}
             assert "adopt" in verbs

@@ -95,11 +95,14 @@ def test_of_two_that_follow_the_same_source_the_elder_acts_on_everything(folder:
     a, b, c = leases(folder, "/a", source="main"), leases(folder, "/b", source="main"), leases(folder, "/c")
     with a as first, b as second, c as third:
         assert "state directory /a" in second.claim([ONE])[ONE], "though nobody holds it yet"
+        assert "state directory /a" in second.elder()
+        assert first.elder() == third.elder() == ""
         assert third.claim([ONE]) == {}, "one that follows something else may be meant"
         assert "state directory /c" in first.claim([ONE])[ONE]
         assert first.claim([TWO]) == {}
     with leases(folder, "/b", source="main") as second:
         assert second.claim([TWO]) == {}
+        assert second.elder() == ""
 
 
 # ----- the fence
@@ -188,7 +191,6 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     with leases(folder) as mine:
-        (folder / "prod" / "new").symlink_to(victim)
         (folder / "prod" / "agents" / "acme.one").symlink_to(victim)
         assert mine.claim([TWO]) == {}
         assert "cannot be taken" in mine.claim([ONE])[ONE]
