@@ -64,9 +64,9 @@ class Pipeline:
         if self._settler.settle(observed):
             # Drivers say what differs from our record, and that has just caught up.
             observed = self._lookout.observe(intake.desired, scope)
-        snapshot, blocked = self._planning.advance(intake, observed, scope)
-        snapshot = self._planning.without_abandoned(snapshot)
-        look = self._lookout.judge(observed, snapshot, scope)
+        desired, blocked = self._planning.advance(intake, observed, scope)
+        look = self._lookout.judge(observed, self._planning.abandoned.without(desired), scope)
+        snapshot = self._planning.without_abandoned(desired, look)
         plan = self._planning.plan(snapshot, look)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
             return self.run(None, fetch=False, actor=actor)  # who is to judge the whole fleet should have seen it

@@ -72,10 +72,10 @@ class Planning:
             enforcement.take(step, target)
         return enforcement.seen_as(target), None
 
-    def without_abandoned(self, snapshot: Snapshot) -> Snapshot:
+    def without_abandoned(self, snapshot: Snapshot, look: Look) -> Snapshot:
         """What is in force, without what provisioning that is out of time had built."""
         policy = stricter(snapshot.policy, self._receiver.enforcement.policy_before())
-        return self.abandoned.attend(snapshot, Ready(self._books.statuses), policy)
+        return self.abandoned.attend(snapshot, look.health, self._books.statuses(), policy)
 
     def whole(self, target: Snapshot, look: Look) -> Plan:
         """The plan that takes everybody to a commit at once: what the commit as a whole is judged by."""

@@ -7,7 +7,7 @@ clock that was set forward. Who was given up is in the journal, until a commit c
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, replace
 
 import orjson
@@ -16,6 +16,7 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.status import AgentStatus, Health, HealthState
 from gitops_agent.plan.situation import is_hands_off
 from gitops_agent.ports import Clock, Journal, JournalReader
 from gitops_agent.reconcile.provisioning import (
@@ -28,6 +29,9 @@ from gitops_agent.reconcile.provisioning import (
 )
 
 VALUE = "abandoned"
+Healths = Mapping[AgentKey, Health]
+Statuses = Mapping[AgentKey, AgentStatus]
+_WELL = (HealthState.HEALTHY, HealthState.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,16 @@ class Abandoned:
         self._since: dict[AgentKey, float] = {}
         self._due: float | None = None
 
-    def attend(self, snapshot: Snapshot, ready: Container[AgentKey], policy: PolicySpec) -> Snapshot:
-        """The snapshot to be planned: nothing is desired of agents that were given up."""
+    def attend(self, snapshot: Snapshot, health: Healths, statuses: Statuses, policy: PolicySpec) -> Snapshot:
+        """The snapshot to be planned: nothing is desired of agents that were given up.
+
+        Nobody is given up unseen, nor who is healthy now and was not when it was last reported.
+        """
         kept = {key: each for key, each in self._known.items() if self._still_holds(key, each, snapshot)}
-        for key, why in self._late(snapshot, ready, policy).items():
+        ready = {key for key, status in statuses.items() if status.ready} if may_compensate(policy) else set()
+        late = self._late(snapshot, ready, policy)
+        seen = {key: why for key, why in late.items() if key in health and health[key].state not in _WELL}
+        for key, why in seen.items():
             spec, retried = spec_digest(snapshot.agents[key]), self._journal.get(f"retried:{key}") or ""
             kept[key] = GivenUp(snapshot.revision.sha, spec, why, self._clock.now(), retried)
         self._keep(kept)
