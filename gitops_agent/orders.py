@@ -38,6 +38,10 @@ class Order:
     covered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
+    def ends_in(self, now: float) -> float | None:
+        """How many seconds until the first freeze ends by itself; None when none does."""
+        return min((max(0.0, each.until - now) for each in self.freezes if each.until is not None), default=None)
+
 
 NO_ORDER = Order()
 """Nobody said anything."""

@@ -78,7 +78,8 @@ class Pipeline:
         said = (rollout, self._planning.order, self._books.circuits())
         pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, *said)
         result = self._books.close(self._witnessed(pass_), self._receiver.enforcement)
-        for due in (self._lookout.next_due(), *(witness.next_due() for witness in self._witnesses)):
+        thaw = self._planning.order.ends_in(self._bench.clock.now())
+        for due in (thaw, self._lookout.next_due(), *(witness.next_due() for witness in self._witnesses)):
             result = result.no_later_than(due)
         result = replace(result, proceedings=pass_)
         self._moved = result.moved

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.status import Phase
@@ -75,6 +77,27 @@ def test_what_we_live_on_never_goes(state: Path, journal: SqlJournal) -> None:
         assert BOT in again.statuses()
         assert again.get("enforced") == "abc"
         assert len(again.commits()) == 1
+
+
+def test_controls_go_when_they_have_no_effect_any_more(state: Path, journal: SqlJournal) -> None:
+    def say(verb: ControlVerb, target: str, at: float = OLD, **more: Any) -> None:
+        journal.control(Control(verb, target, "ada@host", at, "why", **more))
+
+    journal.record_plan(a_plan(digest="kept"), NEW)
+    say(ControlVerb.FREEZE, "acme")
+    say(ControlVerb.FREEZE, "over", until=OLD + 1)
+    say(ControlVerb.FREEZE, "lifted")
+    say(ControlVerb.UNFREEZE, "lifted")
+    say(ControlVerb.APPROVE, "kept")
+    say(ControlVerb.APPROVE, "gone")
+    say(ControlVerb.RETRY, "acme/bot")
+    say(ControlVerb.RETRY, "acme/bot", NEW)
+    newest = journal.last_control()
+    assert journal.prune(CUT) == 5
+    with open_journal(state) as again:
+        left = [(each.verb.value, each.target, each.at) for each in again.controls()]
+        assert again.last_control() == newest
+    assert left == [("freeze", "acme", OLD), ("approve", "kept", OLD), ("retry", "acme/bot", NEW)]
 
 
 def test_a_pruned_plan_is_recorded_again(journal: SqlJournal) -> None:

@@ -134,7 +134,9 @@ def test_a_freeze_ends_while_nobody_says_anything() -> None:
     paper = Paper([Control(ControlVerb.FREEZE, "*", "ada@host", clock.now(), until=clock.now() + 60)])
     ours = orders(paper, clock)
     assert len(ours.now(OLD, HEAD).freezes) == 1
+    assert ours.now(OLD, HEAD).ends_in(clock.now()) == 60
     clock.advance(61)
+    assert ours.now(OLD, HEAD).ends_in(clock.now()) is None
     assert ours.now(OLD, HEAD).freezes == ()
 
 
