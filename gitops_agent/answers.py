@@ -12,6 +12,7 @@ import orjson
 
 from gitops_agent.drivers.place import Place
 from gitops_agent.errors import UsageError
+from gitops_agent.imports import MEMORY, proposed
 from gitops_agent.intake import recalled_problem
 from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
@@ -113,6 +114,7 @@ class Answers:
         """What the source, the newest commit and the last pass gave to say."""
         problem = recalled_problem(self.journal)
         found = unpacked(orjson.loads(self.journal.get("findings") or "[]"))
+        found += proposed(self.journal.get(MEMORY))
         return tuple(dict.fromkeys(((problem,) if problem else ()) + (head.findings if head else ()) + found))
 
 

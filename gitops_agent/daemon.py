@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -44,6 +44,14 @@ class Rhythm:
     resync: float
 
 
+class Job(NamedTuple):
+    """Something else that happens every so many seconds, by name."""
+
+    every: float
+    name: str
+    run: Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What a daemon drives."""
@@ -55,6 +63,7 @@ class Machine:
     rhythm: Rhythm
     housekeeping: Callable[[], None]
     on_unexpected: Callable[[Exception], None]
+    jobs: Sequence[Job] = ()
 
 
 def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
@@ -164,6 +173,8 @@ class Daemon:
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._every(self._machine.rhythm.resync, "resync", lambda: inbox.everything("resync"))
         self._every(RETENTION_PERIOD, "housekeeping", self._machine.housekeeping)
+        for job in self._machine.jobs:
+            self._every(*job)
         self._scheduler.start()
         _start(self._machine.watchers, inbox)
         self._fetcher.start()

@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from gitops_agent.errors import GitopsAgentError, UsageError
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.plan import Plan
@@ -130,15 +131,20 @@ class DriftSchedule:
         self._due = True
         self._wake()
 
-    def witness(self, pass_: Proceedings) -> None:
+    def witness(self, pass_: Proceedings) -> tuple[Finding, ...]:
         """Take what a pass found, if a report is due and the pass was about everything."""
         busy = self._writing is not None and self._writing.is_alive()
-        if not self._due or not self._writers or busy or pass_.look.scope is not None:
-            return
+        if not self._due or busy or pass_.look.scope is not None:
+            return ()
         self._due = False
         report = self._reporter.report(pass_.plan, pass_.snapshot, pass_.look.observed.blind)
         self._writing = threading.Thread(target=self._write, args=(report,), name="drift", daemon=True)
         self._writing.start()
+        return ()
+
+    def next_due(self) -> float | None:
+        """Whoever wakes us knows when."""
+        return None
 
     def close(self, timeout: float = 5.0) -> None:
         """Wait a moment for a report that is being written."""

@@ -18,6 +18,7 @@ from gitops_agent.model.finding import Finding, packed, unpacked
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.ports import Clock, Journal, Scope
+from gitops_agent.proceedings import Proceedings
 from gitops_agent.proposals import Proposer, Refused, branch_of
 
 MEMORY = "imports"
@@ -74,6 +75,11 @@ class Importer:
                 self._running[name] = self._pool.submit(self._proposer.propose, action)
         self._remember(before)
         return self.findings
+
+    def witness(self, pass_: Proceedings) -> tuple[Finding, ...]:
+        """Take what a pass wants imported; what became of the proposals so far."""
+        head = pass_.intake.head
+        return self.propose(pass_.plan.actions, pass_.look.scope, head.sha if head else "")
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -139,6 +145,6 @@ def _recalled(text: str | None) -> dict[str, _Proposal]:
     }
 
 
-def recalled(text: str | None) -> tuple[Finding, ...]:
+def proposed(text: str | None) -> tuple[Finding, ...]:
     """The findings about proposals, from what the journal remembers under ``MEMORY``."""
     return tuple(proposal.said for proposal in _recalled(text).values() if proposal.said is not None)

@@ -13,7 +13,7 @@ from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.observation import Base, Evidence, Observation
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -248,6 +248,7 @@ class Entry:
     result: str | None
     outcome: str
     duration: float | None
+    evidence: tuple[Evidence, ...] = ()
 
 
 class JournalReader(Protocol):
@@ -285,6 +286,9 @@ class JournalReader(Protocol):
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment."""
+
+    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
+        """What was seen of an agent each time it changed, newest first."""
 
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100

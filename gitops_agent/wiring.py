@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -24,8 +24,10 @@ from gitops_agent.answers import Answers
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.clock import SystemClock
 from gitops_agent.collector import collector_paused
-from gitops_agent.daemon import Daemon, Machine, Rhythm
+from gitops_agent.daemon import Daemon, Job, Machine, Rhythm
+from gitops_agent.drift_reports import Drifter, DriftSchedule, Reporter, drift_note, write_drift_report
 from gitops_agent.errors import GitopsAgentError, UsageError
+from gitops_agent.imports import Importer
 from gitops_agent.inbox import Inbox
 from gitops_agent.intake import Receiver, Where
 from gitops_agent.journal.control_watch import ControlWatcher
@@ -40,10 +42,12 @@ from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
 from gitops_agent.preview import Planner, Rollback
 from gitops_agent.proceedings import PassResult
+from gitops_agent.proposals import Desk, Proposer
 from gitops_agent.reconcile.execute import Workbench
 from gitops_agent.reconcile.health import HealthMonitor, recalled
 from gitops_agent.reconcile.lease import HostLeases
 from gitops_agent.reconcile.lease_files import Holder
+from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.git_notes import GitNotesSink
 from gitops_agent.report.logs import setup_logs
 from gitops_agent.report.redact import Redactor
@@ -55,6 +59,7 @@ from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.drift_notes import DriftNotes
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import Notes
 from gitops_agent.source.watch import RefWatcher
@@ -140,6 +145,8 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
             on_unexpected=lambda problem: _reporter(sentry)(problem, None),
         )
         stack.callback(pipeline.close)
+        stack.callback(_importing(parts, pipeline, redactor))
+        machine = replace(machine, jobs=_drift_jobs(parts, machine, redactor, stack))
         yield Instance(machine, redactor)
 
 
@@ -200,19 +207,32 @@ def _account() -> str:
 
 @contextmanager
 def open_planner(settings: Settings, environment: Mapping[str, str]) -> Iterator[Planner]:
-    """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
+    """Source, drivers and journal for looking only."""
     with ExitStack() as stack:
-        stack.enter_context(collector_paused())
-        stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
-        make_state_dir(settings.state)
-        journal: Journal
-        if has_journal(settings.state):
-            journal = stack.enter_context(open_journal(settings.state, read_only=True))
-        else:
-            journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
-        parts = _parts(settings, environment, journal, stack)
-        pipeline = _pipeline(parts, (), lambda: False, _reporter(None))
+        parts, pipeline = _looking(settings, environment, stack)
         yield Planner(parts.mirror, parts.loader, pipeline, make_redactor(settings, environment))
+
+
+@contextmanager
+def open_drifter(settings: Settings, environment: Mapping[str, str]) -> Iterator[Drifter]:
+    """What is in force and what is live, for looking only."""
+    with ExitStack() as stack:
+        parts, pipeline = _looking(settings, environment, stack)
+        yield Drifter(pipeline, _drift_reporter(parts, make_redactor(settings, environment)))
+
+
+def _looking(settings: Settings, environment: Mapping[str, str], stack: ExitStack) -> tuple[_Parts, Pipeline]:
+    """A pipeline that nobody runs. Without a journal yet, nothing was ever applied."""
+    stack.enter_context(collector_paused())
+    stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
+    make_state_dir(settings.state)
+    journal: Journal
+    if has_journal(settings.state):
+        journal = stack.enter_context(open_journal(settings.state, read_only=True))
+    else:
+        journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
+    parts = _parts(settings, environment, journal, stack)
+    return parts, _pipeline(parts, (), lambda: False, _reporter(None))
 
 
 @contextmanager
@@ -296,6 +316,54 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
     source = f"{parts.mirror.address.safe} {settings.branch} {settings.path}"
     holder = Holder(settings.instance, str(settings.state.absolute()), source, os.getpid(), parts.clock.now())
     return HostLeases(Path(settings.lease_dir or default_lease_dir(environment)), holder)
+
+
+def _importing(parts: _Parts, pipeline: Pipeline, redactor: Redactor) -> Callable[[], None]:
+    """Git follows where live decides, on a thread of its own; what ends it."""
+    settings = parts.settings
+
+    @contextmanager
+    def loader() -> Iterator[Loader]:
+        # Another one than that of the passes: it is used at the same time.
+        compilers = _compilers(parts.drivers)
+        with closing(Cache(settings.state / CACHE_NAME, version_of(settings, compilers))) as cache:
+            yield Loader(parts.mirror, compilers, settings, cache)
+
+    desk = Desk(
+        source=parts.mirror,
+        writer=BranchWriter(parts.mirror, settings),
+        loader=loader,
+        mask=redactor.tree,
+        branch=settings.branch,
+        instance=settings.instance,
+        limits=settings.limits,
+        push=settings.push,
+    )
+    importer = Importer(Proposer(desk), parts.journal, parts.clock, settings.import_after)
+    pipeline.attach(importer)
+    return importer.close
+
+
+def _drift_reporter(parts: _Parts, redactor: Redactor) -> Reporter:
+    return Reporter(parts.settings.instance, parts.journal, parts.clock, redactor)
+
+
+def _drift_jobs(parts: _Parts, machine: Machine, redactor: Redactor, stack: ExitStack) -> list[Job]:
+    """Drift reports on a schedule, to a file, as a note, or not at all."""
+    settings = parts.settings
+    writers: list[Callable[[DriftReport], None]] = []
+    if settings.drift_report:
+        path = Path(settings.drift_report)
+        writers.append(lambda report: write_drift_report(report, path, redactor))
+    if settings.drift_note:
+        notes = DriftNotes(parts.mirror, settings)
+        writers.append(lambda report: notes.write(drift_note(report, redactor)))
+    if not writers or not settings.drift_interval:
+        return []
+    schedule = DriftSchedule(_drift_reporter(parts, redactor), writers, lambda: machine.inbox.everything("drift"))
+    machine.pipeline.attach(schedule)
+    stack.callback(schedule.close)
+    return [Job(settings.drift_interval, "drift", schedule.run)]
 
 
 def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:

@@ -16,9 +16,10 @@ class DriftNotes:
         self._settings = settings
         self.ref = f"refs/notes/gitops-agent-drift/{settings.instance}"
 
-    def write(self, sha: str, text: str) -> None:
-        """Set the note of one commit, here and (if pushing is on) at the remote; SourceUnavailable otherwise."""
+    def write(self, text: str) -> None:
+        """Set the note of the newest commit, here and (if pushing is on) at the remote; SourceError otherwise."""
         mirror = self._mirror
+        sha = mirror.revision(mirror.branch).sha
         with mirror.exclusive():
             if self._settings.push:
                 # Nobody else writes this ref: the remote has what we wrote, perhaps before our state was lost.

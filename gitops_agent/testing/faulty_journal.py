@@ -72,6 +72,10 @@ class FaultyJournal:
         """Passed on."""
         return self._journal.repairs(key, since)
 
+    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
+        """Passed on: reading cannot crash halfway."""
+        return self._journal.observations(agent, limit=limit)
+
     def control(self, control: Control) -> None:
         """A fault on either side."""
         with self._write("control") as journal:

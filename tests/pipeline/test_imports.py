@@ -13,7 +13,7 @@ from gitops_agent.drivers.config.spec import resources as config
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.spec import resources as process
 from gitops_agent.errors import SourceUnavailable
-from gitops_agent.imports import RETRY_AFTER, Importer, recalled
+from gitops_agent.imports import RETRY_AFTER, Importer, proposed
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.fields import Fields
@@ -260,7 +260,7 @@ def test_each_change_is_proposed_once_also_across_restarts(journal: SqlJournal) 
     assert again.propose([wish()], None, "head") == (said,)
     again.close()
     assert fake.asked == [branch_of(wish())]
-    assert recalled(journal.get("imports")) == (said,)
+    assert proposed(journal.get("imports")) == (said,)
 
     third = importing(fake, journal, clock)
     third.propose([wish(4)], None, "head")
