@@ -18,6 +18,7 @@ import structlog
 
 from gitops_agent.inbox import Inbox
 from gitops_agent.model.status import Phase
+from gitops_agent.onlooker import Onlooker
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Watcher
 from gitops_agent.proceedings import PassResult
@@ -115,8 +116,9 @@ def run_once(machine: Machine, timeout: float, progress: Progress) -> tuple[Pass
 class Fetcher:
     """Asks the source on a thread of its own, so that a remote that hangs keeps nobody from being repaired."""
 
-    def __init__(self, machine: Machine, done: Callable[[bool], None]) -> None:
+    def __init__(self, machine: Machine, done: Callable[[bool], None], onlooker: Onlooker) -> None:
         self._machine = machine
+        self._onlooker = onlooker
         self._done = done
         self._asked = threading.Event()
         self._ended = False
@@ -144,6 +146,7 @@ class Fetcher:
             self._asked.clear()
             if self._ended:
                 return
+            self._onlooker.asking()
             try:
                 news = self._machine.pipeline.fetch()
             except Exception as problem:  # whatever it is, the next poll tries again
@@ -155,15 +158,18 @@ class Fetcher:
 class Daemon:
     """``run``: passes for ever, until a signal closes the inbox."""
 
-    def __init__(self, machine: Machine, random: Random, progress: Progress) -> None:
+    def __init__(
+        self, machine: Machine, random: Random, progress: Progress, onlooker: Onlooker | None = None
+    ) -> None:
         self._machine = machine
         self._random = random
         self._progress = progress
+        self._onlooker = onlooker or Onlooker()
         self._failures = 0
         self._looked_at = machine.clock.monotonic()
         self._judged: str | None = None
         self._scheduler: BackgroundScheduler | None = None
-        self._fetcher = Fetcher(machine, self._fetched)
+        self._fetcher = Fetcher(machine, self._fetched, self._onlooker)
 
     def run(self) -> None:
         """Start the triggers, run passes until the inbox is closed, stop the triggers."""
@@ -190,15 +196,19 @@ class Daemon:
     def _loop(self) -> None:
         inbox, wait, behind = self._machine.inbox, None, False
         while not inbox.closed:
-            request = inbox.take(self._until(wait))
+            rest = self._until(wait)
+            self._onlooker.resting(rest)
+            request = inbox.take(rest)
             if inbox.closed:
                 return
             if request is not None and request.fetch:
                 self._fetcher.ask()
             scope = None if behind or self._is_overdue() else request.scope if request else frozenset()
+            self._onlooker.began()
             try:
                 result = self._machine.pipeline.run(scope, fetch=False, actor="run")
             except Exception as problem:  # one bad pass must not end the loop: say so, and try again later
+                self._onlooker.failed()
                 self._machine.on_unexpected(problem)
                 # What it was about is lost: the next pass looks at everything.
                 wait, behind = min(60.0, (wait or 1.0) * 2), True
@@ -208,6 +218,7 @@ class Daemon:
             elif result.enforced != self._judged and is_settled(result):
                 # The commit is done with what it moves; everybody else is judged by it once as well.
                 inbox.everything("commit")
+            self._onlooker.passed(result)
             self._progress(result)
             wait, behind = result.wait, False
 
@@ -238,6 +249,7 @@ class Daemon:
             getattr(problem, "retry_after", None),
             self._random.random(),
         )
+        self._onlooker.asked(answered=problem is None, next_in=seconds)
         self._at(seconds, "poll", lambda: self._machine.inbox.fetch("poll"))
         if news:
             self._machine.inbox.news("source")

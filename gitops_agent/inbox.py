@@ -66,6 +66,11 @@ class Inbox:
         """Whether the end was asked for."""
         return self._closed
 
+    @property
+    def depth(self) -> int:
+        """How many agents and wishes wait for the next pass; asked without a lock, so that nobody waits."""
+        return len(self._agents) + self._everything + self._fetch
+
     def is_urgent(self) -> bool:
         """Whether a running pass should make way at the next safe point."""
         return self._urgent or self._closed

@@ -7,11 +7,10 @@ there, so that a scrape only ever reads values that are already in memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import EVERYTHING
 from gitops_agent.model.document import Freeze, PolicySpec
 from gitops_agent.model.key import AgentKey
@@ -19,6 +18,7 @@ from gitops_agent.model.plan import Action, Class
 from gitops_agent.model.quantity import epoch
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.onlooker import Onlooker
 from gitops_agent.plan.reasons import Reason
 from gitops_agent.ports import Clock
 from gitops_agent.proceedings import PassResult, Proceedings
@@ -40,31 +40,27 @@ def is_live_change(action: Action) -> bool:
 class Wires:
     """Where the meter reads what no pass tells it.
 
-    The first two are asked by scrapes and take no lock; the others after every pass, on its thread: scopes of
-    freezes in force beside those of the policy, circuits by driver, the rollout under way, workflows that are
-    stuck, digests of approved actions, records of commits (newest first).
+    The first two are asked by scrapes and take no lock; the others on the thread of the passes: workflows that are
+    stuck, records of commits (newest first).
     """
 
     queue_depth: Callable[[], int] = lambda: 0
     notes_pending: Callable[[], bool] = lambda: False
-    freezes: Callable[[], Iterable[str]] = tuple
-    circuits: Callable[[], Mapping[str, Circuit]] = dict
-    rollout: Callable[[], Rollout | None] = lambda: None
     stuck: Callable[[], int] = lambda: 0
-    approved: Callable[[], AbstractSet[str]] = frozenset
     commits: Callable[[], Sequence[CommitRecord]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Who we are: what stays the same for as long as we run."""
+    """What stays the same for as long as we run. ``longest_question``: seconds that asking the source may take."""
 
     instance: str
     version: str
     drivers: tuple[str, ...] = ()
+    longest_question: float = 0.0
 
 
-class Meter:
+class Meter(Onlooker):
     """The metrics of one instance."""
 
     def __init__(self, label: Label, clock: Clock, vitals: Vitals, wires: Wires | None = None) -> None:
@@ -79,13 +75,21 @@ class Meter:
         self._times: deque[float] = deque(maxlen=COMMITS)
         self._converged: set[str] | None = None
         self._statuses: tuple[AgentStatus, ...] = ()
+        self._failing = False
         self._began_at = self._passed_at = self._fetched_at = clock.monotonic()
         self._follow()
 
     # -- told by the loops
 
+    def resting(self, seconds: float) -> None:
+        """The next pass begins in so many seconds at the latest."""
+        if not self._failing:
+            self._vitals.passes.beat("waiting for something to do", seconds)
+
     def began(self) -> None:
         """A pass begins."""
+        if not self._failing:
+            self._vitals.passes.beat("running a pass")
         self._began_at = self._clock.monotonic()
         if self._converged is None:
             # Before the first pass adds to them, so that what it brings is not taken for old.
@@ -93,29 +97,40 @@ class Meter:
             for record in reversed(self._wires.commits()):
                 self._note_convergence(record)
 
-    def passed(self, pass_: Proceedings | None, result: PassResult) -> None:
-        """A pass was completed; without proceedings when nothing is desired yet."""
+    def passed(self, result: PassResult) -> None:
+        """A pass was completed; it has no proceedings when nothing is desired yet."""
         now = self._passed_at = self._clock.monotonic()
+        self._failing = False
+        self._vitals.passes.beat("ending a pass")
         self._values.count("gitops_agent_passes_total", result="completed")
         self._values.observe("gitops_agent_pass_duration_seconds", now - self._began_at)
         self._statuses = tuple(result.statuses.values())
         for phase in Phase:
             self._values.put("gitops_agent_commit_phase", phase is result.phase, phase=phase)
-        if pass_ is None:
+        if result.proceedings is None:
             self._vitals.not_ready("no valid commit of the source is known yet")
             return
-        self._count_drift(pass_, now)
+        self._count_drift(result.proceedings, now)
         self._count_commit(result.record)
-        self._show_state(pass_, result)
+        self._show_state(result.proceedings, result)
 
     def failed(self) -> None:
         """A pass ended in an error that nobody foresaw."""
         self._values.count("gitops_agent_passes_total", result="failed")
+        if not self._failing:
+            # From here on only a completed pass is a sign of life.
+            self._failing = True
+            self._vitals.passes.beat("failing one after the other")
         self._vitals.not_ready("the last pass failed; the log says why")
 
-    def fetched(self, *, ok: bool) -> None:
-        """The source was asked, and answered or did not."""
-        if ok:
+    def asking(self) -> None:
+        """The source is being asked."""
+        self._vitals.polls.beat("asking the source", self._label.longest_question)
+
+    def asked(self, *, answered: bool, next_in: float) -> None:
+        """The source was asked, and is asked again in so many seconds."""
+        self._vitals.polls.beat("waiting for the next poll", next_in)
+        if answered:
             self._fetched_at = self._clock.monotonic()
 
     def told(self, agent: AgentKey) -> None:
@@ -137,7 +152,7 @@ class Meter:
             self._values.count("drift_detected_total", number, type=cls)
         for action in change.began:
             self._values.observe("repair_confidence_distribution", SURENESS[action.confidence])
-        self._count_repairs(change)
+        self._count_repairs(change, pass_.order.approved)
         self._recurrence.began((action.key for action in change.began), now)
         moved = (action.key.agent for action in change.began if is_live_change(action))
         self._hearsay.found(moved, pass_.look.scope, self._began_at, now)
@@ -148,8 +163,7 @@ class Meter:
         self._values.put("orphan_resource_count", orphans)
         self._values.put("repeated_drift_rate", self._recurrence.rate(now))
 
-    def _count_repairs(self, change: Tally) -> None:
-        approved = self._wires.approved() if change.repaired else frozenset()
+    def _count_repairs(self, change: Tally, approved: AbstractSet[str]) -> None:
         for action in change.repaired:
             policy = "approved" if action.digest in approved else "automatic"
             self._values.count("drift_repaired_total", policy=policy)
@@ -172,16 +186,16 @@ class Meter:
 
     def _show_state(self, pass_: Proceedings, result: PassResult) -> None:
         policy = _frozen_by(pass_.snapshot.policy, self._clock.now())
-        frozen = {_kind(scope) for scope in (*policy, *self._wires.freezes())}
+        tripped = (verdict.freeze for verdict in pass_.plan.verdicts if verdict.freeze)
+        frozen = {_kind(scope) for scope in (*policy, *tripped, *(each.target for each in pass_.order.freezes))}
         for scope in SCOPES:
             self._values.put("gitops_agent_frozen", scope in frozen, scope=scope)
-        circuits = self._wires.circuits()
         for driver in self._label.drivers:
-            circuit = circuits.get(driver)
+            circuit = pass_.circuits.get(driver)
             is_open = circuit is not None and circuit.open_until is not None
             self._values.put("gitops_agent_breaker_open", is_open, driver=driver)
         self._values.put("stuck_workflow_count", self._wires.stuck())
-        for state, waves in _waves(self._wires.rollout()).items():
+        for state, waves in _waves(pass_.rollout).items():
             self._values.put("gitops_agent_rollout_wave", waves, state=state)
         scopes = tuple(scope for scope in SCOPES if scope in frozen)
         self._vitals.stands(Standing(result.phase, self._statuses, scopes, source_answers=not result.unavailable))

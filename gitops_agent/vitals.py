@@ -1,12 +1,13 @@
 """Vitals: whether our own loops are alive and whether we are ready, told by the loops and read by anybody.
 
 A loop says what it does now and how long that may take. Nobody has to notice that it stopped: when the time is up
-and no further sign came, reading says so. Values are replaced whole, so that readers need no lock, and a pass that
-hangs cannot keep anybody from seeing that it does.
+and no further sign came, or the thread that gave the last one has ended, reading says so. Values are replaced
+whole, so that readers need no lock, and a pass that hangs cannot keep anybody from seeing that it does.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 from gitops_agent.model.status import AgentStatus, Phase
@@ -18,6 +19,7 @@ class _Sign:
     doing: str
     at: float
     due: float
+    thread: threading.Thread
 
 
 class Pulse:
@@ -36,16 +38,16 @@ class Pulse:
     def trouble(self) -> str:
         """What is wrong, in a sentence; nothing while signs come in time."""
         sign, now = self._sign, self._clock.monotonic()
+        if not sign.thread.is_alive():
+            return f"{self._name}: the thread that does it ended while {sign.doing}"
         if now <= sign.due:
             return ""
-        return (
-            f"{self._name}: no sign of life for {now - sign.at:.0f} s while {sign.doing}, "
-            f"{now - sign.due:.0f} s more than it may take"
-        )
+        seconds, late = now - sign.at, now - sign.due
+        return f"{self._name}: {sign.doing} for {seconds:.0f} s, {late:.0f} s longer than that may take"
 
     def _now(self, doing: str, within: float) -> _Sign:
         now = self._clock.monotonic()
-        return _Sign(doing, now, now + max(0.0, within) + self._grace)
+        return _Sign(doing, now, now + max(0.0, within) + self._grace, threading.current_thread())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Vitals:
 
     def __init__(self, clock: Clock, grace: float) -> None:
         self.passes = Pulse("passes", clock, grace)
-        self.polls = Pulse("polling the source", clock, grace)
+        self.polls = Pulse("polls", clock, grace)
         self._standing: Standing | None = None
         self._why = "no pass has been completed yet"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -37,6 +37,7 @@ from gitops_agent.leasing import Spokesman
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
+from gitops_agent.onlooker import Onlooker
 from gitops_agent.orders import Orders
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
@@ -69,6 +70,12 @@ from gitops_agent.steering import Operator, Steering
 DRIVERS = "gitops_agent.drivers"
 """The entry-point group through which other packages add drivers."""
 
+GIT_CALLS = 5
+"""Calls of git that one question to the source makes at most: who asks for longer than these may take hangs."""
+
+RECALLED = 200
+"""Commits of earlier runs that are looked through for how long it takes to converge."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -97,6 +104,8 @@ class Instance:
 
     machine: Machine
     redactor: Redactor
+    parts: _Parts
+    notes: GitNotesSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         stack.callback(pipeline.close)
         stack.callback(_importing(parts, pipeline, redactor))
         machine = replace(machine, jobs=_drift_jobs(parts, machine, redactor, stack))
-        yield Instance(machine, redactor)
+        yield Instance(machine, redactor, parts, notes)
 
 
 @contextmanager
@@ -155,8 +164,8 @@ def open_daemon(
     settings: Settings, environment: Mapping[str, str], progress: Callable[[PassResult], None]
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it."""
-    with open_instance(settings, environment) as instance:
-        inbox = instance.machine.inbox
+    with open_instance(settings, environment) as instance, _looked_at(settings, instance) as (machine, onlooker):
+        inbox = machine.inbox
 
         def end(_number: int, _frame: FrameType | None) -> None:
             inbox.close()
@@ -166,7 +175,32 @@ def open_daemon(
         # A service asks the source again on SIGHUP; started by hand, the terminal is gone and so are we.
         hang_up = end if sys.stderr.isatty() else lambda *_: inbox.fetch("SIGHUP")
         signal.signal(signal.SIGHUP, hang_up)
-        yield Daemon(instance.machine, Random(), progress)  # noqa: S311 - jitter, not a secret
+        yield Daemon(machine, Random(), progress, onlooker)  # noqa: S311 - jitter, not a secret
+
+
+@contextmanager
+def _looked_at(settings: Settings, instance: Instance) -> Iterator[tuple[Machine, Onlooker]]:
+    """The machine of ``run`` and who is told what it does: the meter behind ``/metrics``, if we listen at all."""
+    machine, parts = instance.machine, instance.parts
+    if not settings.listen:
+        yield machine, Onlooker()
+        return
+    from gitops_agent.meter import Label, Meter, Wires
+    from gitops_agent.vitals import Vitals
+    from gitops_agent.web.app import Voices
+    from gitops_agent.web.server import serving
+
+    vitals = Vitals(machine.clock, settings.livez_grace)
+    drivers = tuple(driver.name for driver in parts.drivers)
+    label = Label(settings.instance, version("gitops-agent"), drivers, GIT_CALLS * settings.git_timeout)
+    wires = Wires(
+        queue_depth=lambda: machine.inbox.depth,
+        notes_pending=lambda: instance.notes.pending,
+        commits=lambda: parts.journal.commits(RECALLED),
+    )
+    meter = Meter(label, machine.clock, vitals, wires)
+    with serving(settings.listen, Voices(meter.text, vitals.live, vitals.ready)):
+        yield replace(machine, watchers=[_Overheard(each, meter.told) for each in machine.watchers]), meter
 
 
 @contextmanager
@@ -385,6 +419,27 @@ def _watchers(parts: _Parts, inbox: Inbox) -> list[Watcher]:
         refs = RefWatcher(parts.mirror.address, parts.mirror.branch, notify, (APPROVALS,))
         watchers.append(_SourceWatcher(refs))
     return watchers
+
+
+class _Overheard:
+    """A watcher that somebody else listens to as well."""
+
+    def __init__(self, watcher: Watcher, hear: Callable[[AgentKey], None]) -> None:
+        self._watcher = watcher
+        self._hear = hear
+
+    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
+        """Begin to watch."""
+
+        def both(agent: AgentKey, reason: str) -> None:
+            self._hear(agent)
+            notify(agent, reason)
+
+        self._watcher.start(both)
+
+    def stop(self) -> None:
+        """End."""
+        self._watcher.stop()
 
 
 class _SourceWatcher:

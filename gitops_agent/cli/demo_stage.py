@@ -41,6 +41,7 @@ class Stage:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "HOME": str(folder),
             "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "GITOPS_AGENT_LISTEN": "",
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_AUTHOR_NAME": "You",
             "GIT_AUTHOR_EMAIL": "you@localhost",

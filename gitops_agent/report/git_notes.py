@@ -56,6 +56,11 @@ class GitNotesSink:
         self._thread: threading.Thread | None = None
         self._log = structlog.get_logger("gitops_agent.notes")
 
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be written or pushed; asked without a lock, so that nobody waits."""
+        return bool(self._pending) or self._timer.waits
+
     def start(self) -> None:
         """Begin to push from a thread of its own, beginning with what an earlier run left unpushed."""
         self._mark_dirty()

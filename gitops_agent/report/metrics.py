@@ -146,17 +146,17 @@ class Instruments:
         for metric in METRICS:
             self._make(metric)
 
-    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+    def count(self, name: str, amount: float = 1.0, /, **labels: str) -> None:
         """So many more."""
         counter = self._counters[name]
         (counter.labels(**labels) if labels else counter).inc(amount)
 
-    def put(self, name: str, value: float, **labels: str) -> None:
+    def put(self, name: str, value: float, /, **labels: str) -> None:
         """It is so much now."""
         gauge = self._gauges[name]
         (gauge.labels(**labels) if labels else gauge).set(value)
 
-    def follow(self, name: str, read: Callable[[], float], **labels: str) -> None:
+    def follow(self, name: str, read: Callable[[], float], /, **labels: str) -> None:
         """It is whatever this says when somebody asks."""
         gauge = self._gauges[name]
         (gauge.labels(**labels) if labels else gauge).set_function(read)

@@ -30,6 +30,11 @@ class PushTimer:
         if self._dirty_since is None:
             self._dirty_since = now
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to push."""
+        return self._dirty_since is not None
+
     def delay(self, now: float) -> float | None:
         """Seconds until a push is due: 0 now, None never (nothing to push)."""
         if self._dirty_since is None:

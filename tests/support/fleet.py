@@ -119,6 +119,8 @@ class Fleet:
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "GITOPS_AGENT_LEASE_DIR": str(folder / "leases"),
+            # Many fleets at once on one machine; a test that wants to be answered says where.
+            "GITOPS_AGENT_LISTEN": "",
             # So that a checkout can be tested that is not the installed one.
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             **environment,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gitops_agent.model.status import Phase
@@ -20,17 +22,25 @@ def test_both_loops_must_give_signs() -> None:
     clock.advance(2)
     assert vitals.live() == (
         False,
-        "polling the source: no sign of life for 61 s while starting, 1 s more than it may take",
+        "polls: starting for 61 s, 1 s longer than that may take",
     )
     vitals.polls.beat("asking the source", 600)
     assert vitals.live()[0]
     clock.advance(149)
-    assert "passes: no sign of life" in vitals.live()[1]
+    assert "passes: waiting for 151 s" in vitals.live()[1]
     clock.advance(1000)
     assert len(vitals.live()[1].splitlines()) == 2
     vitals.passes.beat("running a pass")
     vitals.polls.beat("waiting for the next poll", 30)
     assert vitals.live()[0], "who comes back is alive"
+
+
+def test_a_thread_that_ended_is_noticed_at_once() -> None:
+    vitals = Vitals(FrozenClock(), grace=60)
+    poller = threading.Thread(target=lambda: vitals.polls.beat("asking the source", 600))
+    poller.start()
+    poller.join()
+    assert vitals.live() == (False, "polls: the thread that does it ended while asking the source")
 
 
 def test_the_wall_clock_does_not_matter() -> None:
