@@ -18,7 +18,7 @@ _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
 _ENTRY = [
     column
     for column in schema.intents.c
-    if column.name not in ("base", "facts", "patch", "evidence", "outcome_facts")
+    if column.name not in ("base", "facts", "patch", "outcome_facts")
 ]
 
 

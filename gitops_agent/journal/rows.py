@@ -201,6 +201,7 @@ def entry_of(row: Found) -> Entry:
         result=row.result,
         outcome=row.outcome or "",
         duration=row.duration,
+        evidence=evidence_of(row.evidence),
     )
 
 

@@ -9,22 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 
+from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.ports import Clock, Scope
+from gitops_agent.ports import Clock, JournalReader, Scope
 from gitops_agent.reconcile.crosscheck import accusation, check
 from gitops_agent.reconcile.judgement import alive, not_running
 from gitops_agent.reconcile.life import DEFAULTS, Life, Moment, ProbeSpec, ProbeState, Subject
 from gitops_agent.reconcile.probe import probe
 
-__all__ = ["DEFAULTS", "HealthMonitor", "Subject"]
+__all__ = ["DEFAULTS", "HealthMonitor", "Recall", "Subject", "recalled"]
 
 SHORTEST = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
 
 Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
 """Which of some agents were Ready when they were last reported, before this process began."""
+
+
+def recalled(journal: JournalReader) -> Recall:
+    """The memory of a journal: the agents that were last reported Ready, and running."""
+
+    def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
+        statuses = journal.statuses(agents).values()
+        return [each.agent for each in statuses if each.ready and each.lifecycle is Lifecycle.RUNNING]
+
+    return recall
 
 
 class HealthMonitor:

@@ -143,7 +143,9 @@ def test_the_heartbeat_lies_that_it_is_stale(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [{"lies": [says_running]}, {"alive": True}, {"ready": True}, {"lies": ["always"]}], ids=str
+    "lie",
+    [{"lies": [says_running]}, {"alive": True}, {"ready": True}, {"lies": ["always"]}],
+    ids=["process table", "liveness", "readiness", "heartbeat"],
 )
 def test_one_that_lies_that_it_is_well_saves_nobody(case: Case, lie: dict[str, Any]) -> None:
     """The agent hangs: two others agree on it."""

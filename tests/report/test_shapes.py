@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Effect, Verb, Verdict
 from gitops_agent.model.status import Phase
@@ -147,12 +148,16 @@ def test_explain() -> None:
         a_status(),
         a_record(),
         a_record(OTHER, Phase.INVALID),
-        [an_entry()],
+        [an_entry(evidence=(Evidence("kernel", "pid 7 no longer runs", NOW),))],
         {runtime_key(): Attempt(2, NOW + 5, "no such file")},
         [a_finding()],
         3.0,
     )
     check("explain", explanation_shape(known))
+    (action,) = explanation_shape(known)["actions"]
+    assert action["evidence"] == [
+        {"source": "kernel", "said": "pid 7 no longer runs", "at": "2023-11-14T22:13:20Z"}
+    ]
     check("explain", explanation_shape(Explanation(BOT, NOW, None)))
 
 

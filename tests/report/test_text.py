@@ -14,6 +14,7 @@ from rich.console import Console
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
@@ -234,6 +235,16 @@ def test_a_failure_that_will_repeat_is_told_once_and_truly() -> None:
     assert "It is tried again in 4 min (2023-11-14T22:17:30Z), and every few minutes, but will fail until" in text
     assert text.count("command not found") == 1
     assert "CannotApply" in status_text(FleetStatus("x", SHA, SHA, Phase.DEGRADED, [status], at=NOW))
+
+
+def test_explain_says_which_source_said_what() -> None:
+    heard = (
+        Evidence("heartbeat", "none within 60 s", NOW - 9),
+        Evidence("liveness probe", "fails (503)", NOW - 8),
+    )
+    text = explain_text(Explanation(BOT, NOW, a_status(), entries=[an_entry(evidence=heard), an_entry()]))
+    assert "Evidence at 2023-11-14T22:13:12Z: heartbeat: none within 60 s; liveness probe: fails (503).\n" in text
+    assert text.count("Evidence") == 1, "one source alone says no more than the reason"
 
 
 def test_a_repair_that_worked_is_not_in_the_way() -> None:
