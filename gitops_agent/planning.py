@@ -17,6 +17,7 @@ from gitops_agent.model.strictness import stricter
 from gitops_agent.observe import Observed
 from gitops_agent.orders import NO_ORDER, Orders, approved_by
 from gitops_agent.plan.build import build
+from gitops_agent.plan.reasons import Reason
 from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Clock, Journal, Scope
 from gitops_agent.proceedings import Look
@@ -133,20 +134,28 @@ class Ready(Set[AgentKey]):
 
 
 class _Drifted(Set[AgentKey]):
-    """The agents with drift waiting when they were last looked at, found when somebody asks."""
+    """The agents with drift waiting when they were last looked at, found when somebody asks.
+
+    Not those that wait for their turn after a restart of the host: their absence is explained.
+    """
 
     def __init__(self, statuses: Statuses) -> None:
         self._statuses = statuses
 
     def __contains__(self, key: object) -> bool:
         status = self._statuses().get(key)  # type: ignore[call-overload]
-        return status is not None and status.has(ConditionType.DRIFTED)
+        return status is not None and _is_unexplained(status)
 
     def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key, status in self._statuses().items() if status.has(ConditionType.DRIFTED))
+        return (key for key, status in self._statuses().items() if _is_unexplained(status))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _is_unexplained(status: AgentStatus) -> bool:
+    drift = ConditionType.DRIFTED
+    return any(said.type is drift and said.reason != Reason.HOST_RESTARTED for said in status.conditions)
 
 
 class _Repairs(Mapping[ResourceKey, Sequence[float]]):

@@ -23,11 +23,17 @@ _DIGESTS = ("/config", "/spec")  # of other fields, for machines: a difference i
 _GUARDS = {
     "action_cap": "The cap of actions per pass",
     "backoff": "The pause after a failure",
+    "breaker": "The rest of a driver that failed too often",
     "dependencies": "A dependency that is not Ready",
     "empty_source": "The guard against an empty source",
+    "failed_tree": "The memory of a tree that failed",
     "freeze": "A freeze",
+    "host_restart": "The bound on what comes back at once after a restart of the host",
+    "mass_change": "The guard against mass changes",
     "mass_delete": "The guard against mass deletion",
+    "mass_drift": "The guard against mass drift",
     "observe_mode": "Observe mode",
+    "oscillation": "The guard against repairs that do not last",
     "paused": "A pause",
 }
 
