@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from typing import Any
 
-from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused
+from gitops_agent.errors import InvalidDesiredState, NothingToDo, SourceError, SourceRefused
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause
 from gitops_agent.model.document import AgentDocument, PolicySpec
 from gitops_agent.model.fields import Fields, canonical
@@ -44,6 +44,7 @@ class Repository:
         self.head: str | None = None
         self.down: SourceError | None = None
         self.refreshed = self.loaded = 0
+        self.pushed: list[tuple[str, str]] = []
 
     def commit(
         self,
@@ -54,6 +55,7 @@ class Repository:
         message: str = "",
         parent: str | None = None,
         missing_path: bool = False,
+        push: bool = True,
     ) -> str:
         """A commit on top of the head (or of ``parent``: a rewritten branch); its sha."""
         before = self.commits.get(parent or self.head or "")
@@ -67,8 +69,35 @@ class Repository:
         revision = Revision(sha, tree, parents, "Ada <ada@example.com>", float(number), float(number), text)
         errors = (Finding(Severity.ERROR, "BadYaml", "a.yaml:1:1", broken),) if broken else ()
         self.commits[sha] = Commit(revision, fleet, chosen, errors)
-        self.head = sha
+        if push:
+            self.head = sha
         return sha
+
+    # -- what we write ourselves
+
+    def restore(self, to: str, message: str) -> str:
+        """A commit that nobody has pushed yet."""
+        good = self.commits[to]
+        assert self.head is not None
+        if self.commits[self.head].revision.tree == good.revision.tree:
+            raise NothingToDo("the tree is the same already")
+        return self.commit(good.fleet, policy=good.policy, message=message, push=False)
+
+    def revert(self, shas: Sequence[str], message: str) -> str:
+        raise NotImplementedError
+
+    def check_push(self, branch: str) -> None:
+        """Every branch may be pushed to."""
+
+    def push(self, sha: str, branch: str) -> None:
+        if self.down is not None:
+            raise self.down
+        self.pushed.append((sha, branch))
+        if branch != "main":
+            return
+        if self.head not in (sha, *self.commits[sha].revision.parents):
+            raise SourceRefused("not a fast-forward")
+        self.head = sha
 
     # -- the source
 

@@ -24,6 +24,7 @@ from gitops_agent.ports import Driver, Journal, Observer, Report, Workplace
 from gitops_agent.proceedings import PassResult
 from gitops_agent.reconcile.execute import Workbench
 from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.reverting import Reverter
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import FaultInjector, faulty
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -68,10 +69,10 @@ class Listening:
 class World:
     """One instance and what is around it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, live: type[MemoryDriver] = MemoryDriver) -> None:
         self.folder = folder
         self.clock = FrozenClock()
-        self.live = MemoryDriver(clock=self.clock)
+        self.live = live(clock=self.clock)
         self.health = health.driver(Workplace("test", str(folder)), self.clock)
         self.repository = Repository((self.live.driver, self.health))
         self.sink = Listening()
@@ -103,8 +104,10 @@ class World:
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )
         receiver = Receiver(self.repository, self.repository, journal, self.clock, Where("main", "."))
-        books = Bookkeeper("test", journal, [self.sink], self.clock)
-        self.pipeline = Pipeline(receiver, drivers, HealthMonitor(self.clock, pool), bench, books)
+        reverter = Reverter(journal, self.repository, self.repository, "main", pool, self.clock)
+        books = Bookkeeper("test", journal, [self.sink], self.clock, reverter)
+        monitor = HealthMonitor(self.clock, pool)
+        self.pipeline = Pipeline(receiver, drivers, monitor, bench, books)
 
     def _drivers(self) -> tuple[Driver, ...]:
         live = self.live.driver
