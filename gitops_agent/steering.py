@@ -137,7 +137,7 @@ class Steering:
     def _waiting(self, current: Iterable[str]) -> str:
         waiting = [plan for plan in self._journal.plans(commits=list(current)) if plan.waiting]
         if not waiting:
-            return "no plan waits for people; gitops-agent plan shows what would be done now, and its digest"
+            return "no plan on record waits for people; one is on record once a pass of once or run has met it"
         return "plans that wait: " + "; ".join(
             f"{plan.digest} (commit {plan.commit[:10]}, {_count(plan.actions, 'action')}, {self._ago(plan)})"
             for plan in waiting[:LISTED]

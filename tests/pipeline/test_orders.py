@@ -115,8 +115,8 @@ def test_retention_changes_nothing_that_is_in_force(
         assert set(freezes(left, now)) == set(freezes(numbered, now))
     assert all(each.at < before for each in numbered if each.seq in gone)
     plans_of = {each: frozenset({each}) for each in recorded}
-    now = [orders(Paper(kept, plans_of)).now(OLD, HEAD).approved for kept in (left, numbered)]
-    assert now[0] == now[1]
+    after, earlier = (orders(Paper(kept, plans_of)).now(OLD, HEAD).approved for kept in (left, numbered))
+    assert after == earlier
     assert not numbered or numbered[-1].seq not in gone
 
 
