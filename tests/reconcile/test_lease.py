@@ -31,6 +31,7 @@ from gitops_agent.reconcile import lease_files
 from gitops_agent.reconcile.execute import Crew, Workbench
 from gitops_agent.reconcile.lease import HostLeases
 from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
+from gitops_agent.settings import build_settings, default_lease_dir
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
 from tests.reconcile.make import ONE, THREE, TWO, action, bring_up, plan
@@ -235,6 +236,20 @@ def test_a_full_disk_gives_no_lease(folder: Path) -> None:
         assert refused[TWO].startswith(f"its lease cannot be taken: {folder}: File too large")
         assert (mine.holds(ONE), mine.holds(TWO)) == (True, False)
         assert mine.claim([TWO]) == {}, "as soon as there is room"
+
+
+@unit
+def test_a_login_a_service_and_a_job_of_one_user_meet_without_being_told(tmp_path: Path) -> None:
+    mine = default_lease_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert mine == str(tmp_path / "gitops-agent")
+    elsewhere = default_lease_dir({})
+    assert str(os.geteuid()) in elsewhere
+    for odd in ("", "relative", str(tmp_path / "missing"), "/proc/1/environ"):
+        assert default_lease_dir({"XDG_RUNTIME_DIR": odd, "TMPDIR": str(tmp_path)}) == elsewhere
+    assert build_settings({}, {"XDG_RUNTIME_DIR": str(tmp_path)}, {}).lease_dir == mine
+    assert (
+        build_settings({"leaseDir": "/a"}, {"GITOPS_AGENT_LEASE_DIR": "/b"}, {"lease_dir": "/c"}).lease_dir == "/c"
+    )
 
 
 # ----- in a pass
