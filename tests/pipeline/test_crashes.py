@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.errors import JournalError, SourceUnavailable
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import Phase
+from gitops_agent.reconcile.rollout import load_failed
 from gitops_agent.testing.faults import Crash, FaultInjector, crash, disk_full
 from gitops_agent.testing.memory import runtime_key
 
@@ -280,6 +282,10 @@ class Story:
         self.world.repository.down = None
         if self.world.repository.head != self.good:
             self.commit(self.world.repository.commits[self.good].fleet)
+        self.world.converge(passes=200)
+        for failed in load_failed(self.world.journal.get("failed")):
+            # What failed its gate is not tried again by itself.
+            self.world.journal.control(Control(ControlVerb.RETRY, failed.commit, "ada", self.world.clock.now()))
         self.world.converge(passes=200)
         # Who was repaired several times in a row is Stalled for a while; that passes too.
         for seconds in (400, 10):
