@@ -7,28 +7,50 @@ there, so that a scrape only ever reads values that are already in memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec
 
-from gitops_agent.model.control import EVERYTHING
-from gitops_agent.model.document import Freeze, PolicySpec
+import structlog
+
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class
-from gitops_agent.model.quantity import epoch
-from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.onlooker import Onlooker
 from gitops_agent.plan.reasons import Reason
-from gitops_agent.ports import Clock
+from gitops_agent.ports import Clock, Scope
 from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.report.hearsay import Hearsay
+from gitops_agent.report.in_force import frozen_scopes, waves
 from gitops_agent.report.metrics import COMMITS, SCOPES, SURENESS, Instruments
 from gitops_agent.report.recurrence import Recurrence
 from gitops_agent.report.tally import Deviations, Sight, Tally, by_class, tally
 from gitops_agent.vitals import Standing, Vitals
 
+STUCK_PERIOD = 60.0
+"""Seconds between two counts of stuck workflows, unless a pass looks at everything anyway."""
+
 _MOVED = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
+
+
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+
+
+def _harmless(step: Callable[P, None]) -> Callable[P, None]:
+    """Whatever goes wrong in counting is said, and never ends what is counted."""
+
+    @wraps(step)
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            step(*args, **kwargs)
+        except Exception:
+            log.exception("metrics are incomplete", step=step.__name__)
+
+    return attempt
 
 
 def is_live_change(action: Action) -> bool:
@@ -76,6 +98,7 @@ class Meter(Onlooker):
         self._converged: set[str] | None = None
         self._statuses: tuple[AgentStatus, ...] = ()
         self._failing = False
+        self._stuck_at = float("-inf")
         self._began_at = self._passed_at = self._fetched_at = clock.monotonic()
         self._follow()
 
@@ -86,6 +109,7 @@ class Meter(Onlooker):
         if not self._failing:
             self._vitals.passes.beat("waiting for something to do", seconds)
 
+    @_harmless
     def began(self) -> None:
         """A pass begins."""
         if not self._failing:
@@ -97,6 +121,7 @@ class Meter(Onlooker):
             for record in reversed(self._wires.commits()):
                 self._note_convergence(record)
 
+    @_harmless
     def passed(self, result: PassResult) -> None:
         """A pass was completed; it has no proceedings when nothing is desired yet."""
         now = self._passed_at = self._clock.monotonic()
@@ -185,20 +210,27 @@ class Meter(Onlooker):
         return seconds
 
     def _show_state(self, pass_: Proceedings, result: PassResult) -> None:
-        policy = _frozen_by(pass_.snapshot.policy, self._clock.now())
         tripped = (verdict.freeze for verdict in pass_.plan.verdicts if verdict.freeze)
-        frozen = {_kind(scope) for scope in (*policy, *tripped, *(each.target for each in pass_.order.freezes))}
+        others = (*tripped, *(each.target for each in pass_.order.freezes))
+        frozen = frozen_scopes(pass_.snapshot.policy, others, self._clock.now())
         for scope in SCOPES:
             self._values.put("gitops_agent_frozen", scope in frozen, scope=scope)
         for driver in self._label.drivers:
             circuit = pass_.circuits.get(driver)
             is_open = circuit is not None and circuit.open_until is not None
             self._values.put("gitops_agent_breaker_open", is_open, driver=driver)
-        self._values.put("stuck_workflow_count", self._wires.stuck())
-        for state, waves in _waves(pass_.rollout).items():
-            self._values.put("gitops_agent_rollout_wave", waves, state=state)
+        self._count_stuck(pass_.look.scope)
+        for state, number in waves(pass_.rollout).items():
+            self._values.put("gitops_agent_rollout_wave", number, state=state)
         scopes = tuple(scope for scope in SCOPES if scope in frozen)
         self._vitals.stands(Standing(result.phase, self._statuses, scopes, source_answers=not result.unavailable))
+
+    def _count_stuck(self, scope: Scope) -> None:
+        """It takes a look at the whole record, so a small pass soon after another does without."""
+        now = self._clock.monotonic()
+        if scope is None or now - self._stuck_at >= STUCK_PERIOD:
+            self._stuck_at = now
+            self._values.put("stuck_workflow_count", self._wires.stuck())
 
     def _follow(self) -> None:
         """What is computed when somebody asks, so that it is right also when nobody passes any more."""
@@ -230,30 +262,3 @@ def _sight(pass_: Proceedings) -> Sight:
         blind=frozenset(pass_.look.observed.blind),
         busy=frozenset(action.key.agent for action in pass_.busy),
     )
-
-
-def _frozen_by(policy: PolicySpec, now: float) -> Iterator[str]:
-    """The scopes that Git freezes now; a tenant's own freeze reaches no further than the tenant."""
-    if policy.freeze is not None and _is_current(policy.freeze, now):
-        yield policy.freeze.scope
-    for tenant, limits in policy.tenants.items():
-        if limits.freeze is not None and _is_current(limits.freeze, now):
-            yield limits.freeze.scope if limits.freeze.scope.startswith(f"{tenant}/") else tenant
-
-
-def _is_current(freeze: Freeze, now: float) -> bool:
-    return freeze.until is None or epoch(freeze.until) > now
-
-
-def _kind(scope: str) -> str:
-    """A scope without names: the whole fleet, a tenant, or one agent."""
-    if scope == EVERYTHING:
-        return "fleet"
-    return "agent" if "/" in scope else "tenant"
-
-
-def _waves(rollout: Rollout | None) -> Mapping[str, int]:
-    if rollout is None:
-        return {"total": 0, "released": 0, "held": 0}
-    total, released = len(rollout.waves), rollout.released
-    return {"total": total, "released": released, "held": total - released if rollout.failed else 0}

@@ -186,16 +186,19 @@ def _looked_at(settings: Settings, instance: Instance) -> Iterator[tuple[Machine
         yield machine, Onlooker()
         return
     from gitops_agent.meter import Label, Meter, Wires
+    from gitops_agent.report.workflows import stuck
     from gitops_agent.vitals import Vitals
     from gitops_agent.web.app import Voices
     from gitops_agent.web.server import serving
 
     vitals = Vitals(machine.clock, settings.livez_grace)
+    answers = Answers(parts.journal, settings, parts.clock, instance.redactor)
     drivers = tuple(driver.name for driver in parts.drivers)
     label = Label(settings.instance, version("gitops-agent"), drivers, GIT_CALLS * settings.git_timeout)
     wires = Wires(
         queue_depth=lambda: machine.inbox.depth,
         notes_pending=lambda: instance.notes.pending,
+        stuck=lambda: stuck(answers.workflows()),
         commits=lambda: parts.journal.commits(RECALLED),
     )
     meter = Meter(label, machine.clock, vitals, wires)

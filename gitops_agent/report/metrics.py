@@ -62,9 +62,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "orphan_resource_count", "gauge", "Objects that carry our mark and that neither Git nor our record knows."
     ),
-    Metric(
-        "stuck_workflow_count", "gauge", "One-shot effects whose outcome is unknown or whose deadline is over."
-    ),
+    Metric("stuck_workflow_count", "gauge", "Workflows that need a person: `gitops-agent workflows` lists them."),
     Metric(
         "mean_time_to_converge",
         "gauge",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gitops_agent.errors import JournalError
 from gitops_agent.meter import Label, Meter, Wires
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
@@ -194,3 +195,15 @@ def test_nothing_desired_yet_is_alive_and_not_ready(world: World) -> None:
     assert metered.vitals.ready() == (False, "not ready: no valid commit of the source is known yet")
     assert metered["gitops_agent_passes_total{completed}"] == 1
     assert metered.vitals.live()[0]
+
+
+def test_a_journal_in_trouble_costs_numbers_and_no_pass(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> int:
+        raise JournalError("the disk is full")
+
+    metered = Metered(world, stuck=broken, commits=broken)
+    world.commit("a")
+    metered.run()
+    assert metered["gitops_agent_passes_total{completed}"] == 1
+    said = capsys.readouterr()
+    assert "metrics are incomplete" in said.out + said.err
