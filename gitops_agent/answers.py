@@ -24,6 +24,7 @@ from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus
 from gitops_agent.report.words import is_about
+from gitops_agent.report.workflows import ENDS, Known
 from gitops_agent.settings import Settings
 
 ALL_ENTRIES = 100_000
@@ -78,6 +79,24 @@ class Answers:
             findings=[finding for finding in concerning if finding not in turned_down],
             journal_age=self._age(),
         )
+
+    def workflows(self) -> Known:
+        """What is known of everything in flight."""
+        journal = self.journal
+        return Known(
+            now=self._clock.now(),
+            intents=journal.open_intents(),
+            bases=journal.bases(),
+            attempts=journal.attempts(),
+            statuses=journal.statuses(),
+            findings=self._findings(self._head()),
+            rollout=load_rollout(journal.get("rollout")),
+            ending=self._is_ending,
+            journal_age=self._age(),
+        )
+
+    def _is_ending(self, agent: AgentKey) -> bool:
+        return any(entry.verb in ENDS for entry in self.journal.entries(agent=agent, limit=1))
 
     def find(self, text: str) -> AgentKey:
         """The agent a person means, also one that is gone; UsageError with what there is otherwise."""

@@ -21,7 +21,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phas
 from gitops_agent.report.moments import iso, iso_or_none
 
 Shape = dict[str, Any]
-SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "control")
+SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "workflows", "control")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def test_nobody_there_may_be_tried_again() -> None:
 def test_a_host_that_is_not_listed_is_never_called(listed: tuple[str, ...]) -> None:
     with hook_server() as called:
         made, wanted = calls(called.url, *listed)
-        with pytest.raises(ApplyError, match="127.0.0.1 is not a host") as caught:
+        with pytest.raises(ApplyError, match=r"127\.0\.0\.1 is not a host") as caught:
             made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert called.keys == []
     assert "GITOPS_AGENT_HOOK_HOSTS=" in caught.value.hint

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 VERBS = {"init", "validate", "plan", "once", "run", "status", "explain", "history", "rollback", "logs"}
 VERBS |= {"schema", "doctor", "demo"}
-STEERING = {"freeze", "unfreeze", "approve", "retry", "drift"}
+STEERING = {"freeze", "unfreeze", "approve", "retry", "drift", "workflows"}
 """Taught in docs/operations.md."""
 FOLDERS = (ROOT / "docs", ROOT / "docker", ROOT / "examples", STARTER)
 PAGES = [ROOT / "README.md", *sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))]

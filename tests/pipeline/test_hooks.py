@@ -106,7 +106,7 @@ def test_a_hook_is_called_once_when_the_agent_is_ready_and_once_at_its_end(world
     assert len(set(world.runs.keys)) == 3
 
 
-def test_nothing_is_called_before_the_agent_is_ready_nor_at_the_end_of_one_that_never_was(world: HookWorld) -> None:
+def test_nothing_is_called_before_the_agent_is_ready_nor_for_one_that_never_was(world: HookWorld) -> None:
     probe = {"readiness": {"exec": {"command": ["false"]}, "period": "1s"}}
     world.fleet("a", probes=probe, rollout={"healthTimeout": "5s"})
     world.converge()

@@ -37,7 +37,7 @@ def hook_server(status: int | None = 200) -> Iterator[Called]:
     called = Called(status=status)
 
     class Handler(BaseHTTPRequestHandler):
-        def _take(self) -> None:
+        def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             called.bodies.append(json.loads(self.rfile.read(length)))
             called.keys.append(self.headers["Idempotency-Key"])
@@ -49,7 +49,8 @@ def hook_server(status: int | None = 200) -> Iterator[Called]:
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 
-        do_POST = do_PUT = _take
+        def do_PUT(self) -> None:
+            self.do_POST()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is given
             """Nobody reads it."""
