@@ -137,8 +137,8 @@ class DriftSchedule:
         if not self._due or busy or pass_.look.scope is not None:
             return ()
         self._due = False
-        report = self._reporter.report(pass_.plan, pass_.snapshot, pass_.look.observed.blind)
-        self._writing = threading.Thread(target=self._write, args=(report,), name="drift", daemon=True)
+        found = (pass_.plan, pass_.snapshot, pass_.look.observed.blind)
+        self._writing = threading.Thread(target=self._write, args=found, name="drift", daemon=True)
         self._writing.start()
         return ()
 
@@ -151,12 +151,14 @@ class DriftSchedule:
         if self._writing is not None:
             self._writing.join(timeout)
 
-    def _write(self, report: DriftReport) -> None:
+    def _write(self, plan: Plan, snapshot: Snapshot, blind: Mapping[str, str]) -> None:
         for write in self._writers:
             try:
-                write(report)
+                write(self._reporter.report(plan, snapshot, blind))
             except (GitopsAgentError, OSError) as problem:
                 log.warning("the drift report was not written", reason=str(problem))
+            except Exception:  # a report is never in the way of anything
+                log.exception("the drift report was not written")
 
 
 def write_drift_report(report: DriftReport, path: Path, redactor: Redactor) -> None:

@@ -1,14 +1,17 @@
 """Imports: where live decides a field, Git follows by a branch that people review. Never on the tracked branch.
 
 A pass hands over its IMPORT actions and goes on; a thread of its own makes the proposals. What was proposed is
-remembered in the journal: each proposal is pushed once, also across restarts.
+remembered in the journal: each proposal is pushed once, also across restarts. Nothing is proposed in a freeze:
+what live is like in an incident is nothing to follow.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 
 import orjson
 import structlog
@@ -17,6 +20,8 @@ from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.finding import Finding, packed, unpacked
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.plan import Action, Decision
+from gitops_agent.plan.guards.freeze import is_frozen
+from gitops_agent.plan.situation import Situation
 from gitops_agent.ports import Clock, Journal, Scope
 from gitops_agent.proceedings import Proceedings
 from gitops_agent.proposals import Proposer, Refused, branch_of
@@ -26,6 +31,9 @@ MEMORY = "imports"
 
 RETRY_AFTER = 60.0
 """Seconds until a proposal is tried again that the remote did not take because it did not answer."""
+
+PATIENCE = 30.0
+"""Seconds that a proposal under way is waited for at the end."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +63,8 @@ class Importer:
         self._hold = hold
         self._known = _recalled(journal.get(MEMORY))
         self._running: dict[str, Future[Finding | None]] = {}
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="import")
+        self._jobs: SimpleQueue[tuple[Action, Future[Finding | None]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def propose(self, actions: Iterable[Action], scope: Scope, head: str) -> tuple[Finding, ...]:
         """Take what a pass over a scope wants imported; everything there is to say by now.
@@ -72,14 +81,17 @@ class Importer:
         for name, action in wanted.items():
             proposal = self._known.setdefault(name, _Proposal(action.key, now))
             if name not in self._running and self._is_due(proposal, head, now):
-                self._running[name] = self._pool.submit(self._proposer.propose, action)
+                self._running[name] = self._start(action)
         self._remember(before)
         return self.findings
 
     def witness(self, pass_: Proceedings) -> tuple[Finding, ...]:
         """Take what a pass wants imported; what became of the proposals so far."""
-        head = pass_.intake.head
-        return self.propose(pass_.plan.actions, pass_.look.scope, head.sha if head else "")
+        head, now = pass_.intake.head, self._clock.now()
+        situation = Situation(now=now, snapshot=pass_.snapshot, bases={}, freezes=pass_.order.freezes)
+        actions = [each for each in pass_.plan.actions if each.decision is Decision.IMPORT]
+        free = [each for each in actions if not is_frozen(each.key.agent, situation)]
+        return self.propose(free, pass_.look.scope, head.sha if head else "")
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,11 +105,28 @@ class Importer:
         return min((max(0.0, self._due_at(proposal) - now) for proposal in waiting), default=None)
 
     def close(self) -> None:
-        """Wait for what is being pushed, and remember it."""
+        """Wait a while for what is being pushed, and remember it; a remote that hangs is left to hang."""
         before = dict(self._known)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        wait(self._running.values(), PATIENCE)
         self._collect("")
         self._remember(before)
+
+    def _start(self, action: Action) -> Future[Finding | None]:
+        # A pool would keep the process from ending while a remote hangs.
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="import", daemon=True)
+            self._thread.start()
+        future: Future[Finding | None] = Future()
+        self._jobs.put((action, future))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            action, future = self._jobs.get()
+            try:
+                future.set_result(self._proposer.propose(action))
+            except BaseException as problem:
+                future.set_exception(problem)
 
     def _is_due(self, proposal: _Proposal, head: str, now: float) -> bool:
         return not proposal.done and proposal.head != head and now >= self._due_at(proposal)
@@ -109,7 +138,7 @@ class Importer:
         ended = [name for name, future in self._running.items() if future.done()]
         for name in ended:
             future = self._running.pop(name)
-            if name in self._known and not future.cancelled():
+            if name in self._known:
                 self._known[name] = self._judged(self._known[name], future, head)
 
     def _judged(self, proposal: _Proposal, future: Future[Finding | None], head: str) -> _Proposal:

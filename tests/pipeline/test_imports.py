@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from gitops_agent.errors import SourceUnavailable
 from gitops_agent.imports import RETRY_AFTER, Importer, proposed
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import Agent
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
@@ -282,6 +285,28 @@ def test_a_value_must_hold_before_it_is_proposed(journal: SqlJournal) -> None:
     importer.propose([wish(3)], None, "head")
     importer.close()
     assert fake.asked == [branch_of(wish(3))]
+
+
+def test_in_a_freeze_nothing_is_proposed(journal: SqlJournal) -> None:
+    fake, clock = Fake(), FrozenClock()
+    importer = importing(fake, journal, clock)
+    frozen = Control(ControlVerb.FREEZE, BOT.tenant, "ada", clock.now(), "incident")
+
+    def pass_(*freezes: Control) -> Any:
+        return SimpleNamespace(
+            intake=SimpleNamespace(head=SimpleNamespace(sha="head")),
+            snapshot=SimpleNamespace(policy=PolicySpec()),
+            order=SimpleNamespace(freezes=freezes),
+            plan=SimpleNamespace(actions=[wish()]),
+            look=SimpleNamespace(scope=None),
+        )
+
+    importer.witness(pass_(frozen))
+    assert fake.asked == []
+    assert importer.next_due() is None
+    importer.witness(pass_())
+    importer.close()
+    assert fake.asked == [branch_of(wish())]
 
 
 def test_what_is_no_longer_wanted_is_forgotten_within_the_scope(journal: SqlJournal) -> None:
