@@ -204,6 +204,39 @@ def test_with_probes_a_suspended_agent_is_resumed_at_once(case: Case) -> None:
     assert case.clock.now() - before == 5
 
 
+@pytest.mark.parametrize("sign", ["hangs", "stopped"])
+def test_an_accused_agent_is_asked_now_and_not_when_its_probe_is_due(sign: str) -> None:
+    spec = asks("liveness", "readiness", **BEATS)
+    for probe in spec["probes"].values():
+        probe["period"] = "1h"
+    case = Case()
+    case.passes(spec, minutes=0.5)
+    asked = len(case.runner.asked)
+    setattr(case, sign, True)
+    _, actions = case.passes(spec)
+    assert len(repairs(actions)) == 1
+    assert len(case.runner.asked) == asked + 2
+
+
+def test_a_probe_that_never_passed_as_it_is_now_defined_supports_no_accusation(case: Case) -> None:
+    """A typo in readiness and a lie of liveness: one source is wrong, the other is not heard."""
+    spec = asks("liveness", "readiness", **BEATS)
+    spec["probes"]["readiness"]["exec"]["command"] = ["raedy"]
+    case.lie(alive=False, raedy=False)
+    health, actions = case.passes(spec)
+    assert (health.state, health.reason, actions) == (HealthState.STARTING, "SourcesDisagree", [])
+    assert "readiness probe: has never passed as it is now defined" in health.message
+
+
+def test_an_accuser_may_change_its_mind(case: Case) -> None:
+    """The restart waits for something; when the agent answers again, nobody speaks of it any more."""
+    case.lie(alive=False)
+    case.passes(asks("liveness"))
+    case.lie()
+    case.clock.advance(1)
+    assert said(case.judge(case.observed(), asks("liveness"))) == HEALTHY
+
+
 # -- alone it is believed
 
 
@@ -258,6 +291,15 @@ def test_a_tool_call_in_progress_is_cut_off_only_by_two_that_agree() -> None:
     case.lie()
     health, actions = case.passes(spec)
     assert repairs(actions) == [Verb.RESTART]
+
+
+def test_a_tool_call_in_progress_keeps_nobody_from_being_resumed() -> None:
+    case = Case()
+    case.passes(BEATS | NO_UPTIME, minutes=0.5)
+    case.stopped = True
+    case.beat("crm.search")
+    _, actions = case.passes(BEATS | NO_UPTIME)
+    assert repairs(actions) == [Verb.UPDATE]
 
 
 # -- clocks

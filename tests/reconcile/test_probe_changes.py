@@ -50,6 +50,7 @@ def test_nor_does_it_when_the_agent_dies_and_comes_back(ward: Ward) -> None:
     ward.look(probes(liveness="alive"))
     ward.runner.broken = {"alvie"}
     ward.look(probes(liveness="alvie"))
+    ward.clock.advance(60)
     ward.restart()
     assert watch(ward, probes(liveness="alvie")) == [(UNPROVEN, False)]
 
@@ -73,6 +74,7 @@ def test_a_right_change_of_probes_is_not_seen_at_all(ward: Ward) -> None:
 
 def test_a_probe_that_has_passed_restarts_also_an_agent_that_hangs_while_it_comes_up(ward: Ward) -> None:
     ward.look(probes(liveness="alive"))
+    ward.clock.advance(60)
     ward.restart()
     ward.runner.broken = {"alive"}
     assert watch(ward, probes(liveness="alive"))[-1] == ((HealthState.UNHEALTHY, "LivenessFailed"), True)
