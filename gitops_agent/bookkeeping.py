@@ -81,8 +81,9 @@ class Bookkeeper:
     # -- before a pass acts
 
     def unfinished(self) -> frozenset[AgentKey]:
-        """The agents that a scoped pass must look at too: those on their way, and those waiting for them."""
-        return frozenset(key for key, status in self._statuses.items() if not status.ready)
+        """The agents that a scoped pass must look at too: those on their way, those waiting for them, and those by
+        which an open commit is judged."""
+        return self._touched | frozenset(key for key, status in self._statuses.items() if not status.ready)
 
     def statuses(self) -> Mapping[AgentKey, AgentStatus]:
         """The last reported status of every agent (a live view)."""
@@ -111,8 +112,9 @@ class Bookkeeper:
                 self._journal.finish((), bases=again)
             self._journal.put({"retried:" + target: str(self._clock.now())})
             return
-        enforcement.retry(target)
-        rollout, record = enforcement.rollout, self._journal.commit(target)
+        record = self._journal.commit(target)
+        enforcement.retry(target, record.tree if record is not None else "")
+        rollout = enforcement.rollout
         if record is not None and rollout is not None and rollout.commit == target:
             self.release(frozenset(rollout.moving))
             self._journal.put_commits([reopened(record)])

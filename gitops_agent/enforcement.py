@@ -38,10 +38,10 @@ class Enforcement:
         self._journal = journal
         self._clock = clock
         self._load = load
-        self._good: Snapshot | None = None
         self._mixed: Snapshot | None = None
         self._ahead: dict[AgentKey, str] | None = None
         self._rollout = waves.load_rollout(journal.get("rollout"))
+        self._opened: float | None = None
 
     # -- what is in force
 
@@ -64,7 +64,6 @@ class Enforcement:
         if self._mixed is None:
             sha = self.commit
             good = self._load(sha) if sha is not None else None
-            self._good = good
             self._mixed = good and replace(good, agents=self._overlaid(good))
         return self._mixed
 
@@ -103,7 +102,7 @@ class Enforcement:
     def next_step(self, target: Snapshot, bases: Mapping[ResourceKey, Base]) -> Step:
         """How the rollout of a commit goes on now. Nothing has changed yet when this returns."""
         if self._rollout is not None and self._rollout.commit == target.revision.sha:
-            return waves.proceed(self._rollout, self._clock.now())
+            return waves.proceed(self._rollout, self._moment())
         standing = self.standing()
         if standing is None:
             return waves.begin(target, target.policy, (), target.agents)
@@ -146,7 +145,7 @@ class Enforcement:
         """Every agent follows the commit."""
         values = {"enforced": target.revision.sha, "ahead": None, "rollout": waves.dump_rollout(rollout)}
         self._journal.put(values)
-        self._good = self._mixed = target
+        self._mixed = target
         self._ahead, self._rollout = {}, rollout
 
     def _move(self, step: Step, target: Snapshot) -> None:
@@ -169,15 +168,27 @@ class Enforcement:
 
     def look_at_gate(self, *, ready: bool) -> None:
         """Whether all that was released is Ready."""
-        if self._rollout is not None and not self._rollout.done:
-            self._keep(waves.gated(self._rollout, self._clock.now(), ready=ready))
+        if self._rollout is None or self._rollout.done:
+            return
+        looked = waves.gated(self._rollout, self._moment(), ready=ready)
+        if looked.passed_at is None:
+            self._opened = None
+        elif self._rollout.passed_at is None:
+            self._opened = self._clock.monotonic()
+        self._keep(looked)
 
     def pause_left(self) -> float | None:
         """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
         rollout = self._rollout
         if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
             return None
-        return waves.pause_left(rollout, self._clock.now())
+        return waves.pause_left(rollout, self._moment())
+
+    def _moment(self) -> float:
+        """Now, on a wall clock that did not jump since we saw the gate open."""
+        if self._rollout is None or self._rollout.passed_at is None or self._opened is None:
+            return self._clock.now()
+        return self._rollout.passed_at + self._clock.monotonic() - self._opened
 
     def fail(self, why: str) -> None:
         """The gate failed: nothing further is released, and the tree is remembered."""
@@ -203,11 +214,10 @@ class Enforcement:
         tree, sha = target.revision.tree, target.revision.sha
         return next((each for each in self.failed() if each.tree == tree and each.commit != sha), None)
 
-    def retry(self, sha: str) -> None:
-        """A person asks for another try of a commit, or of the commit whose tree it brings back."""
-        trees = {each.tree for each in self.failed() if each.commit == sha}
+    def retry(self, sha: str, tree: str) -> None:
+        """A person asks for another try of a commit, whether its tree failed as this commit or as another."""
+        trees = {tree, *(each.tree for each in self.failed() if each.commit == sha)}
         if self._rollout is not None and self._rollout.commit == sha:
-            trees.add(self._rollout.tree)
             self._keep(replace(self._rollout, failed="", passed_at=None))
         left = [each for each in self.failed() if each.tree not in trees]
         self._journal.put({"failed": waves.dump_failed(left)})

@@ -12,8 +12,8 @@ class Rollout:
     """The waves of one commit. Agents of ``waves[:released]`` follow the commit, the others their earlier spec.
 
     ``passed_at``: when the gate of the released waves was found open; the pause runs from there. ``failed``: why
-    the gate failed; then nothing further is released. ``pause`` and ``on_failure`` are those of the policies that
-    held when it began.
+    the gate failed; then nothing further is released. ``pauses`` (seconds of rest after each wave) and
+    ``on_failure`` are those of the policies that held when it began.
     """
 
     commit: str
@@ -22,7 +22,7 @@ class Rollout:
     released: int = 0
     passed_at: float | None = None
     failed: str = ""
-    pause: float = 0.0
+    pauses: tuple[float, ...] = ()
     on_failure: str = "Hold"
 
     @property

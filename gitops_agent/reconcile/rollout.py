@@ -37,18 +37,22 @@ def begin(
     target: Snapshot, policy: PolicySpec, gated: Sequence[AgentKey], free: Collection[AgentKey] = ()
 ) -> Step:
     """The rollout of a commit with its first wave released, and what needs no wave."""
-    sections = [limits_of(policy, tenant).rollout for tenant in {None, *(key.tenant for key in gated)}]
-    own = [target.agents[key].soak for key in gated if key in target.agents]
     waves = make_waves(gated, policy)
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
         waves,
         released=min(1, len(waves)),
-        pause=max([seconds(section.pause) for section in sections] + own),
+        pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
         on_failure=policy.rollout.on_failure,
     )
     return Step(rollout, frozenset(free) | frozenset(rollout.moving))
+
+
+def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:
+    """Seconds between a wave that is Ready and the next: what the policies ask for, or an agent of it if more."""
+    asked = [seconds(limits_of(policy, tenant).rollout.pause) for tenant in {None, *(key.tenant for key in wave)}]
+    return max(asked + [agents[key].soak for key in wave if key in agents])
 
 
 def proceed(rollout: Rollout, now: float) -> Step:
@@ -61,9 +65,10 @@ def proceed(rollout: Rollout, now: float) -> Step:
 
 def pause_left(rollout: Rollout, now: float) -> float:
     """Seconds until the next wave may go. A wall clock that was set back does not make anybody wait longer."""
+    pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
     if rollout.passed_at is None or now < rollout.passed_at:
-        return rollout.pause
-    return max(0.0, rollout.passed_at + rollout.pause - now)
+        return pause
+    return max(0.0, rollout.passed_at + pause - now)
 
 
 def gated(rollout: Rollout, now: float, *, ready: bool) -> Rollout:
@@ -150,7 +155,7 @@ def load_rollout(text: str | None) -> Rollout | None:
         return None
     fields: dict[str, Any] = orjson.loads(text)
     waves = tuple(tuple(AgentKey(*key) for key in wave) for wave in fields.pop("waves"))
-    return Rollout(waves=waves, **fields)
+    return Rollout(waves=waves, pauses=tuple(fields.pop("pauses")), **fields)
 
 
 def dump_failed(failed: Iterable[Failed]) -> str:

@@ -133,6 +133,9 @@ def test_the_pause_between_waves(world: World) -> None:
         world.run()
         world.clock.advance(60)
     assert len(following(world, "better")) == 1
+    world.clock.jump(7200.0)
+    world.run()
+    assert len(following(world, "better")) == 1, "a wall clock that is set ends no pause"
     world.clock.advance(3600)
     world.run()
     assert len(following(world, "better")) == 3
