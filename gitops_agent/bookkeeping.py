@@ -435,12 +435,21 @@ class Bookkeeper:
         What waits for people (a pause, an approval, a doubt) wakes nobody.
         """
         now, attempts, pending = self._clock.now(), self._journal.attempts(), pass_.pending
-        tries = [attempts[action.key] for action in pending if action.key in attempts]
+        resting = pass_.held_by("breaker", "oscillation")
+        tries = [attempts[a.key] for a in pending if a.key in attempts and a.key.agent not in resting]
         waits = [SOON if each.is_due(now) else max(SOON, each.next_at - now) for each in tries]
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
-        released = progressed and pass_.held_by("dependencies", "hook_ready", "action_cap")
+        released = progressed and pass_.held_by(
+            "dependencies", "hook_ready", "host_restart", "breaker", "action_cap"
+        )
+        waits += self._rests(now) if pass_.held_by("breaker") else ()
         return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released or pass_.busy else [])]
+
+    def _rests(self, now: float) -> Iterator[float]:
+        """When drivers that rest are given one action again."""
+        ends = (circuit.open_until for circuit in self._circuits.values())
+        return (max(1.0, end - now) for end in ends if end is not None)
 
     def _deadlines(self, pass_: Proceedings) -> Iterator[float]:
         """An open commit degrades when the time of one of its agents is up, also if nothing happens until then."""

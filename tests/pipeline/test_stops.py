@@ -1,0 +1,165 @@
+"""Guards in whole passes: what trips is written down, survives a restart, and is released as its finding says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.observation import Observation
+from gitops_agent.model.outcome import Applied
+from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.proceedings import PassResult
+from gitops_agent.testing.clock import FrozenClock
+from gitops_agent.testing.memory import MemoryDriver, runtime_key
+
+from .repository import key
+from .world import World
+
+TEN = tuple(f"bot-{number}" for number in range(10))
+
+
+def said(world: World, verb: ControlVerb, target: str) -> None:
+    world.journal.control(Control(verb, target, "ann", world.clock.now(), "looked at it"))
+
+
+def codes(result: PassResult) -> set[str]:
+    return {finding.code for finding in result.findings}
+
+
+def kill(world: World, *names: str) -> None:
+    for name in names:
+        del world.live.live[runtime_key(key(name))]
+
+
+def alive(world: World) -> int:
+    return sum(resource.kind == "runtime" for resource in world.live.live)
+
+
+@pytest.fixture
+def ten(world: World) -> World:
+    world.commit(*TEN)
+    assert world.converge().phase is Phase.CONVERGED
+    return world
+
+
+def test_mass_drift_freezes_for_good_and_who_lifts_it_approves_exactly_that_plan(ten: World) -> None:
+    kill(ten, *TEN[:6])
+    tripped = ten.run()
+    assert "MassDrift" in codes(tripped)
+    assert (alive(ten), tripped.frozen) == (4, True)
+    ten.boot()
+    again = ten.run()
+    assert "Frozen" in codes(again)
+    assert alive(ten) == 4
+    assert ten.condition("bot-0", ConditionType.FROZEN) is not None
+    (freeze,) = [control for control in ten.journal.controls() if control.verb is ControlVerb.FREEZE]
+    assert (freeze.target, freeze.actor) == ("*", "guard mass_drift")
+    said(ten, ControlVerb.UNFREEZE, "*")
+    ten.converge()
+    assert alive(ten) == 10
+
+
+def test_a_tripped_plan_can_be_let_through_and_the_freeze_stays(ten: World) -> None:
+    kill(ten, *TEN[:6])
+    tripped = ten.run()
+    assert tripped.plan is not None
+    said(ten, ControlVerb.APPROVE, tripped.plan.digest)
+    ten.converge()
+    assert alive(ten) == 10
+    kill(ten, "bot-9")
+    assert "Frozen" in codes(ten.run())
+    assert alive(ten) == 9
+
+
+def test_a_few_that_drift_are_simply_repaired(ten: World) -> None:
+    kill(ten, *TEN[:4])
+    ten.converge()
+    assert alive(ten) == 10
+
+
+class Rebooted(MemoryDriver):
+    """What is gone went with the host."""
+
+    def observe(self, *args: Any, **kwargs: Any) -> list[Observation]:
+        seen = super().observe(*args, **kwargs)
+        return [replace(each, reason="HostRestarted") if each.fields is None else each for each in seen]
+
+
+def test_after_a_reboot_the_fleet_comes_back_by_itself_at_a_bounded_rate(tmp_path: Any) -> None:
+    world = World(tmp_path / "state", Rebooted)
+    world.commit(*TEN, policy={"hostRestart": {"atOnce": 3}})
+    world.converge()
+    world.clock.advance(3600)
+    kill(world, *TEN)
+    world.boot()
+    most = back = 0
+    for _ in range(40):
+        result = world.run()
+        made = [action for action, _ in result.executed if action.verb is Verb.CREATE]
+        most, back = max(most, len(made)), alive(world)
+        assert not codes(result) & {"MassDrift", "Frozen"}
+        if back == 10:
+            break
+        world.clock.advance(1.0)
+    assert (most, back) == (3, 10)
+    assert world.converge().phase is Phase.CONVERGED
+    world.shut()
+
+
+def test_a_mass_delete_is_approved_by_its_digest(ten: World) -> None:
+    sha = ten.commit(*TEN[6:])
+    blocked = ten.run()
+    assert (blocked.phase, alive(ten)) == (Phase.BLOCKED, 10)
+    (digest,) = {record.plan for record in ten.journal.commits() if record.sha == sha}
+    said(ten, ControlVerb.APPROVE, "0" * 32)
+    assert ten.run().phase is Phase.BLOCKED
+    said(ten, ControlVerb.APPROVE, digest)
+    assert ten.converge().phase is Phase.CONVERGED
+    assert alive(ten) == 4
+
+
+class TakesTime(MemoryDriver):
+    """What takes no time at all is taken for something that a crash left and a look settled."""
+
+    def apply(self, action: Action, intent: str) -> Applied:
+        assert isinstance(self.clock, FrozenClock)
+        self.clock.advance(0.01)
+        return super().apply(action, intent)
+
+
+def test_a_resource_that_keeps_drifting_is_left_alone_until_its_window_has_moved_on(tmp_path: Any) -> None:
+    ten = World(tmp_path / "state", TakesTime)
+    ten.commit(*TEN)
+    ten.converge()
+    for _ in range(5):
+        kill(ten, "bot-0")
+        ten.converge()
+        assert alive(ten) == 10
+        ten.clock.advance(30)
+    kill(ten, "bot-0")
+    held = ten.run()
+    assert "RepeatedDrift" in codes(held)
+    assert alive(ten) == 9
+    said(ten, ControlVerb.RETRY, "acme/bot-0")
+    ten.run()
+    assert alive(ten) == 10
+    ten.shut()
+
+
+def test_a_driver_that_fails_for_one_agent_after_the_other_rests(world: World) -> None:
+    world.live.fail_always("no answer")
+    world.commit(*TEN)
+    world.run()
+    calls = world.live.calls["apply"]
+    world.clock.advance(5)  # past the pause of each resource, not past the rest of the driver
+    assert "BreakerOpen" in codes(world.run())
+    assert world.live.calls["apply"] == calls
+    world.clock.advance(26)
+    world.run()
+    assert world.live.calls["apply"] == calls + 1, "one action, to prove that it works again"
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
