@@ -19,9 +19,7 @@ from tests.examples.model_fields import defaults
 pytestmark = pytest.mark.unit
 
 VERBS = {"init", "validate", "plan", "once", "run", "status", "explain", "history", "rollback", "logs"}
-VERBS |= {"schema", "doctor", "demo"}
-STEERING = {"freeze", "unfreeze", "approve", "retry", "drift", "workflows"}
-"""Taught in docs/operations.md."""
+VERBS |= {"schema", "doctor", "demo", "freeze", "unfreeze", "approve", "retry", "drift", "workflows"}
 FOLDERS = (ROOT / "docs", ROOT / "docker", ROOT / "examples", STARTER)
 PAGES = [ROOT / "README.md", *sorted(page for folder in FOLDERS for page in folder.rglob("*.md"))]
 CALL = re.compile(r"^ *(?:\$ )?gitops-agent +([a-z]+)|`gitops-agent +([a-z]+)", re.MULTILINE)
@@ -40,7 +38,7 @@ def names(pages: list[Path]) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_only_verbs_that_exist_are_shown(page: Path) -> None:
     called = {first or second for first, second in CALL.findall(read(page))}
-    assert called <= VERBS | STEERING
+    assert called <= VERBS
 
 
 def test_the_readme_teaches_every_verb() -> None:
