@@ -96,9 +96,9 @@ class Bookkeeper:
     def obey(self, enforcement: Enforcement) -> None:
         """What operators asked to be tried again gets a fresh start; each order is carried out once."""
         told = int(self._journal.get("obeyed") or 0)
-        orders = [control for control in self._journal.controls() if control.seq > told]
-        if not orders:
+        if self._journal.last_control() <= told:
             return
+        orders = [control for control in self._journal.controls() if control.seq > told]
         for control in orders:
             if control.verb is ControlVerb.RETRY:
                 self._try_again(control.target, enforcement)
@@ -187,14 +187,13 @@ class Bookkeeper:
 
     def _freeze(self, plan: Plan) -> None:
         """A guard that doubts the desired state or our eyes stops all acting until people have looked."""
-        for verdict in plan.verdicts:
-            known = {control.target for control in freezes(self._journal.controls(), self._clock.now())}
-            if verdict.freeze and verdict.freeze not in known:
+        now, tripped = self._clock.now(), [verdict for verdict in plan.verdicts if verdict.freeze]
+        known = {control.target for control in freezes(self._journal.controls(), now)} if tripped else set()
+        for verdict in tripped:
+            if verdict.freeze not in known:
                 why = "; ".join(finding.summary for finding in verdict.findings)
-                actor, now = f"guard {verdict.guard}", self._clock.now()
-                self._journal.control(
-                    Control(ControlVerb.FREEZE, verdict.freeze, actor, now, why, plan=plan.digest)
-                )
+                who = f"guard {verdict.guard}"
+                self._journal.control(Control(ControlVerb.FREEZE, verdict.freeze, who, now, why, plan=plan.digest))
 
     def _revert(self, intake: Intake, enforcement: Enforcement) -> bool:
         """Answer a failed gate as the policy says; whether that is on its way, or has just moved the branch."""
