@@ -71,6 +71,8 @@ def accusation(subject: Subject, life: Life, proven: ProbeSpec | None, monotonic
     """
     if subject.runtime is not None and subject.runtime.state == SUSPENDED:
         return SUSPENDED
+    if not life.probes and life.pulse is None:
+        return None
     if life.uptime(monotonic) < seconds(subject.spec.get("minUptime", "1s")):
         return None
     liveness = life.probes.get("liveness")

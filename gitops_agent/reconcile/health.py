@@ -64,14 +64,16 @@ class HealthMonitor:
 
         Agents of the scope that are not among the subjects (retired, removed) are not to be looked at again.
         """
-        there = [subject for subject in subjects if self._remember(subject)]
+        now = self._now()
+        there = [subject for subject in subjects if self._remember(subject, now)]
         self._remember_proven(there)
-        began = self._clock.monotonic()
+        began = now.monotonic
         self._run_probes(there, lambda state: state.due_at <= began)
         # Whoever is accused is asked now: what a probe said a period ago is no answer to it.
         accused = {subject.agent: subject for subject in there if self._accusation(subject) is not None}
         self._run_probes(accused.values(), lambda state: state.asked.monotonic < began)
-        verdicts = {each.agent: self._verdict(each, accused=each.agent in accused) for each in subjects}
+        ended = self._now()
+        verdicts = {each.agent: self._verdict(each, ended, accused=each.agent in accused) for each in subjects}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
         for agent, health in verdicts.items():
@@ -86,13 +88,13 @@ class HealthMonitor:
             self._proven.pop(agent, None)
             self._recheck.pop(agent, None)
 
-    def _remember(self, subject: Subject) -> bool:
+    def _remember(self, subject: Subject, now: Moment) -> bool:
         """Whether there is somebody to ask; if so, what was seen of it is remembered."""
         seen = subject.runtime
         if seen is None or seen.fields is None or seen.started_at is None or seen.owner is not Owner.OURS:
             self._lives.pop(subject.agent, None)
             return False
-        life, now = self._lives.get(subject.agent), self._now()
+        life = self._lives.get(subject.agent)
         if life is None or not life.is_of(seen):
             life = self._lives[subject.agent] = Life.begin(seen, seen.started_at, now)
         life.is_asked(subject.probes)
@@ -123,11 +125,11 @@ class HealthMonitor:
         life, proven = self._lives[subject.agent], self._proven.get(subject.agent)
         return accusation(subject, life, proven, self._clock.monotonic())
 
-    def _verdict(self, subject: Subject, *, accused: bool) -> Health:
+    def _verdict(self, subject: Subject, now: Moment, *, accused: bool) -> Health:
         gone = not_running(subject)
         if gone is not None:
             return gone
-        life, now = self._lives[subject.agent], self._now()
+        life = self._lives[subject.agent]
         # Asked afresh, the accuser may have changed its mind.
         reason = self._accusation(subject) if accused else None
         found = check(subject, life, reason, self._proven.get(subject.agent), now) if reason is not None else None

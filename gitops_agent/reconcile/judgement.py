@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops_agent.model.observation import Evidence, Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health, HealthState
@@ -47,7 +49,7 @@ def alive(subject: Subject, life: Life, found: Check | None, now: Moment) -> Hea
         return _disputed(found, unready or HEALTHY, look)
     if unready is not None:
         return unready
-    return Health(HealthState.HEALTHY, "Healthy", "", recheck_at=look)
+    return HEALTHY if look is None else replace(HEALTHY, recheck_at=look)
 
 
 def _guilty(subject: Subject, life: Life, found: Check, look: float | None) -> Health:
@@ -88,7 +90,8 @@ def _disputed(found: Check, readiness: Health, look: float | None) -> Health:
 
 def _unready(subject: Subject, life: Life, now: Moment) -> Health | None:
     """Why an agent that nobody accuses is not Ready."""
-    return _too_young(subject, life, now.monotonic) or _at_work(life, now) or _unproven(life) or _readiness(life)
+    waits = _too_young(subject, life, now.monotonic) or _at_work(life, now)
+    return waits or ((_unproven(life) or _readiness(life)) if life.probes else None)
 
 
 def _too_young(subject: Subject, life: Life, monotonic: float) -> Health | None:

@@ -53,7 +53,8 @@ class Subject:
     @property
     def probes(self) -> dict[str, ProbeSpec]:
         """The probes that are asked for, by name."""
-        return {name: spec for name, spec in (self.spec.get("probes") or {}).items() if spec}
+        asked = self.spec.get("probes")
+        return {name: spec for name, spec in asked.items() if spec} if asked else {}
 
 
 @dataclass(slots=True)
@@ -185,6 +186,8 @@ class Life:
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat would be stale without a new one."""
+        if not self.probes and self.pulse is None:
+            return None
         moments = [state.due_at for state in self.probes.values()]
         if self.pulse is not None:
             left = self.pulse.limit - self.pulse.age
