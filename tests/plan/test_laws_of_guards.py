@@ -46,10 +46,12 @@ troubles = st.fixed_dictionaries(
             ),
             max_size=2,
         ),
-        "circuits": st.none() | st.sampled_from([None, make.NOW - 9, make.NOW + 9]),
+        "circuits": st.sampled_from([None, make.NOW - 9, make.NOW + 9]).map(
+            lambda until: {"fake": Circuit("fake", ("t/a",), until, 1, "no")}
+        ),
         "failed": st.none() | st.just(Failed("t" * 40, "f" * 40, "why", 1.0)),
     }
-).map(lambda options: options | {"circuits": {"fake": Circuit("fake", ("t/a",), options["circuits"], 1, "no")}})
+)
 limits = st.fixed_dictionaries(
     {
         "actionsPerPass": st.integers(1, 9),

@@ -18,7 +18,7 @@ ALLOWED = frozenset(
     {
         "__future__", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools",
         "math", "operator", "re", "typing",
-        "gitops_agent", "jsonpatch", "orjson", "pydantic",
+        "gitops_agent", "jsonpatch", "jsonpointer", "orjson", "pydantic",
     }
 )  # fmt: skip
 OURS = ("gitops_agent.model", "gitops_agent.plan", "gitops_agent.ports")
