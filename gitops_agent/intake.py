@@ -6,7 +6,7 @@ the newest one's record says why. A source that does not answer changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -121,8 +121,15 @@ class Receiver:
             raise SourceRefused(said[0].summary, hint=said[0].detail)
 
     def undone(self, head: Revision) -> frozenset[str]:
-        """The commits that this one rolls back."""
-        return frozenset(record.sha for record in self._journal.commits() if record.rolled_back_by == head.sha)
+        """The commits that this one rolls back, or one below it since the last that converged.
+
+        Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself.
+        """
+        records = self._journal.commits()
+        settled = (each.position for each in records if each.phase is Phase.CONVERGED and each.sha != head.sha)
+        since = max(settled, default=-1)
+        open_ = {each.sha: each for each in records if each.position > since}
+        return frozenset(each.sha for each in records if _is_undone(each, open_))
 
     def _known(self, sha: str | None) -> Revision | None:
         try:
@@ -278,6 +285,12 @@ def _frozen(policy: PolicySpec, now: float) -> set[str]:
         for scope, each in named
         if each is not None and (each.until is None or epoch(each.until) > now)
     }
+
+
+def _is_undone(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> bool:
+    """Whether a commit is taken back by one of some commits that is not taken back itself."""
+    by = open_.get(record.rolled_back_by or "")
+    return by is not None and not _is_undone(by, open_)
 
 
 def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:

@@ -130,7 +130,16 @@ class Repository:
         return old in {revision.sha for revision in self.history(new, 10**6)}
 
     def undoes(self, later: str, earlier: str) -> bool:
-        return False
+        """Whether the difference of one commit is the inverse of another's."""
+        one, other = self._difference(later), self._difference(earlier)
+        return bool(one) and one == {name: (new, old) for name, (old, new) in other.items()}
+
+    def _difference(self, sha: str) -> dict[str, tuple[Any, Any]]:
+        after = self.commits[sha]
+        before = self.commits[after.revision.parents[0]]
+        old, new = ({**commit.fleet, "policy.yaml": commit.policy} for commit in (before, after))
+        names = old.keys() | new.keys()
+        return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
 
     def merged(self, sha: str) -> tuple[str, ...]:
         return ()
