@@ -354,8 +354,10 @@ class Bookkeeper:
 
     def _standing(self, pass_: Proceedings) -> Standing:
         monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents
-        exempt = {key for key in self._touched if is_hands_off(agents.get(key), now)}
-        open_ = (*pass_.pending, *pass_.busy)
+        # Who waits for a later wave may still suffer from an earlier commit: this one has not reached it yet.
+        later = frozenset(pass_.rollout.waiting) if pass_.rollout is not None else frozenset[AgentKey]()
+        exempt = later | {key for key in self._touched if is_hands_off(agents.get(key), now)}
+        open_ = (action for action in (*pass_.pending, *pass_.busy) if action.key.agent not in later)
         owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), now)]
         late = [
             key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)

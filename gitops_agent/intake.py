@@ -74,6 +74,7 @@ class Receiver:
         self._head: Revision | None = None
         self._problem: SourceError | None = None
         self._rejected: dict[str, tuple[Finding, ...]] = {}
+        self._policy: tuple[str, PolicySpec] | None = None
 
     def fetch(self) -> bool:
         """Ask the remote, from whatever thread; whether it said something new.
@@ -103,7 +104,7 @@ class Receiver:
         problem, standing = self._problem, self.enforcement.standing()
         head = self._head or self._known(self._journal.get("head"))
         if head is None:
-            return Intake(None, None, standing, problem=problem)
+            return Intake(None, None, self._as_ruled(standing), problem=problem)
         try:
             if head.sha != self._journal.get("head"):
                 self._register(head)
@@ -181,6 +182,19 @@ class Receiver:
         if self._target is None and sha is not None:
             self._target = self._read(sha)
         return self._target
+
+    def _as_ruled(self, standing: Snapshot | None) -> Snapshot | None:
+        """What is in force, under the policy of the newest valid commit: a freeze that Git asked for holds while
+        its own commit is still on the way, and whatever is pushed on top of it."""
+        sha = self._journal.get("valid")
+        if standing is None or sha is None:
+            return standing
+        if self._policy is None or self._policy[0] != sha:
+            valid = self._read(sha)
+            if valid is None:
+                return standing
+            self._policy = (sha, valid.policy)
+        return replace(standing, policy=self._policy[1])
 
     def _reopen(self, head: Revision) -> None:
         """What was turned down for a reason that holds no longer (a corrected path, a newer us) starts over."""

@@ -1,0 +1,45 @@
+"""Stories that campaigns found: each went wrong once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gitops_agent.model.status import Phase
+from gitops_agent.testing.memory import runtime_key
+
+from .repository import key
+from .test_rollout import BROKEN, NAMES, fleet
+from .world import World
+
+pytestmark = pytest.mark.unit
+OLD: dict[str, Any] = {"runtime": {"command": ["old"]}}
+NEW: dict[str, Any] = {"runtime": {"command": ["new"]}}
+
+
+def test_a_freeze_by_git_holds_when_an_invalid_commit_is_pushed_on_top_of_it(world: World) -> None:
+    world.repository.commit(fleet(OLD, NAMES[:3]))
+    world.converge()
+    frozen = {"freeze": {"scope": "*", "reason": "a look"}}
+    world.repository.commit(fleet(NEW, NAMES[:3]), policy=frozen)
+    assert world.run().phase is Phase.BLOCKED
+    world.repository.commit(policy=frozen, broken="duplicate key")
+    world.live.remove(runtime_key(key("a00")))
+    for restarted in (False, True):
+        if restarted:
+            world.boot()
+        world.clock.advance(60)
+        result = world.run()
+        assert (result.executed, result.frozen) == ([], True)
+        assert runtime_key(key("a00")) not in world.live.live
+
+
+def test_a_fix_is_not_held_up_by_agents_that_it_has_not_reached_yet(world: World) -> None:
+    """What an earlier commit broke is mended by the last wave, so no gate before that can wait for it."""
+    world.repository.commit(fleet(OLD))
+    world.converge()
+    world.repository.commit(fleet(OLD) | fleet(OLD | BROKEN, ["a05"]))
+    world.run()
+    world.repository.commit(fleet(NEW))
+    assert world.converge().phase is Phase.CONVERGED
