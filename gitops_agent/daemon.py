@@ -226,7 +226,7 @@ class Daemon:
         """How long to sleep at most. The scheduler follows the wall clock, which may jump; this does not."""
         rhythm, now = self._machine.rhythm, self._machine.clock.monotonic()
         resync = self._looked_at + LATE * rhythm.resync - now
-        poll = self._fetcher.asked_at + LATE * LONGEST_POLL_DELAY - now
+        poll = self._fetcher.asked_at + LATE * max(LONGEST_POLL_DELAY, self._machine.rhythm.poll) - now
         if poll <= 0:
             log.warning(
                 "polling has stopped; asking the source again", seconds=round(now - self._fetcher.asked_at)

@@ -92,7 +92,7 @@ class Drifter:
 
     def report(self, agent: str | None = None, tenant: str | None = None) -> DriftReport:
         """The report on everything, on one agent or on one tenant; UsageError when there is none of that name."""
-        plan, look, snapshot = self.pipeline.survey()
+        plan, look, snapshot = self.pipeline.planning.survey()
         whole = self.reporter.report(plan, snapshot, look.observed.blind)
         known = {*snapshot.agents, *(drift.action.key.agent for drift in whole.drifts)}
         if tenant is not None and all(key.tenant != tenant for key in known):

@@ -32,8 +32,7 @@ class Leasing:
         self.waiting = frozenset(refused)
         return ruled(plan, lease(plan, refused)) if refused else plan
 
-    @property
-    def pause(self) -> float | None:
+    def next_due(self) -> float | None:
         """Seconds until it is worth asking again; None when nobody is in the way."""
         return PAUSE if self.waiting else None
 

@@ -109,10 +109,14 @@ class Orders:
         return self._before[1]
 
     def _actions(self, digest: str) -> frozenset[str]:
-        """What a plan consisted of; a plan nobody has on record covers nothing."""
+        """What is still to be done of a plan; a plan nobody has on record covers nothing.
+
+        What was done is spent: should the same agents fall over once more, that is asked about once more.
+        """
         if not self._planned.get(digest):
             self._planned[digest] = self._journal.planned(digest)
-        return self._planned[digest]
+        known = self._planned[digest]
+        return known - self._journal.carried_out(digest) if known else known
 
 
 def settled_before(journal: JournalReader, head: str) -> CommitRecord | None:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from gitops_agent.bookkeeping import Bookkeeper
+from gitops_agent.errors import SourceError
 from gitops_agent.intake import Intake, Receiver
+from gitops_agent.lookout import Lookout
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -19,9 +21,10 @@ from gitops_agent.orders import NO_ORDER, Orders, approved_by
 from gitops_agent.plan.build import build
 from gitops_agent.plan.reasons import Reason
 from gitops_agent.plan.situation import Situation
-from gitops_agent.ports import Clock, Journal, Scope
+from gitops_agent.ports import Journal, Scope
 from gitops_agent.proceedings import Look
 from gitops_agent.provisioning import Abandoned
+from gitops_agent.reconcile.execute import Workbench
 
 LONGEST_WINDOW = 86400.0
 """Repairs of longer ago are nobody's business: no window of a policy should be longer."""
@@ -35,20 +38,21 @@ class Planning:
     def __init__(
         self,
         receiver: Receiver,
-        orders: Orders,
+        orders: Orders | None,
         books: Bookkeeper,
-        journal: Journal,
-        clock: Clock,
+        bench: Workbench,
+        lookout: Lookout,
         busy: Callable[[], Sequence[Action]],
     ) -> None:
         self._receiver = receiver
-        self._orders = orders
+        self._orders = orders or Orders(bench.journal, bench.clock)
         self._books = books
-        self._journal = journal
-        self._clock = clock
+        self._journal = bench.journal
+        self._clock = bench.clock
+        self._lookout = lookout
         self._busy = busy
         self.order = NO_ORDER
-        self.abandoned = Abandoned(journal, clock)
+        self._abandoned = Abandoned(bench.journal, bench.clock)
 
     def attend(self, head: Revision | None) -> None:
         """Hear what people have said that steers the plans of this pass."""
@@ -59,6 +63,10 @@ class Planning:
 
         The commit as a whole must pass the guards; only then its waves begin, and go on.
         """
+        desired, blocked = self._advance(intake, observed, scope)
+        return self._abandoned.without(desired), blocked
+
+    def _advance(self, intake: Intake, observed: Observed, scope: Scope) -> tuple[Snapshot, Plan | None]:
         enforcement, target = self._receiver.enforcement, intake.target
         if target is None:
             assert intake.standing is not None
@@ -76,7 +84,7 @@ class Planning:
     def without_abandoned(self, snapshot: Snapshot, look: Look) -> Snapshot:
         """What is in force, without what provisioning that is out of time had built."""
         policy = stricter(snapshot.policy, self._receiver.enforcement.policy_before())
-        return self.abandoned.attend(snapshot, look.health, self._books.statuses(), policy)
+        return self._abandoned.attend(snapshot, look.health, self._books.statuses(), policy)
 
     def whole(self, target: Snapshot, look: Look) -> Plan:
         """The plan that takes everybody to a commit at once: what the commit as a whole is judged by."""
@@ -85,6 +93,28 @@ class Planning:
     def plan(self, snapshot: Snapshot, look: Look) -> Plan:
         """The plan for what is in force."""
         return self._build(snapshot, look, None)
+
+    def preview(self, snapshot: Snapshot) -> Plan:
+        """The whole plan of a commit, without doing any of it."""
+        snapshot = self._abandoned.without(snapshot)
+        self.attend(snapshot.revision)
+        return self.whole(snapshot, self._lookout.look(snapshot, None))
+
+    def survey(self) -> tuple[Plan, Look, Snapshot]:
+        """The plan for what is in force now, what was seen for it, and what is in force; nothing is done."""
+        standing = self._receiver.enforcement.standing()
+        if standing is None:
+            hint = "run gitops-agent once first; with spec.reconcile.mode: Observe it changes nothing"
+            raise SourceError("nothing is in force yet", hint=hint)
+        standing = self._abandoned.without(standing)
+        self.attend(standing.revision)
+        look = self._lookout.look(standing, None)
+        return self.plan(standing, look), look, standing
+
+    def next_due(self) -> float | None:
+        """Seconds until a freeze ends, or until somebody new is out of time."""
+        dues = (self.order.ends_in(self._clock.now()), self._abandoned.next_due())
+        return min((due for due in dues if due is not None), default=None)
 
     def _build(self, snapshot: Snapshot, look: Look, failed: Failed | None) -> Plan:
         now, statuses = self._clock.now(), self._books.statuses

@@ -26,8 +26,8 @@ class Planner:
         """What would happen if this commit (or the newest) were enforced now."""
         head = self.source.refresh()
         if ref is None:
-            self.pipeline.refuse(head)
-        return self.pipeline.preview(self.loader.load(named(self.source, ref) if ref else head))
+            self.pipeline.receiver.refuse(head)
+        return self.pipeline.planning.preview(self.loader.load(named(self.source, ref) if ref else head))
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class Settings(_Section):
     hook_hosts: Annotated[
         Texts,
         Field(
-            description="The hosts that HTTP hooks may call, each as `host` or `host:port`, loopback no less; with "
+            description="The hosts that HTTP hooks may call, each as `host` or `host:port`, loopback too; with "
             "commas in the environment. Empty: none."
         ),
     ] = ()

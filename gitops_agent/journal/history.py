@@ -15,11 +15,7 @@ from gitops_agent.model.plan import Class, Decision, Verb
 from gitops_agent.ports import Entry
 
 _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
-_ENTRY = [
-    column
-    for column in schema.intents.c
-    if column.name not in ("base", "facts", "patch", "outcome_facts")
-]
+_ENTRY = [column for column in schema.intents.c if column.name not in ("base", "facts", "patch", "outcome_facts")]
 
 
 def entries(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Entry]:
@@ -64,6 +60,16 @@ def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequenc
     table = schema.observations
     query = select(table).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
     return [observation_rows.observation_of(row) for row in connection.execute(query)]
+
+
+def carried_out(connection: Connection, digest: str) -> frozenset[str]:
+    """The digests of the actions that were done since a plan was first written down."""
+    table, made = schema.intents, schema.decisions
+    since = connection.execute(select(func.min(made.c.at)).where(made.c.plan == digest)).scalar()
+    if since is None:
+        return frozenset()
+    query = select(table).where(table.c.result == Result.DONE.value, table.c.finished_at >= since)
+    return frozenset(rows.intent_of(row).action.digest for row in connection.execute(query))
 
 
 _DRIFT = [member.value for member in Class if member.is_drift]

@@ -51,8 +51,8 @@ class HealthState(StrEnum):
 class Health:
     """The verdict on one agent. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
 
-    ``evidence`` says which source said what. Where the sources do not agree that an agent is stuck, ``disputes`` is
-    the reason code that stands undecided: nothing may be repaired for it. ``agree`` and ``oppose`` count the
+    ``evidence`` says which source said what. Where the sources do not agree that an agent is stuck, ``disputes``
+    is the reason code that stands undecided: nothing may be repaired for it. ``agree`` and ``oppose`` count the
     independent sources for and against the suspicion.
     """
 

@@ -1,7 +1,7 @@
 """Hooks: which difference of a hook calls it, which one only moves our record, and which one is for people.
 
-A hook is called by two things only: an agent that is Ready for the first time in its generation (``onProvisioned``)
-and an agent that has ended (``onRetired``). A generation is one life of an agent, from its first creation to its
+A hook is called by two things only: an agent that is Ready for the first time in its generation
+(``onProvisioned``) and an agent that has ended (``onRetired``). A generation is one life of an agent, from its first creation to its
 end. Whatever else happens to a hook (it was edited, it was given to an agent that lives already, it was taken out
 of a document) is written down and nothing more.
 """
@@ -46,13 +46,14 @@ def as_hook(action: Action, situation: Situation) -> Action:
 
 def spent_finding(action: Action, plan: str) -> Finding:
     """What people must know of a hook that did not succeed, and their two ways out."""
+    failed = action.reason == Reason.HOOK_FAILED
     return Finding(
         Severity.WARNING,
         action.reason,
         str(action.key),
-        f"the hook {action.key.id} {'failed' if action.reason == Reason.HOOK_FAILED else 'may or may not have run'}",
-        f"{action.message} It is not called again by itself. To call it once more, under the same idempotency key: "
-        f"gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}.",
+        f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}",
+        f"{action.message} It is not called again by itself. To call it once more, under the same idempotency "
+        f"key: gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}.",
     )
 
 

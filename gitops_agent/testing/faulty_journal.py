@@ -68,6 +68,10 @@ class FaultyJournal:
         """Passed on."""
         return self._journal.planned(digest)
 
+    def carried_out(self, digest: str) -> frozenset[str]:
+        """Passed on."""
+        return self._journal.carried_out(digest)
+
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """Passed on."""
         return self._journal.repairs(key, since)

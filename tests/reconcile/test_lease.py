@@ -305,11 +305,11 @@ def test_what_is_refused_is_held_whole_for_a_while_and_not_for_people() -> None:
     assert (finding.code, finding.address) == ("LeaseHeld", "acme/one")
     assert "--instance" in finding.detail
     assert leasing.waiting == {ONE}
-    assert leasing.pause is not None
+    assert leasing.next_due() is not None
 
     told.refused = ()
     assert leasing.trim(whole) == whole
-    assert (leasing.waiting, leasing.pause) == (frozenset(), None)
+    assert (leasing.waiting, leasing.next_due()) == (frozenset(), None)
 
 
 # ----- any order of events

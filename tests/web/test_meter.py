@@ -97,7 +97,7 @@ def test_repairs_that_people_approved(world: World) -> None:
     world.commit("a")
     metered.settle()
     lose(world, "a")
-    digests = {action.digest for action in world.pipeline.preview().actions}
+    digests = {action.digest for action in world.pipeline.planning.survey()[0].actions}
     metered.run(order=Order(approved=frozenset(digests)))
     assert metered["drift_repaired_total{approved}"] == 1
     assert metered["drift_repaired_total{automatic}"] == 0

@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.drivers.hook.http import Unreached, Unsure, send
+from gitops_agent.drivers.hook.http import Unreached, Unsure, send, shown
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.ports import RunAs, Runner
+
+LONGEST_ANSWER = 500
+"""How many characters of an answer are kept."""
 
 KEY_VARIABLE = "MANAGED_AGENT_HOOK_KEY"
 KEY_HEADER = "Idempotency-Key"
@@ -35,8 +38,9 @@ class Call:
 
     def spent(self, said: str, result: Result) -> EffectSpent:
         """The error of a call that reached somebody and did not succeed."""
-        facts = OneShot(self.generation, result, said).facts
-        return EffectSpent(f"{self.hook}: {said}", facts, unknown=result is Result.UNKNOWN)
+        kept = said[:LONGEST_ANSWER]
+        facts = OneShot(self.generation, result, kept).facts
+        return EffectSpent(f"{self.hook}: {kept}", facts, unknown=result is Result.UNKNOWN)
 
 
 class Caller:
@@ -49,7 +53,8 @@ class Caller:
 
     def call(self, call: Call) -> str:
         """What it answered; ApplyError or EffectSpent otherwise."""
-        return self._command(call) if call.fields["command"] else self._http(call)
+        said = self._command(call) if call.fields["command"] else self._http(call)
+        return said[:LONGEST_ANSWER]
 
     def _command(self, call: Call) -> str:
         runtime = call.fields["runtime"]
@@ -80,9 +85,10 @@ class Caller:
             ) from None
         except Unsure as problem:
             raise call.spent(problem.message, Result.UNKNOWN) from None
+        said = f"{http['method']} {shown(http['url'])} was answered {status}"
         if not 200 <= status < 300:
-            raise call.spent(f"{http['method']} {http['url']} was answered {status}", Result.FAILED)
-        return f"{http['method']} {http['url']} was answered {status}"
+            raise call.spent(said, Result.FAILED)
+        return said
 
     def _limits(self, call: Call) -> tuple[frozenset[str], float]:
         return self._hosts, float(call.fields["timeout"])

@@ -51,12 +51,17 @@ def send(
                 if late.finished.is_set() or _is_late(problem)
                 else _said(problem)
             )
-            raise Unsure(f"{method} {url} was sent and not answered: {why}") from None
+            raise Unsure(f"{method} {shown(url)} was sent and not answered: {why}") from None
         finally:
             late.cancel()
 
 
 _HEADERS = {"Content-Type": "application/json", "User-Agent": AGENT}
+
+
+def shown(url: str) -> str:
+    """An address as messages may hold it: people put tokens into queries."""
+    return url.partition("?")[0]
 
 
 def _check_host(parts: SplitResult, hosts: frozenset[str]) -> None:
@@ -88,7 +93,7 @@ def _connect(connection: http.client.HTTPConnection, url: str) -> None:
         connection.connect()
     except (OSError, http.client.HTTPException, UnicodeError) as problem:
         hint = "nothing was sent; it is tried again by itself"
-        raise Unreached(f"{url} could not be reached: {_said(problem)}", hint=hint) from None
+        raise Unreached(f"{shown(url)} could not be reached: {_said(problem)}", hint=hint) from None
 
 
 def _exchange(

@@ -1,4 +1,4 @@
-"""Hooks wait for their agent: what is to be called when it is provisioned needs it Ready, with nothing left to do."""
+"""Hooks wait for their agent: what is called when it is provisioned needs it Ready, with nothing left to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.plan.guards.ruling import trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, is_hands_off
+from gitops_agent.plan.situation import Situation
 
 
 def hook_ready(plan: Plan, situation: Situation) -> Verdict:
@@ -35,8 +35,10 @@ def _builds(action: Action) -> bool:
 
 
 def _may_begin(agent: AgentKey, busy: set[AgentKey], situation: Situation) -> bool:
+    """Ready, and by our doing: what is only observed may well be Ready by somebody else's."""
     known = situation.snapshot.agents.get(agent)
-    return agent in situation.ready and agent not in busy and not is_hands_off(known, situation.now)
+    runtimes = [each.key for each in known.resources if each.key.kind == Kind.RUNTIME] if known else []
+    return agent in situation.ready and agent not in busy and any(key in situation.bases for key in runtimes)
 
 
 def _finding(agent: AgentKey) -> Finding:
