@@ -76,6 +76,7 @@ def test_http_is_sent_once_with_its_key() -> None:
     assert called.keys == [f"test/{BOT}/intent-1/onProvisioned"] * 2, "a second try keeps the key of the first"
     assert called.bodies[0] == {"agent": str(BOT), "hook": "onProvisioned", "instance": "test"}
     assert called.methods[0] == "PUT /hooks?from=fleet"
+    assert "from=fleet" not in applied.message, "tokens stand in queries"
     assert OneShot.read(applied.facts) == OneShot("intent-1", Result.DONE, applied.message)
 
 

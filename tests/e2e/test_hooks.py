@@ -42,14 +42,15 @@ def test_a_life_with_a_command_and_a_call(make_fleet: Callable[..., Fleet], tmp_
 
 def test_a_host_that_is_not_listed_is_told_with_the_way_out(fleet: Fleet) -> None:
     with hook_server() as called:
-        fleet.commit(fleet.agents("a", hooks={"onProvisioned": {"http": {"url": called.url}}}))
-        answer = fleet.once("--timeout", "5s", code=5)
+        hooks = {"onProvisioned": {"http": {"url": called.url}}}
+        fleet.commit(fleet.agents("a", hooks=hooks, rollout={"healthTimeout": "1s"}))
+        answer = fleet.once(code=5)
         stalled = fleet.condition(answer, "a", "Stalled")
         assert stalled is not None
         assert "GITOPS_AGENT_HOOK_HOSTS=127.0.0.1" in stalled["message"]
         assert called.keys == []
         fleet.call("retry", "a", "--reason", "listed now")
-        fleet.once(GITOPS_AGENT_HOOK_HOSTS="127.0.0.1")
+        fleet.call("once", GITOPS_AGENT_HOOK_HOSTS="127.0.0.1")
         assert len(called.keys) == 1
 
 
