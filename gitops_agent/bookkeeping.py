@@ -175,7 +175,8 @@ class Bookkeeper:
             moved=moved,
             rollout=enforcement.rollout,
         )
-        return result.no_later_than(0.0 if moved else enforcement.pause_left())
+        again = self._reverter.next_due() if self._reverter is not None else None
+        return result.no_later_than(0.0 if moved else enforcement.pause_left()).no_later_than(again)
 
     def _trip(self, pass_: Proceedings) -> None:
         """What became of the actions opens and closes the circuits of their drivers."""
@@ -196,14 +197,17 @@ class Bookkeeper:
                 self._journal.control(Control(ControlVerb.FREEZE, verdict.freeze, who, now, why, plan=plan.digest))
 
     def _revert(self, intake: Intake, enforcement: Enforcement) -> bool:
-        """Answer a failed gate as the policy says; whether that is on its way, or has just moved the branch."""
+        """Answer a failed gate as the policy says; whether that is on its way, or there is news at the source.
+
+        There is after every answer: our commit, or that of somebody who was quicker.
+        """
         if self._reverter is None:
             return False
         revert = self._reverter.consider(enforcement.rollout, intake.head)
         record = self._journal.commit(revert.failed) if revert is not None else None
         if revert is not None and record is not None:
             self._journal.put_commits([replace(record, findings=(*record.findings, told(revert)))])
-        return self._reverter.is_busy or (revert is not None and bool(revert.branch))
+        return self._reverter.is_busy or revert is not None
 
     def _halt(self, pass_: Proceedings) -> None:
         """Say it of every agent that a failed gate holds back, looked at in this pass or not."""
@@ -328,8 +332,8 @@ class Bookkeeper:
         else:
             standing = self._standing(pass_)
             updated = judged(record, standing, now)
-            if updated.phase is Phase.DEGRADED:
-                enforcement.fail(updated.summary)
+            if standing.failure:
+                enforcement.fail(standing.failure)
             enforcement.look_at_gate(ready=standing.is_open)
         if updated.phase is Phase.CONVERGED:
             self._establish()
@@ -347,9 +351,8 @@ class Bookkeeper:
         if not is_mine or pass_.blocked is not None or pass_.look.observed.blind:
             return
         standing = self._standing(pass_)
-        seen = judged(replace(record, phase=Phase.RECONCILING), standing, self._clock.now())
-        if seen.phase is Phase.DEGRADED:
-            enforcement.fail(seen.summary)
+        if standing.failure:
+            enforcement.fail(standing.failure)
         enforcement.look_at_gate(ready=standing.is_open)
 
     def _standing(self, pass_: Proceedings) -> Standing:

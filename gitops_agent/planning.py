@@ -25,6 +25,7 @@ from gitops_agent.ports import Journal, Scope
 from gitops_agent.proceedings import Look
 from gitops_agent.provisioning import Abandoned
 from gitops_agent.reconcile.execute import Workbench
+from gitops_agent.reconcile.rollout import announced
 
 LONGEST_WINDOW = 86400.0
 """Repairs of longer ago are nobody's business: no window of a policy should be longer."""
@@ -96,9 +97,11 @@ class Planning:
 
     def preview(self, snapshot: Snapshot) -> Plan:
         """The whole plan of a commit, without doing any of it."""
-        snapshot = self._abandoned.without(snapshot)
+        step = self._receiver.enforcement.next_step(snapshot, self._journal.bases())
         self.attend(snapshot.revision)
-        return self.whole(snapshot, self._lookout.look(snapshot, None))
+        snapshot = self._abandoned.without(snapshot)
+        plan = self.whole(snapshot, self._lookout.look(snapshot, None))
+        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
 
     def survey(self) -> tuple[Plan, Look, Snapshot]:
         """The plan for what is in force now, what was seen for it, and what is in force; nothing is done."""

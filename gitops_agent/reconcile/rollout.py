@@ -16,6 +16,7 @@ import orjson
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Failed, Rollout
@@ -136,6 +137,23 @@ def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) 
             used[key.tenant] += 1
             taken[key] = None
     return taken
+
+
+def announced(rollout: Rollout) -> tuple[Finding, ...]:
+    """How a commit would reach the agents that run already, for whoever asks before."""
+    sizes = [str(len(wave)) for wave in rollout.waves]
+    if len(sizes) < 2:
+        return ()
+    return (
+        Finding(
+            Severity.INFO,
+            "Waves",
+            rollout.commit[:10],
+            f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}",
+            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become so, "
+            f"the rest keeps what it has (onFailure: {rollout.on_failure}).",
+        ),
+    )
 
 
 # -- as the journal keeps it

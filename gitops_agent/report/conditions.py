@@ -182,7 +182,7 @@ def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentSta
 
 
 def _halted(rollout: Rollout) -> str:
-    return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held ({rollout.failed})"
+    return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held"
 
 
 def _given_up(agent: Agent) -> str:

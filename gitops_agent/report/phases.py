@@ -44,6 +44,16 @@ class Standing:
         """Whether its gate is open: all that it touched is as it should be."""
         return not self.unready and not self.owed
 
+    @property
+    def failure(self) -> str:
+        """Why its gate failed, "" when it did not (yet)."""
+        if self.rollout is not None and self.rollout.failed:  # found before a crash could write the record
+            return self.rollout.failed
+        if self.is_open or self.frozen:
+            return ""
+        late = sorted(set(self.overdue) & ({*self.unready} | {action.key.agent for action in self.owed}))
+        return _why(late, self) if late else ""
+
 
 def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
     """Records for commits that one push brought, oldest first; all but the last are superseded at once."""
@@ -107,8 +117,10 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
     )
     unready, rollout = standing.unready, standing.rollout
     held = len(rollout.waiting) if rollout is not None else 0
-    if rollout is not None and rollout.failed:  # found before a crash could write the record
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=rollout.failed)
+    if why := standing.failure:
+        said = (*running.findings, _held(record, why, held)) if held else running.findings
+        keep = f"; the rollout is held, {_agents(held)} what they have" if held else ""
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
     if standing.is_open and rollout is not None and held:
         wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
         return replace(running, summary=f"{wave}, {held} agents to follow")
@@ -117,12 +129,6 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
         return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
     if standing.frozen:
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
-    late = sorted(set(standing.overdue) & ({*unready} | {action.key.agent for action in standing.owed}))
-    if late:
-        why = _why(late, standing)
-        said = (*running.findings, _held(record, why, held)) if held else running.findings
-        keep = f"; the rollout is held, {_agents(held)} what they have" if held else ""
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
     waiting = len({*unready, *(action.key.agent for action in standing.owed)})
     wave = f"wave {rollout.released} of {len(rollout.waves)}, " if rollout is not None and held else ""
     return replace(running, summary=f"{wave}waiting for {waiting} of {len(standing.statuses)} agents")
