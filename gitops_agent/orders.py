@@ -131,7 +131,7 @@ def approved_by(order: Order, plan: Plan) -> tuple[Finding, ...]:
         return ()
     wanted = {action.digest for action in plan.actions}
     return tuple(
-        _finding(approval, plan, len(wanted & order.covered.get(approval.digest, frozenset())))
+        _finding(approval, plan)
         for approval in order.approvals
         if wanted & order.covered.get(approval.digest, frozenset())
     )
@@ -146,7 +146,7 @@ def _still_meant(approved: Mapping[str, Control], settled: CommitRecord | None) 
             yield Approval(digest, control.actor, "cli", control.at)
 
 
-def _finding(approval: Approval, plan: Plan, count: int) -> Finding:
+def _finding(approval: Approval, plan: Plan) -> Finding:
     where = _PLACES.get(approval.where, approval.where).format(approval.commit[:10])
     when = f" at {iso(approval.at)}" if approval.at else ""
     return Finding(
@@ -154,8 +154,8 @@ def _finding(approval: Approval, plan: Plan, count: int) -> Finding:
         APPROVED_BY,
         plan.commit[:10],
         f"plan {approval.digest[:12]} was approved by {approval.by} {where}{when}",
-        f"The approval covers {count} of {len(plan.actions)} actions, as long as what is desired and what is live "
-        f"stay as they were. The whole digest is {approval.digest}.",
+        f"It covers the actions of that plan, each as long as what is desired and what is live stay as they were. "
+        f"The whole digest is {approval.digest}.",
     )
 
 

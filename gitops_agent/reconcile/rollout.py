@@ -35,10 +35,17 @@ class Step:
 
 
 def begin(
-    target: Snapshot, policy: PolicySpec, gated: Sequence[AgentKey], free: Collection[AgentKey] = ()
+    target: Snapshot,
+    policy: PolicySpec,
+    gated: Sequence[AgentKey],
+    free: Collection[AgentKey] = (),
+    unproven: Sequence[AgentKey] = (),
 ) -> Step:
-    """The rollout of a commit with its first wave released, and what needs no wave."""
-    waves = make_waves(gated, policy)
+    """The rollout of a commit with its first wave released, and what needs no wave.
+
+    ``unproven`` follow the commit already and were never found Ready under it: nobody is touched before they are.
+    """
+    waves = (*((tuple(unproven),) if unproven else ()), *make_waves(gated, policy))
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
@@ -150,8 +157,8 @@ def announced(rollout: Rollout) -> tuple[Finding, ...]:
             "Waves",
             rollout.commit[:10],
             f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}",
-            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become so, "
-            f"the rest keeps what it has (onFailure: {rollout.on_failure}).",
+            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become "
+            f"so, the rest keeps what it has (onFailure: {rollout.on_failure}).",
         ),
     )
 

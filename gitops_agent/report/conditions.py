@@ -72,7 +72,7 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
     if stalled is not None:
         statements.append((ConditionType.STALLED, True, *stalled))
     if view.frozen:
-        statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze in the policy holds work back"))
+        statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze holds work back"))
     if view.halted is not None:
         statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
     if (drift := _drift(view)) is not None:

@@ -137,8 +137,8 @@ def _desired(known: Explanation, status: AgentStatus) -> Iterator[str]:
         yield f"The newest commit {short(known.head.sha)} is {known.head.phase} and is not enforced here."
     if known.head is not None and status.has(ConditionType.HALTED):
         yield (
-            f"It failed its gate: {clause(_line(known.head.summary))}. Its tree is not tried again by itself: push a"
-            f" fix or a revert, or gitops-agent retry {short(known.head.sha)}."
+            f"It failed its gate: {clause(_line(known.head.summary))}. Its tree is not tried again by itself: push"
+            f" a fix or a revert, or gitops-agent retry {short(known.head.sha)}."
         )
 
 
