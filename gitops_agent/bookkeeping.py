@@ -204,10 +204,13 @@ class Bookkeeper:
         if self._reverter is None:
             return False
         revert = self._reverter.consider(enforcement.rollout, intake.head)
-        record = self._journal.commit(revert.failed) if revert is not None else None
-        if revert is not None and record is not None:
+        if revert is None:
+            return self._reverter.is_busy
+        record = self._journal.commit(revert.failed)
+        if record is not None and told(revert) not in record.findings:
             self._journal.put_commits([replace(record, findings=(*record.findings, told(revert)))])
-        return self._reverter.is_busy or revert is not None
+        self._reverter.remember(revert)  # last: after a crash in between it is sent once more, and told
+        return True
 
     def _halt(self, pass_: Proceedings) -> None:
         """Say it of every agent that a failed gate holds back, looked at in this pass or not."""

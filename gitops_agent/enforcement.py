@@ -106,19 +106,20 @@ class Enforcement:
         standing = self.standing()
         if standing is None:
             return waves.begin(target, target.policy, (), target.agents)
-        changed = changed_agents(standing, target)
+        changed, now = changed_agents(standing, target), self._clock.now()
         on_record = {key.agent for key, base in bases.items() if not base.retained} if changed else set()
-        now = self._clock.now()
+        here = {key for key in on_record if not is_hands_off(target.agents.get(key), now)}
         gated = [
-            key
-            for key in changed
-            if key in on_record
-            and not is_hands_off(target.agents.get(key), now)
-            and not asks_the_same(standing.agents.get(key), target.agents.get(key))
+            key for key in changed & here if not asks_the_same(standing.agents.get(key), target.agents.get(key))
         ]
         ordered = waves.in_order(gated, standing.agents, target.agents, self._released())
         policy = stricter(target.policy, self.policy_before())
-        return waves.begin(target, policy, ordered, changed.difference(gated))
+        touched = [key for key in self._touched() if key in here]
+        return waves.begin(target, policy, ordered, changed.difference(gated), touched)
+
+    def _touched(self) -> tuple[AgentKey, ...]:
+        """The agents that a rollout under way or held has reached."""
+        return self._rollout.moving if self._rollout is not None and not self._rollout.done else ()
 
     def take(self, step: Step, target: Snapshot) -> Snapshot:
         """Make a step: what it releases follows the commit from now on. What is in force then."""

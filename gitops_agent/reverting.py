@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import structlog
 
-from gitops_agent.errors import GitopsAgentError, NothingToDo, SourceRefused, SourceUnavailable
+from gitops_agent.errors import GitopsAgentError, NothingToDo, SourceRefused
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
@@ -62,13 +62,19 @@ class Reverter:
         """Whether an answer is on its way."""
         return self._running is not None
 
+    def next_due(self) -> float | None:
+        """Seconds until an answer that could not be sent is sent again; None when none waits."""
+        return max(0.0, self._next_at - self._clock.monotonic()) if self._tries else None
+
     def consider(self, rollout: Rollout | None, head: Revision | None) -> Revert | None:
-        """Answer a failed gate if the policy asks for it; the answer once there is one."""
+        """Answer a failed gate if the policy asks for it; the answer once there is one, to be remembered."""
         if self._running is not None:
             return self._collect() if self._running.done() else None
-        if rollout is None or head is None or not rollout.failed or rollout.on_failure == "Hold":
+        asked = rollout is not None and rollout.failed and rollout.on_failure != "Hold"
+        if rollout is None or head is None or not asked or head.sha != rollout.commit:
+            self._rest()
             return None
-        if head.sha != rollout.commit or self._clock.monotonic() < self._next_at:
+        if self._clock.monotonic() < self._next_at:
             return None
         reverts = self._known()
         mine = reverts.get(rollout.commit, Revert(rollout.commit))
@@ -78,35 +84,37 @@ class Reverter:
         return self._collect() if self._running.done() else None
 
     def _collect(self) -> Revert | None:
-        """Write down what became of it; None when it is to be tried again."""
+        """What became of it; None when it is to be tried again."""
         assert self._running is not None
         future, self._running = self._running, None
         try:
             revert = future.result()
-        except SourceUnavailable as problem:
+        except Exception as problem:  # a remote that is down, a full disk, a bug: no pass may fail for it
             self._tries += 1
             self._next_at = self._clock.monotonic() + delay(self._tries, 1.0, 300.0, None, 0.5)
-            log.warning("the revert could not be sent yet", problem=problem.message)
+            unexpected = None if isinstance(problem, GitopsAgentError) else problem
+            log.warning("the revert could not be sent yet", problem=str(problem), exc_info=unexpected)
             return None
-        self._tries, self._next_at = 0, 0.0
-        self._remember(revert)
+        self._rest()
         return revert
+
+    def _rest(self) -> None:
+        """Nothing waits to be sent (any more)."""
+        self._tries, self._next_at = 0, 0.0
 
     def _answer(self, revert: Revert, rollout: Rollout) -> Revert:
         """Make the commit, unless an earlier try did, and send it."""
         try:
             if not revert.sha:
                 revert = self._make(revert, rollout)
-                self._remember(revert)
+                self.remember(revert)
             wanted = self._branch if rollout.on_failure == "Revert" else _proposal(rollout)
             return self._send(revert, wanted, rollout)
-        except SourceUnavailable:
-            raise
         except NothingToDo:
             return replace(
                 revert, over=True, said="nothing to revert: the tree is that of the last converged commit"
             )
-        except GitopsAgentError as problem:
+        except SourceRefused as problem:  # what does not answer, or cannot be written down, is tried again
             return replace(revert, over=True, said=f"no revert was made: {problem.message}")
 
     def _make(self, revert: Revert, rollout: Rollout) -> Revert:
@@ -140,7 +148,8 @@ class Reverter:
         rows: list[dict[str, Any]] = orjson.loads(self._journal.get("reverts") or "[]")
         return {row["failed"]: Revert(**row) for row in rows}
 
-    def _remember(self, revert: Revert) -> None:
+    def remember(self, revert: Revert) -> None:
+        """Write an answer down: the commit before it is sent, and how it ended once that was told."""
         known = self._known()
         known.pop(revert.failed, None)
         rows = [asdict(each) for each in (*known.values(), revert)][-KEPT:]

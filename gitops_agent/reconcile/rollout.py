@@ -24,6 +24,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.strictness import limits_of, percent
 
 Agents = Mapping[AgentKey, Agent]
+Waves = tuple[tuple[AgentKey, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ def begin(
     policy: PolicySpec,
     gated: Sequence[AgentKey],
     free: Collection[AgentKey] = (),
-    unproven: Sequence[AgentKey] = (),
+    touched: Collection[AgentKey] = (),
 ) -> Step:
     """The rollout of a commit with its first wave released, and what needs no wave.
 
-    ``unproven`` follow the commit already and were never found Ready under it: nobody is touched before they are.
+    ``touched`` are the agents that an unfinished rollout has reached.
     """
-    waves = (*((tuple(unproven),) if unproven else ()), *make_waves(gated, policy))
+    waves = _proving(touched, gated, policy) or make_waves(gated, policy)
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
@@ -55,6 +56,18 @@ def begin(
         on_failure=policy.rollout.on_failure,
     )
     return Step(rollout, frozenset(free) | frozenset(rollout.moving))
+
+
+def _proving(touched: Collection[AgentKey], gated: Sequence[AgentKey], policy: PolicySpec) -> Waves:
+    """Waves whose first proves what an unfinished rollout began, where the commit leaves some of it as it is.
+
+    Without it every commit on top of a failed one would find a canary of its own, and take down one agent more.
+    """
+    unproven = [key for key in touched if key not in gated]
+    if not unproven:
+        return ()
+    again = [key for key in gated if key in touched][: policy.rollout.canary]
+    return ((*unproven, *again), *make_waves([key for key in gated if key not in again], policy))
 
 
 def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:
@@ -118,7 +131,7 @@ def _ends(new: Agent | None, old: Agent | None) -> bool:
     return new is None or (running and new.lifecycle is not Lifecycle.RUNNING)
 
 
-def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec) -> tuple[tuple[AgentKey, ...], ...]:
+def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec) -> Waves:
     """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow."""
     totals = Counter(key.tenant for key in ordered)
     canary = _take(ordered, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})

@@ -179,3 +179,30 @@ def test_deletions_go_through_waves_and_are_last(world: World) -> None:
     world.repository.commit(fleet(BROKEN_BODY, names[2:]))
     assert world.converge().phase is Phase.DEGRADED
     assert {"a00", "a01"} <= following(world, "first"), "nothing is taken away for a commit that fails its canary"
+
+
+@pytest.mark.parametrize("more", [{"policy": {"actionsPerPass": 400}}, {}], ids=["a policy", "another agent"])
+def test_a_commit_on_top_of_a_failed_one_takes_down_nobody_else(started: World, more: dict[str, Any]) -> None:
+    """The canary that failed is the canary of what leaves it as it is."""
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    other = {} if more else {"a19": fleet(GOOD)["a19"]}
+    started.repository.commit(fleet(BROKEN_BODY) | other, **more)
+    assert started.converge().phase is Phase.DEGRADED
+    assert len(following(started, "first")) == 19
+    assert following(started, "typo") == {"a00"}
+
+
+def test_a_fix_of_what_a_canary_waits_for_is_not_held_up_by_it(world: World) -> None:
+    """The agents that a failed rollout has reached go first together: one of them may be what the other needs."""
+    policy, needs = {"rollout": {"canary": 2}}, {"rollout": {"healthTimeout": "20s", "dependsOn": ["acme/a00"]}}
+    first = {"runtime": {"command": ["first"]}}
+    world.repository.commit(fleet(first) | {"a01": first | needs}, policy=policy)
+    world.converge()
+    waiting = {"a01": {"runtime": {"command": ["typo"]}} | needs}
+    world.repository.commit(fleet(BROKEN_BODY) | waiting)
+    assert world.converge().phase is Phase.DEGRADED
+    fixed = {"a00": fleet({"runtime": {"command": ["typo"]}})["a00"]}
+    world.repository.commit(fleet(first) | waiting | fixed)
+    assert world.converge().phase is Phase.CONVERGED
+    assert following(world, "typo") == {"a00", "a01"}
