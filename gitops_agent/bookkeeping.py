@@ -278,7 +278,7 @@ class Bookkeeper:
                     pending=owed.get(key, ()),
                     attempts=attempts,
                     blind=_blindness(agent, blind) if blind else None,
-                    deadline_passed=self._is_overdue(agent, monotonic),
+                    deadline_passed=self._time_for(agent) if self._is_overdue(agent, monotonic) else None,
                     held=key in held,
                     frozen=key in frozen,
                     busy=key in busy,

@@ -1,4 +1,4 @@
-"""``gitops-agent demo``: five acts on real processes, with real git and a real daemon, in under a minute."""
+"""``gitops-agent demo``: six acts on real processes, with real git and a real daemon, in under a minute."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gitops_agent.cli.demo_stage import Stage, StageError, shorten
 
 SUPPORT = "acme/support-bot"
 PROMPT = "agents/acme/prompts/support.md"
+TYPO = ("/readyz", "/raedyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,23 @@ def refuse(stage: Stage) -> str:
     return f"Refused, with the place and the way out. The fleet {same} on the last good commit."
 
 
+def typo(stage: Stage) -> str:
+    """Act 5: a typo in a health-check path stops at the first agent it reaches."""
+    before = stage.pids()
+    stage.edit("agents/acme/crm-bot.yaml", lambda text: text.replace("comand:", "command:").replace(*TYPO))
+    stage.edit("agents/acme/support-bot.yaml", lambda text: text.replace(*TYPO))
+    sha = stage.push("Health checks: the path of the new framework")
+    stage.await_phase(sha, "Degraded")
+    stage.say("$ gitops-agent status")
+    stage.say(f"  {stage.rollout()}")
+    same = "not one process was touched" if stage.pids() == before else "PROCESSES WERE TOUCHED"
+    return f"Held at the canary: {SUPPORT} and all others keep what they had, and {same}."
+
+
 def revert(stage: Stage) -> str:
-    """Act 5: two git reverts take the fleet back to where it started."""
-    stage.say("$ git revert --no-edit HEAD HEAD~1 && git push")
-    sha = stage.revert_two()
+    """Act 6: three git reverts take the fleet back to where it started."""
+    stage.say("$ git revert --no-edit HEAD HEAD~1 HEAD~2 && git push")
+    sha = stage.revert(3)
     stage.await_phase(sha, "Converged")
     stage.say("")
     stage.say("$ git log --notes=gitops-agent/demo --format='%h %s%n    %N'")
@@ -90,7 +104,8 @@ ACTS = (
     Act("Somebody kills an agent", "No commit changes, so this is drift: live moved, Git did not.", heal),
     Act("A commit changes one agent", "Its instructions get one more sentence; git push is all it takes.", change),
     Act("A bad commit arrives", "A typo in one document of one tenant.", refuse),
-    Act("git revert", "The bad commit and the change before it are reverted, with plain git.", revert),
+    Act("A typo in a health-check path", "Valid, reviewed, and wrong for every agent it names.", typo),
+    Act("git revert", "The typo, the bad commit and the change before them are reverted, with plain git.", revert),
 )
 
 

@@ -88,9 +88,9 @@ class Stage:
         self._commit(message)
         return self.head()
 
-    def revert_two(self) -> str:
-        """Take back the two newest commits."""
-        self._git("revert", "--no-edit", "HEAD", "HEAD~1")
+    def revert(self, count: int) -> str:
+        """Take back the newest commits, newest first."""
+        self._git("revert", "--no-edit", *(f"HEAD~{number}" for number in range(count)))
         self._git("push", "-q", "origin", "main")
         return self.head()
 
@@ -162,6 +162,14 @@ class Stage:
         found = self._status()["findings"]
         return [f"{f['address']}: {sentence(f['summary'])} {f['detail']}".rstrip() for f in found]
 
+    def rollout(self) -> str:
+        """How far the newest commit has got, and why no further."""
+        from gitops_agent.report.words import sentence
+
+        held = self._status()["rollout"] or {}
+        waves = " and ".join(map(str, held.get("waves", [])))
+        return sentence(f"rollout in waves of {waves}, held after {held.get('released')}: {held.get('failed')}")
+
     def pid_of(self, agent: str) -> int:
         """The process of an agent."""
         pid: int = self._await(f"{agent} to run", lambda: next(iter(self._pids().get(agent, [])), None))
@@ -209,7 +217,7 @@ class Stage:
             with open_reader(settings, {}) as reader:
                 shape: dict[str, Any] = json.loads(json.dumps(status_shape(reader.fleet())))
         except JournalError:
-            return {"commit": None, "phase": None, "agents": [], "findings": []}
+            return {"commit": None, "phase": None, "agents": [], "findings": [], "rollout": None}
         return shape
 
     def _where(self) -> list[str]:

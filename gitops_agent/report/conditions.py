@@ -36,8 +36,8 @@ class AgentView:
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed`` when the agent had its
-    whole ``healthTimeout`` and did not become healthy. ``held``: a guard that only people release holds something
+    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
+    did not become healthy, once they are over. ``held``: a guard that only people release holds something
     of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
     whose failed gate keeps it from the newest commit.
     """
@@ -49,7 +49,7 @@ class AgentView:
     pending: Sequence[Action] = ()
     attempts: Mapping[ResourceKey, Attempt] | None = None
     blind: str | None = None
-    deadline_passed: bool = False
+    deadline_passed: float | None = None
     held: bool = False
     frozen: bool = False
     busy: bool = False
@@ -202,8 +202,8 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
             return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
     if not view.held and (doubt := _doubtful(view)) is not None:
         return doubt.reason, doubt.message
-    if view.deadline_passed and view.health is not None and view.health.state not in _READY_STATES:
-        return "HealthTimeout", f"not healthy within {view.agent.health_timeout:.0f} s: {view.health.message}"
+    if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:
+        return "HealthTimeout", f"not healthy within {view.deadline_passed:.0f} s: {view.health.message}"
     return None
 
 

@@ -66,7 +66,7 @@ views = st.builds(
     pending=st.sampled_from([(), (), (), (an_action(),)]),
     attempts=st.sampled_from([None, {}, {RUNTIME: Attempt(1, NOW + 100, "no")}, {RUNTIME: Attempt(9, NOW, "no")}]),
     blind=st.sampled_from([None, None, None, "the driver does not answer"]),
-    deadline_passed=st.booleans(),
+    deadline_passed=st.none() | st.floats(0, 1e6),
     frozen=st.sampled_from([False, False, True]),
 )
 
