@@ -41,7 +41,7 @@ def demo(
         bool, typer.Option("--keep", metavar=FLAG, help="Leave the folder of the demo behind, to look at.")
     ] = False,
 ) -> int:
-    """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, stop a typo, and follow a revert."""
+    """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, stop a typo, go back by revert."""
     from gitops_agent.cli.demo import play
 
     del call

@@ -1,9 +1,9 @@
 """Hooks: which difference of a hook calls it, which one only moves our record, and which one is for people.
 
 A hook is called by two things only: an agent that is Ready for the first time in its generation
-(``onProvisioned``) and an agent that has ended (``onRetired``). A generation is one life of an agent, from its first creation to its
-end. Whatever else happens to a hook (it was edited, it was given to an agent that lives already, it was taken out
-of a document) is written down and nothing more.
+(``onProvisioned``) and an agent that has ended (``onRetired``). A generation is one life of an agent, from its
+first creation to its end. Whatever else happens to a hook (it was edited, it was given to an agent that lives
+already, it was taken out of a document) is written down and nothing more.
 """
 
 from __future__ import annotations
