@@ -337,7 +337,7 @@ class Bookkeeper:
             updated = judged(record, standing, now)
             if standing.failure:
                 enforcement.fail(standing.failure)
-            enforcement.look_at_gate(ready=standing.is_open)
+            enforcement.look_at_gate(ready=standing.gate_is_open)
         if updated.phase is Phase.CONVERGED:
             self._establish()
             assert pass_.intake.target is not None
@@ -356,7 +356,7 @@ class Bookkeeper:
         standing = self._standing(pass_)
         if standing.failure:
             enforcement.fail(standing.failure)
-        enforcement.look_at_gate(ready=standing.is_open)
+        enforcement.look_at_gate(ready=standing.gate_is_open)
 
     def _standing(self, pass_: Proceedings) -> Standing:
         monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents

@@ -79,9 +79,12 @@ class Enforcement:
         return frozenset() if self._rollout is not None and self._rollout.failed else moved
 
     def policy_before(self) -> PolicySpec | None:
-        """The policy of the last commit that converged."""
+        """The policy of the last commit that converged, or of the one in force while none ever did."""
         text = self._journal.get("converged_policy")
-        return _policy(text) if text else None
+        if text:
+            return _policy(text)
+        standing = self.standing()
+        return standing.policy if standing is not None else None
 
     def _overlaid(self, good: Snapshot) -> Mapping[AgentKey, Agent]:
         agents = dict(good.agents)

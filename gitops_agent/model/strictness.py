@@ -10,7 +10,8 @@ from typing import Any
 from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
 from gitops_agent.model.quantity import seconds
 
-_ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
+ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
+"""What Git sees when a gate fails, the strictest first."""
 _FORCE_PUSH = ("refuse", "follow")
 _ON_TIMEOUT = ("Keep", "Compensate")
 
@@ -34,7 +35,7 @@ _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
     "failures": (float, True),
     "at_once": (float, True),
     "deadline": (seconds, False),
-    "on_failure": (_ON_FAILURE.index, True),
+    "on_failure": (ON_FAILURE.index, True),
     "on_timeout": (_ON_TIMEOUT.index, True),
     "force_push": (_FORCE_PUSH.index, True),
 }

@@ -21,7 +21,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Failed, Rollout
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.strictness import limits_of, percent
+from gitops_agent.model.strictness import ON_FAILURE, limits_of, percent
 
 Agents = Mapping[AgentKey, Agent]
 Waves = tuple[tuple[AgentKey, ...], ...]
@@ -53,7 +53,7 @@ def begin(
         waves,
         released=min(1, len(waves)),
         pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
-        on_failure=policy.rollout.on_failure,
+        on_failure=_on_failure(gated, policy),
     )
     return Step(rollout, frozenset(free) | frozenset(rollout.moving))
 
@@ -68,6 +68,12 @@ def _proving(touched: Collection[AgentKey], gated: Sequence[AgentKey], policy: P
         return ()
     again = [key for key in gated if key in touched][: policy.rollout.canary]
     return ((*unproven, *again), *make_waves([key for key in gated if key not in again], policy))
+
+
+def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
+    """What Git sees when a gate fails: the strictest word of the policies concerned."""
+    words = [limits_of(policy, tenant).rollout.on_failure for tenant in {None, *(key.tenant for key in gated)}]
+    return min(words, key=ON_FAILURE.index)
 
 
 def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:

@@ -45,6 +45,18 @@ class Standing:
         return not self.unready and not self.owed
 
     @property
+    def gate_is_open(self) -> bool:
+        """Whether the next wave may follow: what the waves so far have changed is as it should be.
+
+        What the commit creates counts for the commit, not for the gate: a new agent may have to wait for the port
+        of an old one that goes with a later wave.
+        """
+        if self.rollout is None:
+            return self.is_open
+        moving = set(self.rollout.moving)
+        return moving.isdisjoint(self.unready) and not any(action.key.agent in moving for action in self.owed)
+
+    @property
     def failure(self) -> str:
         """Why its gate failed, "" when it did not (yet)."""
         if self.rollout is not None and self.rollout.failed:  # found before a crash could write the record
@@ -121,7 +133,7 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
         said = (*running.findings, _held(record, why, held)) if held else running.findings
         keep = f"; the rollout is held, {_agents(held)} what they have" if held else ""
         return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
-    if standing.is_open and rollout is not None and held:
+    if standing.gate_is_open and rollout is not None and held:
         wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
         return replace(running, summary=f"{wave}, {held} agents to follow")
     if standing.is_open:

@@ -148,6 +148,16 @@ def test_what_does_not_exist_yet_waits_for_no_wave(started: World) -> None:
     assert len(following(started, "typo")) == 1
 
 
+def test_a_new_agent_that_waits_for_what_goes_later_holds_up_no_wave(world: World) -> None:
+    """Three agents are renamed, and each new one needs what the old one has (a port, say)."""
+    world.repository.commit(fleet({}, ["old-1", "old-2", "old-3"]))
+    world.converge()
+    world.live.fail_next(2, "address in use", key=runtime_key(key("new-3")))
+    world.repository.commit(fleet({}, ["new-1", "new-2", "new-3"]))
+    assert world.converge().phase is Phase.CONVERGED
+    assert {resource.agent.name for resource in world.live.live} == {"new-1", "new-2", "new-3"}
+
+
 def test_the_same_tree_is_not_tried_again_by_itself(started: World) -> None:
     bad = started.repository.commit(fleet(BROKEN_BODY))
     started.converge()
