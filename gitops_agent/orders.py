@@ -71,6 +71,7 @@ class Orders:
         self._said: tuple[int, Sequence[Control]] = (0, ())
         self._before: tuple[str, CommitRecord | None] = ("", None)
         self._planned: dict[str, frozenset[str]] = {}
+        self._open: dict[tuple[str, float], frozenset[str]] = {}
 
     def now(self, enforced: str | None, head: Revision | None) -> Order:
         """What is in force for a pass over this head."""
@@ -83,13 +84,15 @@ class Orders:
             since = settled.sha if settled else enforced
             said += self._approvals.since(since, head)
             findings = self._approvals.objections(since, head)
-        covered = {approval.digest: self._actions(approval.digest) for approval in said}
+        covered: dict[str, frozenset[str]] = {}
+        for approval in said:
+            covered[approval.digest] = covered.get(approval.digest, frozenset()) | self._left(approval)
         return Order(
             freezes=in_force,
             approved=frozenset[str]().union(*covered.values()),
             approvals=tuple(said),
             covered=covered,
-            findings=(*findings, *_unmatched(said, covered)),
+            findings=(*findings, *_unmatched(said, self._planned)),
         )
 
     def _controls(self) -> Sequence[Control]:
@@ -108,15 +111,19 @@ class Orders:
             self._before = (head, settled_before(self._journal, head))
         return self._before[1]
 
-    def _actions(self, digest: str) -> frozenset[str]:
+    def _left(self, approval: Approval) -> frozenset[str]:
         """What is still to be done of a plan; a plan nobody has on record covers nothing.
 
-        What was done is spent: should the same agents fall over once more, that is asked about once more.
+        What was done since it was approved is spent: should the same agents fall over once more, that is asked
+        about once more. (Since the approval, not since the plan: the same plan may come, and be approved, again.)
         """
+        digest, mark = approval.digest, (approval.digest, approval.at)
         if not self._planned.get(digest):
             self._planned[digest] = self._journal.planned(digest)
-        known = self._planned[digest]
-        return known - self._journal.carried_out(digest) if known else known
+        left = self._open.get(mark, self._planned[digest])
+        if left:
+            left = self._open[mark] = left - self._journal.carried_out(*mark)
+        return left
 
 
 def settled_before(journal: JournalReader, head: str) -> CommitRecord | None:
@@ -159,10 +166,10 @@ def _finding(approval: Approval, plan: Plan) -> Finding:
     )
 
 
-def _unmatched(said: Sequence[Approval], covered: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+def _unmatched(said: Sequence[Approval], planned: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     """An approval in Git of a plan that this instance never made: another's, mistyped, or void by now."""
     for approval in said:
-        if approval.where != "cli" and not covered[approval.digest]:
+        if approval.where != "cli" and not planned[approval.digest]:
             yield Finding(
                 Severity.INFO,
                 "ApprovalUnmatched",

@@ -284,8 +284,8 @@ class JournalReader(Protocol):
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
 
-    def carried_out(self, digest: str) -> frozenset[str]:
-        """The digests of the actions that were done since a plan was made."""
+    def carried_out(self, digest: str, since: float) -> frozenset[str]:
+        """The digests of the actions of a plan that were done since a moment."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment."""

@@ -62,13 +62,13 @@ def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequenc
     return [observation_rows.observation_of(row) for row in connection.execute(query)]
 
 
-def carried_out(connection: Connection, digest: str) -> frozenset[str]:
-    """The digests of the actions that were done since a plan was first written down."""
-    table, made = schema.intents, schema.decisions
-    since = connection.execute(select(func.min(made.c.at)).where(made.c.plan == digest)).scalar()
-    if since is None:
-        return frozenset()
-    query = select(table).where(table.c.result == Result.DONE.value, table.c.finished_at >= since)
+def carried_out(connection: Connection, digest: str, since: float) -> frozenset[str]:
+    """The digests of the actions of a plan that were done since a moment."""
+    done, made = schema.intents, schema.decisions
+    same = (made.c.agent == done.c.agent, made.c.key == done.c.key, made.c.verb == done.c.verb)
+    query = select(done).where(
+        made.c.plan == digest, *same, done.c.result == Result.DONE.value, done.c.finished_at >= since
+    )
     return frozenset(rows.intent_of(row).action.digest for row in connection.execute(query))
 
 

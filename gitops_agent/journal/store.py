@@ -167,10 +167,10 @@ class SqlJournal:
             found = connection.execute(select(table.c.digest).where(table.c.plan == digest))
             return frozenset(text for text in found.scalars() if text)
 
-    def carried_out(self, digest: str) -> frozenset[str]:
-        """The digests of the actions that were done since a plan was made."""
+    def carried_out(self, digest: str, since: float) -> frozenset[str]:
+        """The digests of the actions of a plan that were done since a moment."""
         with self._database.reading() as connection:
-            return history.carried_out(connection, digest)
+            return history.carried_out(connection, digest, since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment. What a crash left and a look settled is none."""

@@ -68,9 +68,9 @@ class FaultyJournal:
         """Passed on."""
         return self._journal.planned(digest)
 
-    def carried_out(self, digest: str) -> frozenset[str]:
+    def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """Passed on."""
-        return self._journal.carried_out(digest)
+        return self._journal.carried_out(digest, since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """Passed on."""
