@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
+from gitops_agent.model.key import Kind
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
@@ -112,8 +113,11 @@ def verb_for(difference: Difference, legs: Legs) -> Verb:
 
 
 def is_retained_on_leaving(legs: Legs) -> bool:
-    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones."""
-    return legs.agent is None and legs.base is not None and legs.base.deletion is DeletionPolicy.RETAIN
+    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones. What
+    is asked of its health is a record of ours and nothing else, so there is nothing to be left behind."""
+    if legs.agent is not None or legs.base is None or legs.key.kind == Kind.HEALTH:
+        return False
+    return legs.base.deletion is DeletionPolicy.RETAIN
 
 
 def _verb_towards(legs: Legs) -> Verb:

@@ -10,6 +10,7 @@ from gitops_agent.model.status import Phase
 from gitops_agent.testing.memory import runtime_key
 
 from .repository import key
+from .test_crashes import check
 from .test_rollout import BROKEN, NAMES, fleet
 from .world import World
 
@@ -43,3 +44,14 @@ def test_a_fix_is_not_held_up_by_agents_that_it_has_not_reached_yet(world: World
     world.run()
     world.repository.commit(fleet(NEW))
     assert world.converge().phase is Phase.CONVERGED
+
+
+def test_what_was_asked_of_the_health_of_a_retained_agent_is_forgotten(world: World) -> None:
+    """Only what is live is left behind: a record of ours would stay for ever when the agent comes back without."""
+    world.repository.commit(fleet({"deletionPolicy": "Retain", "runtime": {"minUptime": "5s"}}, ["a00", "a01"]))
+    world.converge()
+    world.repository.commit(fleet({}, ["a01"]))
+    world.converge()
+    good = world.repository.commit(fleet({}, ["a00", "a01"]))
+    assert world.converge().phase is Phase.CONVERGED
+    check(world, good)

@@ -1,0 +1,75 @@
+"""The real command line in a child that was forked from a warm parent: the imports are paid for once.
+
+What is forked has its own pid, environment and arguments, and can be killed like any process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+
+import gitops_agent.cli.app
+from gitops_agent.clock import SystemClock
+from gitops_agent.ports import Workplace
+from gitops_agent.wiring import load_drivers
+from tests.support.fleet import Fleet
+
+LATE = (
+    "git",
+    "apscheduler.schedulers.background",
+    "gitops_agent.answers",
+    "gitops_agent.cli.progress",
+    "gitops_agent.testing.faulty_journal",
+)
+"""What the command line imports when it is needed; here it is needed by every child."""
+
+
+def warm(folder: str) -> None:
+    """Import what children need."""
+    for name in LATE:
+        import_module(name)
+    load_drivers(Workplace("campaign", folder), SystemClock())
+
+
+def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:
+    """Start a verb; the pid of the child."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        code = _be(fleet, [verb, *words], environment)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def ended(child: int, within: float = 120.0) -> int | None:
+    """The exit code of a child, negative when a signal ended it; None when it is not over in time."""
+    deadline = time.monotonic() + within
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.005)
+
+
+def _be(fleet: Fleet, words: list[str], environment: dict[str, str]) -> int:
+    log = os.open(fleet.state.parent / "calls.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    for handle in (1, 2):
+        os.dup2(log, handle)
+    os.environ.clear()
+    os.environ.update({**fleet.environment, **environment})
+    sys.argv = fleet.command(*words)[2:]  # type: ignore[arg-type]
+    try:
+        gitops_agent.cli.app.app()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 71
