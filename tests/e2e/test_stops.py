@@ -19,7 +19,7 @@ NINE = TWELVE[3:]
 BOB = "Bob <bob@example.com>"
 
 
-def removed(*names: str) -> dict[str, None]:
+def removed(*names: str) -> dict[str, str | None]:
     return {f"{name}.yaml": None for name in names}
 
 
@@ -28,8 +28,9 @@ def codes(answer: Json) -> set[str]:
 
 
 def finding(answer: Json, code: str) -> Json:
-    (found,) = [each for each in answer["findings"] if each["code"] == code]
-    return found
+    found: list[Json] = [each for each in answer["findings"] if each["code"] == code]
+    (only,) = found
+    return only
 
 
 def blocked(fleet: Fleet, number: str, way_out: str) -> str:
