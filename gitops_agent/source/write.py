@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
@@ -25,6 +27,19 @@ def _checked_out(branch: str, where: str) -> SourceRefused:
         f"{branch} is checked out in {where}, and git takes no push to a branch somebody works on",
         hint="add --branch-name undo, then run `git merge undo` there; or use plain `git revert`; "
         "or follow a bare repository that people push to",
+    )
+
+
+def _guard(repository: Path) -> Path | None:
+    """The hook that decides which pushes a repository takes, if it has one."""
+    hooks = (repository / "hooks" / name for name in ("pre-receive", "update"))
+    return next((hook for hook in hooks if os.access(hook, os.X_OK)), None)
+
+
+def _guarded(branch: str, guard: Path) -> SourceRefused:
+    return SourceRefused(
+        f"the hook {guard} decides what {branch} takes, and gitops-agent runs no hooks of a repository",
+        hint="add --branch-name undo and merge that branch as usual; or follow the repository over https or ssh",
     )
 
 
@@ -85,9 +100,19 @@ class BranchWriter:
         return self._mirror.remote_branch(check_ref(branch))
 
     def check_push(self, branch: str) -> None:
-        """SourceRefused when the remote would surely not take a push: the branch is checked out there."""
+        """SourceRefused when the remote would surely not take a push, or has a hook to decide that.
+
+        Git runs hooks of a repository on this machine as us, so we run none; to move the branch that people follow
+        past a hook that may refuse it is not for us either.
+        """
         local = self._mirror.address.local
-        if local is None or not (local / ".git").is_dir():
+        if local is None:
+            return
+        work = (local / ".git").is_dir()
+        guard = _guard(local / ".git" if work else local)
+        if guard is not None and branch == self._mirror.branch:
+            raise _guarded(branch, guard)
+        if not work:
             return
         there = self._git.at(local / ".git")
         try:
