@@ -55,3 +55,23 @@ def test_what_was_asked_of_the_health_of_a_retained_agent_is_forgotten(world: Wo
     good = world.repository.commit(fleet({}, ["a00", "a01"]))
     assert world.converge().phase is Phase.CONVERGED
     check(world, good)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"runtime": {"command": ["new"]}}, {"lifecycle": "Stopped"}], ids=["change", "stop"]
+)
+def test_what_waits_for_a_pause_to_end_does_not_stop_the_commits_after_it(
+    world: World, asked: dict[str, Any]
+) -> None:
+    """Agents that we keep our hands off are not among those a later commit would touch."""
+    few = {"min": 2, "ratio": 0.1}
+    world.repository.commit(fleet(OLD, NAMES[:6]), policy={"massChange": few, "massDelete": few})
+    world.converge()
+    left_alone = fleet({**OLD, **asked, "reconcile": {"paused": True}}, NAMES[:5])
+    world.repository.commit(left_alone | fleet(OLD, ["a05"]))
+    assert world.converge().phase is Phase.CONVERGED
+    world.repository.commit(left_alone | fleet(NEW, ["a05"]))
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.live.live[runtime_key(key("a00"))].fields.value["command"] == ["old"]
+    world.repository.commit(fleet({**OLD, **asked}, NAMES[:5]) | fleet(NEW, ["a05"]))
+    assert world.converge().phase is Phase.BLOCKED, "now that they may be touched they count"

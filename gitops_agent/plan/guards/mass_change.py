@@ -14,7 +14,7 @@ from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.plan.guards.ruling import block, how_to_approve, is_from_commit, let_pass, named, takes_away
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, is_hands_off
 
 _KINDS = (Kind.RUNTIME, Kind.CONFIG, Kind.HEALTH)
 
@@ -24,7 +24,7 @@ def mass_change(plan: Plan, situation: Situation) -> Verdict:
     approved every change in this plan."""
     if not _is_on(situation):
         return let_pass("mass_change")
-    changing = [action for action in plan.actions if _changes(action)]
+    changing = [a for a in plan.actions if _changes(a) and not _is_left_alone(a.key.agent, situation)]
     if not changing or all(action.digest in situation.approved for action in changing):
         return let_pass("mass_change")
     agents = {action.key.agent for action in changing} | set(_elsewhere(situation))
@@ -48,12 +48,17 @@ def _changes(action: Action) -> bool:
     )
 
 
+def _is_left_alone(agent: AgentKey, situation: Situation) -> bool:
+    """Whether its author keeps our hands off: what waits there is counted when it may happen."""
+    return is_hands_off(situation.snapshot.agents.get(agent), situation.now)
+
+
 def _elsewhere(situation: Situation) -> Iterator[AgentKey]:
     """The agents outside the scope whose record is behind what is desired."""
     if situation.scope is None:
         return
     for key, agent in situation.snapshot.agents.items():
-        if key in situation.scope:
+        if key in situation.scope or _is_left_alone(key, situation):
             continue
         known = ((resource, situation.bases.get(resource.key)) for resource in agent.resources)
         if any(

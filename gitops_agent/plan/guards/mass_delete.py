@@ -17,7 +17,7 @@ from gitops_agent.plan.guards.ruling import block, how_to_approve, let_pass, nam
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.legs import DORMANT
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, is_hands_off
 
 
 def mass_delete(plan: Plan, situation: Situation) -> Verdict:
@@ -28,7 +28,7 @@ def mass_delete(plan: Plan, situation: Situation) -> Verdict:
     if not losing and not situation.blind:
         return let_pass("mass_delete")
     lost = losing | set(_losses(situation))
-    excused = {*_never_there(lost, situation), *_given_up(lost, situation)}
+    excused = {*_never_there(lost, situation), *_given_up(lost, situation), *_left_alone(lost, situation)}
     lost -= excused
     taking = [action for action in taking if action.key.agent not in excused]
     tripped = tuple(trips(lost, situation, lambda limits: limits.mass_delete))
@@ -82,6 +82,11 @@ def _given_up(agents: Iterable[AgentKey], situation: Situation) -> Iterator[Agen
 def _is_dormant(base: Base) -> bool:
     """Whether it was stopped by Git already: then there is no runtime to lose."""
     return base.fields.value.get(DORMANT) is True
+
+
+def _left_alone(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+    """Agents that their author keeps our hands off: what waits there is counted when it may happen."""
+    return (each for each in agents if is_hands_off(situation.snapshot.agents.get(each), situation.now))
 
 
 def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
