@@ -28,7 +28,8 @@ _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "
 class Order:
     """What is in force now. ``approved`` holds the digests of actions; ``approvals`` says who approved what.
 
-    ``covered`` holds, for each approved plan on record, the digests of its actions. ``findings`` say which
+    ``covered`` holds, for each approved plan on record, the digests of its actions that are still to be done;
+    ``given`` holds those of all of them, done or not. ``findings`` say which
     approvals do not count, and why.
     """
 
@@ -36,6 +37,7 @@ class Order:
     approved: frozenset[str] = frozenset()
     approvals: tuple[Approval, ...] = ()
     covered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
 
     def ends_in(self, now: float) -> float | None:
@@ -92,6 +94,7 @@ class Orders:
             approved=frozenset[str]().union(*covered.values()),
             approvals=tuple(said),
             covered=covered,
+            given=frozenset[str]().union(*(self._planned[approval.digest] for approval in said)),
             findings=(*findings, *_unmatched(said, self._planned)),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cached_property
 
 from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.errors import SourceError
@@ -17,7 +18,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
 from gitops_agent.model.strictness import stricter
 from gitops_agent.observe import Observed
-from gitops_agent.orders import NO_ORDER, Orders, approved_by
+from gitops_agent.orders import NO_ORDER, Order, Orders, approved_by
 from gitops_agent.plan.build import build
 from gitops_agent.plan.reasons import Reason
 from gitops_agent.plan.situation import Situation
@@ -26,6 +27,9 @@ from gitops_agent.proceedings import Look
 from gitops_agent.provisioning import Abandoned
 from gitops_agent.reconcile.execute import Workbench
 from gitops_agent.reconcile.rollout import announced
+
+AT_ONCE = 3600.0
+"""What was repaired longer ago has nothing to do with what drifts now, whatever window a policy has."""
 
 LONGEST_WINDOW = 86400.0
 """Repairs of longer ago are nobody's business: no window of a policy should be longer."""
@@ -77,6 +81,8 @@ class Planning:
             if whole.blocked:
                 self._journal.record_plan(whole, self._clock.now())
                 return (enforcement.seen_as(target) if intake.standing else target), whole
+            if observed.blind and enforcement.is_under_way(target):
+                return enforcement.seen_as(target), None  # a gate that was open when we last looked may not be now
             step = enforcement.next_step(target, self._journal.bases())
             self._books.release(step.released)
             enforcement.take(step, target)
@@ -137,6 +143,7 @@ class Planning:
             approved=self.order.approved,
             circuits=self._books.circuits(),
             drifted=_Drifted(statuses),
+            mended=_Mended(self._journal, self.order, self._busy(), now),
             failed=failed,
         )
         plan = build(snapshot, look.observed.seen.values(), situation, look.health)
@@ -189,6 +196,42 @@ class _Drifted(Set[AgentKey]):
 def _is_unexplained(status: AgentStatus) -> bool:
     drift = ConditionType.DRIFTED
     return any(said.type is drift and said.reason != Reason.HOST_RESTARTED for said in status.conditions)
+
+
+class _Mended(Mapping[AgentKey, float]):
+    """When drift of agents was last repaired, or is being repaired, found when somebody asks.
+
+    Not what people approved, what a restart of the host explains, nor what is still being built.
+    """
+
+    def __init__(self, journal: Journal, order: Order, busy: Sequence[Action], now: float) -> None:
+        self._journal = journal
+        self._order = order
+        self._busy = busy
+        self._now = now
+
+    @cached_property
+    def _known(self) -> dict[AgentKey, float]:
+        bases = self._journal.bases()
+        done = [*self._journal.mended(self._now - AT_ONCE), *((action, self._now) for action in self._busy)]
+        return {
+            action.key.agent: at
+            for action, at in sorted(done, key=lambda each: each[1])
+            if action.cls.is_drift
+            and action.reason != Reason.HOST_RESTARTED
+            and action.digest not in self._order.given
+            and (base := bases.get(action.key)) is not None
+            and base.established
+        }
+
+    def __getitem__(self, key: AgentKey) -> float:
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 class _Repairs(Mapping[ResourceKey, Sequence[float]]):

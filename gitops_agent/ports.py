@@ -287,6 +287,9 @@ class JournalReader(Protocol):
     def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """The digests of the actions of a plan that were done since a moment."""
 
+    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+        """The newest actions against drift that were done since a moment, and when."""
+
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment."""
 

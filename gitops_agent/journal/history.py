@@ -11,8 +11,11 @@ from gitops_agent.journal.rows import Decided, Planned
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
-from gitops_agent.model.plan import Class, Decision, Verb
+from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.ports import Entry
+
+NEWEST = 1000
+"""How many intents are looked through for what was done lately."""
 
 _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
 _ENTRY = [column for column in schema.intents.c if column.name not in ("base", "facts", "patch", "outcome_facts")]
@@ -73,6 +76,18 @@ def carried_out(connection: Connection, digest: str, since: float) -> frozenset[
 
 
 _DRIFT = [member.value for member in Class if member.is_drift]
+
+
+def mended(connection: Connection, since: float) -> Sequence[tuple[Action, float]]:
+    """Actions against drift that were done since a moment, among the newest of all: enough to know a mass by."""
+    newest = select(schema.intents).order_by(schema.intents.c.seq.desc()).limit(NEWEST).subquery()
+    query = select(newest).where(
+        newest.c.cls.in_(_DRIFT),
+        newest.c.verb.not_in(_RECORD_ONLY),
+        newest.c.result == Result.DONE.value,
+        newest.c.finished_at > since,
+    )
+    return [(rows.intent_of(row).action, row.finished_at) for row in connection.execute(query)]
 
 
 def repairs(connection: Connection, key: ResourceKey, since: float) -> Sequence[float]:

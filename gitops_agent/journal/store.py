@@ -29,7 +29,7 @@ from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.plan import Plan
+from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.status import AgentStatus, CommitRecord
 from gitops_agent.ports import Entry
 
@@ -171,6 +171,11 @@ class SqlJournal:
         """The digests of the actions of a plan that were done since a moment."""
         with self._database.reading() as connection:
             return history.carried_out(connection, digest, since)
+
+    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+        """The newest actions against drift that were done since a moment, and when."""
+        with self._database.reading() as connection:
+            return history.mended(connection, since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment. What a crash left and a look settled is none."""

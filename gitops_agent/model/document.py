@@ -420,6 +420,12 @@ class Threshold(Strict):
     ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
 
 
+class DriftThreshold(Threshold):
+    """How many agents drifted at once are too many. At once: now, or repaired within ``window``."""
+
+    window: Duration = "10s"
+
+
 class Freeze(Strict):
     """Acting stops; detecting and reporting go on."""
 
@@ -474,7 +480,7 @@ class TenantPolicy(Strict):
 
     freeze: Freeze | None = None
     rollout: PolicyRollout = PolicyRollout()
-    mass_drift: Threshold = Threshold()
+    mass_drift: DriftThreshold = DriftThreshold()
     mass_delete: Threshold = Threshold()
     mass_change: Threshold | None = None
     actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500

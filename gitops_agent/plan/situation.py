@@ -30,7 +30,8 @@ class Situation:
     for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the last commit that
     converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards that
     tripped. ``approved`` holds the digests of the actions that people approved. ``drifted`` agents had drift
-    waiting when they were last looked at. ``failed`` says why this very tree failed before.
+    waiting when they were last looked at; of ``mended`` ones it was repaired lately, unasked and unexplained.
+    ``failed`` says why this very tree failed before.
     """
 
     now: float
@@ -48,6 +49,7 @@ class Situation:
     approved: AbstractSet[str] = frozenset()
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     drifted: AbstractSet[AgentKey] = frozenset()
+    mended: Mapping[AgentKey, float] = field(default_factory=dict)
     failed: Failed | None = None
     policy: PolicySpec = field(init=False)
 

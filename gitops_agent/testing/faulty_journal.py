@@ -9,7 +9,7 @@ from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.plan import Plan
+from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.status import AgentStatus, CommitRecord
 from gitops_agent.ports import Entry, Journal
 from gitops_agent.testing.faults import FaultInjector
@@ -71,6 +71,10 @@ class FaultyJournal:
     def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """Passed on."""
         return self._journal.carried_out(digest, since)
+
+    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+        """Passed on."""
+        return self._journal.mended(since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """Passed on."""

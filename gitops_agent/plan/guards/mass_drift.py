@@ -3,6 +3,9 @@
 Counted are agents whose drift would be repaired now, or asks to be. Not counted: what we keep our hands off anyway
 (Observe mode, pauses, freezes), absence that is explained (the host was restarted), what people approved, our own
 record, and agents that are still being built: whether those live is for the gate of their commit to judge.
+
+What was repaired a moment ago counts too: events bring deaths one by one, and a pass may have mended the first few
+before it could see the others.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from gitops_agent.model.control import covers
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
+from gitops_agent.model.quantity import seconds
 from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, let_pass, named, trim
 from gitops_agent.plan.guards.threshold import Trip, trips
@@ -29,11 +33,13 @@ def mass_drift(plan: Plan, situation: Situation) -> Verdict:
     repairs = [action for action in due(plan) if _is_unapproved_drift(action, situation)]
     if not agents or not repairs:
         return let_pass("mass_drift")
-    tripped = tuple(trips(agents | _elsewhere(situation), situation, lambda limits: limits.mass_drift))
+    agents |= _elsewhere(situation) | _just_mended(situation)
+    tripped = tuple(trips(agents, situation, lambda limits: limits.mass_drift))
     if not tripped:
         return let_pass("mass_drift")
     held = [action.key for action in repairs if any(covers(trip.scope, action.key.agent) for trip in tripped)]
-    verdict = trim("mass_drift", held, (_finding(plan, trip) for trip in tripped), for_people=True)
+    said = [_finding(plan, trip, _just_mended(situation)) for trip in tripped]
+    verdict = trim("mass_drift", held, said, for_people=True)
     # The widest scope comes first. Of several tenants each is frozen in a pass of its own; all are held from now.
     return replace(verdict, freeze=tripped[0].scope) if held else verdict
 
@@ -83,15 +89,27 @@ def _elsewhere(situation: Situation) -> frozenset[AgentKey]:
     )
 
 
-def _finding(plan: Plan, trip: Trip) -> Finding:
+def _just_mended(situation: Situation) -> frozenset[AgentKey]:
+    """Agents whose drift was repaired so lately that it belongs to what is seen now."""
+    return frozenset(
+        agent
+        for agent, at in situation.mended.items()
+        if 0 <= situation.now - at < seconds(situation.limits(agent.tenant).mass_drift.window)
+    )
+
+
+def _finding(plan: Plan, trip: Trip, mended: frozenset[AgentKey]) -> Finding:
+    mended &= trip.agents
+    repaired = f" Repaired before that was seen: {named(mended)}." if mended else ""
     return Finding(
         Severity.ERROR,
         Hold.MASS_DRIFT,
         trip.scope,
         f"{trip.count} drifted at once",
-        f"{trip.allows('massDrift')}. Drifted: {named(trip.agents)}. So much at once means more often that the "
-        "desired state or our eyes are wrong than that the world is, so nothing is repaired and acting is frozen "
-        "until people have looked: gitops-agent drift says what differs and since when. If the repairs are right: "
+        f"{trip.allows('massDrift')}. Drifted: {named(trip.agents)}.{repaired} So much at once means more "
+        "often that the desired state or our eyes are wrong than that the world is, so nothing is repaired and "
+        "acting is frozen until people have looked: gitops-agent drift says what differs and since when. If the "
+        "repairs are right: "
         f"{how_to_unfreeze(trip.scope)} approves exactly this plan and lifts the freeze; gitops-agent approve "
         f"{plan.digest} lets this plan through and leaves the freeze in force. If the desired state is wrong, "
         "push a fix first.",
