@@ -43,6 +43,9 @@ STABLE_AFTER = 60.0
 SOON = 0.25
 """How soon to look again while something is in progress and nothing says when it will be done."""
 
+BLIND = 5.0
+"""How soon to look again when a driver could not be asked."""
+
 PUBLISHED = 100
 """How many of the newest commits are looked at for news while the branch stands still."""
 
@@ -244,7 +247,7 @@ class Bookkeeper:
             owing = bool(view.pending) and not view.held and key in self._touched
             if (status.ready and not owing) or key in waiting:
                 self._unready_since.pop(key, None)
-            else:
+            elif not view.blind:  # nobody's time runs because we could not look
                 self._unready_since.setdefault(key, monotonic)
             if status != previous:
                 became_ready |= status.ready and (previous is None or not previous.ready)
@@ -451,6 +454,7 @@ class Bookkeeper:
             "dependencies", "hook_ready", "host_restart", "breaker", "action_cap"
         )
         waits += self._rests(now) if pass_.held_by("breaker") else ()
+        waits += [BLIND] if pass_.look.observed.blind else ()
         return [*waits, *self._deadlines(pass_), *([SOON] if skipped or released or pass_.busy else [])]
 
     def _rests(self, now: float) -> Iterator[float]:

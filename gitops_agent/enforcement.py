@@ -74,6 +74,10 @@ class Enforcement:
             return False
         return rollout.done or bool(rollout.failed)
 
+    def is_under_way(self, target: Snapshot) -> bool:
+        """Whether the waves of a commit have begun."""
+        return self._rollout is not None and self._rollout.commit == target.revision.sha
+
     def still_to_move(self, moved: frozenset[AgentKey]) -> frozenset[AgentKey]:
         """Those of the agents a commit moves that a pass must look at: none, once a gate has failed."""
         return frozenset() if self._rollout is not None and self._rollout.failed else moved
@@ -137,7 +141,7 @@ class Enforcement:
         """What is in force, under the policy of a commit, and in its name once its rollout has begun."""
         standing = self.standing()
         assert standing is not None
-        begun = self._rollout is not None and self._rollout.commit == target.revision.sha
+        begun = self.is_under_way(target)
         return replace(
             standing,
             policy=target.policy,

@@ -85,7 +85,6 @@ class Machine(RuleBasedStateMachine):
         self.push()
         assert self.world.converge().phase is Phase.CONVERGED
         self.witness = Witness(self.world)
-        self.witness.seen = len(self.witness.live.effects)
 
     # -- Git
 

@@ -93,7 +93,7 @@ class Witness:
         self.plans: list[Plan] = []
         self.snapshots: dict[str, Snapshot | None] = {}
         self.frozen_before: Sequence[Control] = ()
-        self.seen = 0
+        self.seen = len(self.live.effects)
         self.watch()
         self.last = self.state()
 
