@@ -164,7 +164,7 @@ def told(revert: Revert) -> Finding:
         "Reverted" if made else "NotReverted",
         revert.failed[:10],
         revert.said,
-        "Policy rollout.onFailure asked for it." if made else "Revert it by hand: gitops-agent rollback.",
+        "Policy rollout.onFailure asked for it." if made else "If it is still needed: gitops-agent rollback.",
     )
 
 

@@ -216,3 +216,22 @@ def test_a_fix_of_what_a_canary_waits_for_is_not_held_up_by_it(world: World) -> 
     world.repository.commit(fleet(first) | waiting | fixed)
     assert world.converge().phase is Phase.CONVERGED
     assert following(world, "typo") == {"a00", "a01"}
+
+
+def test_a_liveness_typo_never_becomes_a_storm(world: World) -> None:
+    """The worst form: nothing else is asked, the canary was restarted by the commit, and so were we."""
+    live, dead = ({"liveness": {"exec": {"command": [word]}, "period": "1s"}} for word in ("true", "false"))
+    world.repository.commit(fleet({"runtime": {"command": ["first"]}, "probes": live}))
+    world.converge()
+    world.repository.commit(fleet({"runtime": {"command": ["typo"]}, "probes": dead}))
+    assert world.converge().phase is Phase.DEGRADED
+    before = world.live.starts.copy()
+    assert before[runtime_key(key("a00"))] == 2, "a definition that never passed, where another did, ends nobody"
+    world.boot()
+    end = world.clock.now() + 500
+    while world.clock.now() < end:
+        result = world.run()
+        world.clock.advance(min(5.0, max(0.1, result.wait or 5.0)))
+    more = {resource.agent.name: count for resource, count in (world.live.starts - before).items()}
+    assert set(more) <= {"a00"}
+    assert more.get("a00", 0) <= 5, "oscillation.repairs within its window"
