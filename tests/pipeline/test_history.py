@@ -219,6 +219,31 @@ def test_a_revert_of_what_a_guard_stopped_does_nothing(ten: World) -> None:
     assert ten.live.calls["apply"] == applied
 
 
+def test_what_a_guard_stops_halfway_through_a_rollout_is_taken_back_and_the_rollout_goes_on(ten: World) -> None:
+    half = ten.repository.commit(all_of(SECOND))
+    passes_until_moved(ten, "second", 1)
+    stopped = ten.repository.commit(all_of(SECOND, TEN[:1]))
+    assert ten.converge().phase is Phase.BLOCKED
+    ten.clock.advance(3600)
+    ten.run()
+    assert (len(following(ten, "second")), len(following(ten, "first"))) == (1, 9)
+    restore(ten, half)
+    assert_back(ten, ten.converge(), half, stopped)
+    assert set(starts(ten).values()) == {2}
+
+
+def test_a_deletion_half_done_is_taken_back(ten: World) -> None:
+    good = ten.repository.head or ""
+    before = starts(ten)
+    gone = ten.repository.commit(all_of(FIRST, TEN[4:]))
+    result = ten.run()
+    assert len(following(ten, "first")) == 9
+    ten.clock.advance(result.wait or 1.0)
+    restore(ten, good)
+    assert_back(ten, ten.converge(), good, gone)
+    assert restarted(ten, before) == {"a0"}
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["the commit that failed", "the commit that waits"])
 def test_the_failed_tree_again_waits_for_a_person_and_a_good_one_never_does(ten: World, which: int) -> None:
     good = ten.repository.head or ""
