@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check campaign bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	@echo "==> setting up $(VENV)"
@@ -20,6 +20,10 @@ test: $(READY) check-static  ## everything that needs only Python and git
 
 check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
 	$(BIN)/python -m pytest -q -n 2 -m unit
+
+campaign: $(READY)  ## proof at depth, about 15 minutes: the machine in memory, then kill -9 in rollouts of real processes
+	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
+	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
 
 .PHONY: check-static
 check-static: $(READY)

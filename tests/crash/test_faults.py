@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -90,6 +91,56 @@ def test_the_daemon_outlives_a_full_disk(fleet: Fleet) -> None:
         fleet.await_phase(second, "Converged")
     assert fleet.pid("two") == other
     assert len(fleet.pids("one")) == len(fleet.pids("three")) == 1
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+"""A folder as a read-only mount, for one call: root may write whatever its permissions say."""
+
+
+def once_read_only(fleet: Fleet, place: Path) -> Answer:
+    words = fleet.command("once", "-o", "json")
+    if os.geteuid() == 0:
+        words = ["unshare", "--mount", "sh", "-c", READ_ONLY, str(place), *words]
+    before = place.stat().st_mode
+    place.chmod(before & 0o555)
+    try:
+        done = subprocess.run(
+            words,
+            cwd=fleet.work,
+            env=fleet.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+    finally:
+        place.chmod(before)
+    if os.geteuid() == 0 and ("unshare:" in done.stderr or "mount:" in done.stderr):
+        pytest.skip("root may not mount here, and nothing else keeps root from writing")
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("place", [".", FILE_NAME], ids=["the folder", "the journal"])
+@pytest.mark.parametrize("work", ["a change", "a removal", "a dead agent"])
+def test_a_read_only_state_directory_stops_us_and_nobody_else(fleet: Fleet, work: str, place: str) -> None:
+    """What cannot be written down is not done: no intent, no effect."""
+    fleet.commit(fleet.agents("one", "two", "three"))
+    fleet.once()
+    if work == "a change":
+        fleet.commit(fleet.agents("one", "two", "three", instructions="New."))
+    elif work == "a removal":
+        fleet.commit({"two.yaml": None})
+    else:
+        fleet.kill("two")
+    before = fleet.pids()
+    answer = once_read_only(fleet, fleet.state / place)
+    refused(answer, 2 if place == "." else 1, str(fleet.state))
+    assert fleet.pids() == before
+    assert fleet.once()["phase"] == "Converged"
+    wanted = ("one", "three") if work == "a removal" else ("one", "two", "three")
+    assert [len(fleet.pids(name)) for name in wanted] == [1] * len(wanted)
+    assert len(fleet.pids()) == len(wanted)
 
 
 @pytest.mark.parametrize("where", ["a file", "below a file", "nowhere"])
