@@ -40,6 +40,28 @@ def test_found_again_after_the_loss_of_the_state_directory(fleet: Fleet, tmp_pat
     assert fleet.marked() == []
 
 
+def test_probes_of_an_agent_found_after_the_loss_of_the_state_directory_run(fleet: Fleet, tmp_path: Path) -> None:
+    fields = fleet.run(*SLEEP)
+    shutil.rmtree(fleet.state)
+    fleet.restart(state=tmp_path / "new", keep_bases=False)
+    fleet.apply(fields, Verb.CREATE)  # found, so nothing is started
+    assert fleet.driver.runner is not None
+    done = fleet.driver.runner.run(BOT, ["pwd"], 10.0)
+    assert done.ok, done.message
+    assert done.message.endswith(f"{tmp_path}/new/agents/{BOT.tenant}/{BOT.name}/work")
+
+
+def test_a_workdir_that_is_gone_is_named_when_a_probe_cannot_start(fleet: Fleet, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    fleet.run(*SLEEP, workdir=str(here))
+    here.rmdir()
+    assert fleet.driver.runner is not None
+    done = fleet.driver.runner.run(BOT, ["true"], 10.0)
+    assert not done.started
+    assert f"runtime.workdir {here} is not a folder" in done.message
+
+
 def test_a_start_that_was_never_recorded_is_not_repeated(fleet: Fleet) -> None:
     fields = fleet.fields(*SLEEP)
     step = action(process_key(BOT), Verb.CREATE, desired=fields)

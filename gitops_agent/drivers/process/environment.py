@@ -44,8 +44,19 @@ class Environment:
         return Mask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
-        """Where the agent runs: what it declares, or a folder of its own."""
-        return desired.workdir if desired.workdir is not None else self._place.work(agent)
+        """Where the agent runs: what it declares, or a folder of its own.
+
+        That is made where it is missing: an agent that was found again, after the loss of the state directory or
+        by another one, was never started from here, and is probed here all the same.
+        """
+        if desired.workdir is not None:
+            return desired.workdir
+        own = self._place.work(agent)
+        try:
+            with self._place.opened(agent, "work", create=True):
+                return own
+        except OSError as problem:
+            raise no_room(agent, own, problem) from None
 
     def _value(self, agent: AgentKey, variable: Mapping[str, Any]) -> str:
         reference = variable.get("secretRef")
@@ -65,6 +76,14 @@ class Environment:
                 hint=f"set {name} in the environment of gitops-agent",
             )
         return value
+
+
+def no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
+    """The error when the folder of an agent cannot be written to."""
+    return ApplyError(
+        f"{process_key(agent)}: cannot write below {path}: {problem.strerror or problem}",
+        hint="make room and make sure that the state directory is a folder only we write to",
+    )
 
 
 def _from_file(source: str, path: str) -> str:

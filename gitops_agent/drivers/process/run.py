@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gitops_agent.drivers.process.environment import Environment
 from gitops_agent.drivers.process.mask import Mask
@@ -39,22 +39,14 @@ class ProcessRunner:
         if desired is None:
             return ExecResult(False, f"{agent} has no process here to run it as", started=False)
         try:
+            workdir = self._environment.workdir(agent, desired)
             environment = {**self._environment.build(agent, desired, 0), **how.env}
-            # A group of its own, not a session: a marked session leader would look like one more replica.
-            child = subprocess.Popen(
-                command,
-                cwd=self._environment.workdir(agent, desired),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
         except ApplyError as problem:
             return ExecResult(False, problem.message, started=False)
+        try:
+            child = _spawn(command, workdir, environment)
         except (OSError, ValueError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else "not a valid command"
-            return ExecResult(False, f"{command[0]!r} did not start: {why}", started=False)
+            return ExecResult(False, f"{command[0]!r} did not start: {_why(problem, workdir)}", started=False)
         return _attend(child, timeout, self._environment.mask(desired, environment))
 
     def _desired(self, agent: AgentKey, how: RunAs) -> Desired | None:
@@ -62,6 +54,28 @@ class ProcessRunner:
             return Desired.of_runtime(how.runtime)
         watched = self._roster.get(agent)
         return watched.desired if watched is not None else None
+
+
+def _spawn(command: Sequence[str], workdir: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # A group of its own, not a session: a marked session leader would look like one more replica.
+    return subprocess.Popen(
+        command,
+        cwd=workdir,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+
+
+def _why(problem: OSError | ValueError, workdir: str) -> str:
+    """What kept a command from starting. The kernel says "No such file" of a missing folder as well."""
+    if not isinstance(problem, OSError):
+        return "not a valid command"
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+        return f"runtime.workdir {workdir} is not a folder; create it, or correct runtime.workdir"
+    return problem.strerror or str(problem)
 
 
 def _attend(child: subprocess.Popen[bytes], timeout: float, mask: Mask) -> ExecResult:

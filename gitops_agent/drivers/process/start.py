@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from gitops_agent.drivers.place import remove
-from gitops_agent.drivers.process.environment import Environment
+from gitops_agent.drivers.process.environment import Environment, no_room
 from gitops_agent.drivers.process.facts import Known
 from gitops_agent.drivers.process.kit import Kit
 from gitops_agent.drivers.process.spec import Desired, process_key
@@ -36,7 +36,7 @@ class Starter:
     def start(self, agent: AgentKey, desired: Desired, replica: int) -> Known:
         """Start it and see it run the program; ApplyError says what is missing."""
         environment = self._environment.build(agent, desired, replica)
-        workdir = self._workdir(agent, desired)
+        workdir = self._environment.workdir(agent, desired)
         log = self._prepare(agent, replica)
         try:
             pid = _spawn(desired.command, workdir, environment, log)
@@ -52,7 +52,7 @@ class Starter:
     def check(self, agent: AgentKey, desired: Desired, replica: int) -> None:
         """ApplyError for what a start would certainly fail at: asked before anything that runs is stopped."""
         path = self._environment.build(agent, desired, replica)["PATH"]
-        workdir = self._workdir(agent, desired)
+        workdir = self._environment.workdir(agent, desired)
         problem = _obstacle(desired.command[0], workdir, path)
         if problem is not None:
             raise _explain(agent, desired, workdir, problem)
@@ -78,16 +78,6 @@ class Starter:
             found = self._table.one(pid)
         return found
 
-    def _workdir(self, agent: AgentKey, desired: Desired) -> str:
-        workdir = self._environment.workdir(agent, desired)
-        try:
-            if desired.workdir is None:
-                with self._place.opened(agent, "work", create=True):
-                    pass
-        except OSError as problem:
-            raise _no_room(agent, workdir, problem) from None
-        return workdir
-
     def _prepare(self, agent: AgentKey, replica: int) -> int:
         heartbeat = self._place.heartbeat(agent, replica)
         try:
@@ -96,7 +86,7 @@ class Starter:
             self._logs.rotate(agent, replica)
             return self._logs.open(agent, replica)
         except OSError as problem:
-            raise _no_room(agent, str(heartbeat.parent), problem) from None
+            raise no_room(agent, str(heartbeat.parent), problem) from None
 
 
 def _spawn(command: tuple[str, ...], workdir: str, environment: Mapping[str, str], log: int) -> int:
@@ -128,13 +118,6 @@ def _obstacle(program: str, workdir: str, path: str) -> OSError | None:
     if absolute and shutil.which(program, path=path) is None:
         return FileNotFoundError(errno.ENOENT, "not on PATH")
     return None
-
-
-def _no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
-    return ApplyError(
-        f"{process_key(agent)}: cannot write below {path}: {problem.strerror or problem}",
-        hint="make room and make sure that the state directory is a folder only we write to",
-    )
 
 
 def _explain(agent: AgentKey, desired: Desired, workdir: str, problem: OSError) -> ApplyError:
