@@ -20,7 +20,7 @@ from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, packed
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan
@@ -266,7 +266,8 @@ class Bookkeeper:
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
         held, frozen = pass_.held_for_people, pass_.held_by("freeze", "mass_drift")
         behind = dict.fromkeys(pass_.rollout.waiting, pass_.rollout) if pass_.halted and pass_.rollout else {}
-        busy = {action.key.agent for action in pass_.busy}
+        # A hook that takes its time changes nothing about its agent.
+        busy = {action.key.agent for action in pass_.busy if action.key.kind != Kind.HOOK}
         owed: dict[AgentKey, list[Action]] = {}
         for action in pass_.pending:
             owed.setdefault(action.key.agent, []).append(action)

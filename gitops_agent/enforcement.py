@@ -23,7 +23,7 @@ from gitops_agent.model.strictness import stricter
 from gitops_agent.plan.situation import is_hands_off
 from gitops_agent.ports import Clock, Journal
 from gitops_agent.reconcile import rollout as waves
-from gitops_agent.reconcile.rollout import Step
+from gitops_agent.reconcile.rollout import Step, Ways
 
 REMEMBERED = 50
 """How many trees that failed are remembered."""
@@ -78,9 +78,9 @@ class Enforcement:
         """Whether the waves of a commit have begun."""
         return self._rollout is not None and self._rollout.commit == target.revision.sha
 
-    def still_to_move(self, moved: frozenset[AgentKey]) -> frozenset[AgentKey]:
-        """Those of the agents a commit moves that a pass must look at: none, once a gate has failed."""
-        return frozenset() if self._rollout is not None and self._rollout.failed else moved
+    def still_to_move(self, target: Snapshot | None, moved: frozenset[AgentKey]) -> frozenset[AgentKey]:
+        """Those of the agents a commit moves that a pass must look at: none, once its gate has failed."""
+        return frozenset() if target is None or self.is_in_force(target) else moved
 
     def policy_before(self) -> PolicySpec | None:
         """The policy of the last commit that converged, or of the one in force while none ever did."""
@@ -112,7 +112,7 @@ class Enforcement:
             return waves.proceed(self._rollout, self._moment())
         standing = self.standing()
         if standing is None:
-            return waves.begin(target, target.policy, (), target.agents)
+            return waves.begin(target, target.policy, Ways(free=target.agents))
         changed, now = changed_agents(standing, target), self._clock.now()
         on_record = {key.agent for key, base in bases.items() if not base.retained} if changed else set()
         here = {key for key in on_record if not is_hands_off(target.agents.get(key), now)}
@@ -122,7 +122,9 @@ class Enforcement:
         ordered = waves.in_order(gated, standing.agents, target.agents, self._released())
         policy = stricter(target.policy, self.policy_before())
         touched = [key for key in self._touched() if key in here]
-        return waves.begin(target, policy, ordered, changed.difference(gated), touched)
+        before, after = standing.agents, target.agents
+        proving = {key for key in gated if waves.proves(after.get(key), before.get(key))}
+        return waves.begin(target, policy, Ways(ordered, changed.difference(gated), touched, proving))
 
     def _touched(self) -> tuple[AgentKey, ...]:
         """The agents that a rollout under way or held has reached."""

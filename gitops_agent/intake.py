@@ -110,7 +110,7 @@ class Receiver:
                 self._register(head)
             target, findings = self._candidate(head, standing)
         except SourceError as broken:  # the mirror could not be read: what is known stays in force
-            return Intake(head, None, standing, problem=problem or broken)
+            return Intake(head, None, self._as_ruled(standing), problem=problem or broken)
         if target is None:
             target = self._valid()  # the last that may be followed goes on, wherever its rollout was
         moved = changed_agents(standing, target) if target is not None else frozenset[AgentKey]()
@@ -182,6 +182,10 @@ class Receiver:
         if self._target is None and sha is not None:
             self._target = self._read(sha)
         return self._target
+
+    def in_force(self) -> Snapshot | None:
+        """The spec in force for every agent, under the policy in force."""
+        return self._as_ruled(self.enforcement.standing())
 
     def _as_ruled(self, standing: Snapshot | None) -> Snapshot | None:
         """What is in force, under the policy of the newest valid commit: a freeze that Git asked for holds while

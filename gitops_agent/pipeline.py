@@ -64,7 +64,7 @@ class Pipeline:
             observed = self._lookout.observe(intake.desired, scope)
         snapshot, blocked = self.planning.advance(intake, observed, scope)
         self._lookout.forget(key for key in intake.moved if key not in snapshot.agents)
-        look = self._lookout.judge(observed, snapshot, scope)
+        look = self._lookout.judge(observed, self.planning.without_given_up(snapshot), scope)
         snapshot = self.planning.without_abandoned(snapshot, look)
         plan = self.planning.plan(snapshot, look)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
@@ -96,7 +96,7 @@ class Pipeline:
 
     def _widen(self, scope: Scope, intake: Intake) -> Scope:
         """Everything until all that a crash left open is settled; then a commit adds the agents it moves."""
-        moved = self.receiver.enforcement.still_to_move(intake.moved)
+        moved = self.receiver.enforcement.still_to_move(intake.target, intake.moved)
         if scope is None or not self._settler.done:
             return None
         return scope | moved | self._books.unfinished() | self._lookout.due() | self._leasing.waiting

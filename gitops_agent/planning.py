@@ -68,10 +68,6 @@ class Planning:
 
         The commit as a whole must pass the guards; only then its waves begin, and go on.
         """
-        desired, blocked = self._advance(intake, observed, scope)
-        return self._abandoned.without(desired), blocked
-
-    def _advance(self, intake: Intake, observed: Observed, scope: Scope) -> tuple[Snapshot, Plan | None]:
         enforcement, target = self._receiver.enforcement, intake.target
         if target is None:
             assert intake.standing is not None
@@ -87,6 +83,10 @@ class Planning:
             self._books.release(step.released)
             enforcement.take(step, target)
         return enforcement.seen_as(target), None
+
+    def without_given_up(self, snapshot: Snapshot) -> Snapshot:
+        """What is in force, without what provisioning that was given up before had built."""
+        return self._abandoned.without(snapshot)
 
     def without_abandoned(self, snapshot: Snapshot, look: Look) -> Snapshot:
         """What is in force, without what provisioning that is out of time had built."""
@@ -111,7 +111,7 @@ class Planning:
 
     def survey(self) -> tuple[Plan, Look, Snapshot]:
         """The plan for what is in force now, what was seen for it, and what is in force; nothing is done."""
-        standing = self._receiver.enforcement.standing()
+        standing = self._receiver.in_force()
         if standing is None:
             hint = "run gitops-agent once first; with spec.reconcile.mode: Observe it changes nothing"
             raise SourceError("nothing is in force yet", hint=hint)

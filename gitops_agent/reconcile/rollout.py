@@ -35,18 +35,25 @@ class Step:
     released: frozenset[AgentKey] = frozenset()
 
 
-def begin(
-    target: Snapshot,
-    policy: PolicySpec,
-    gated: Sequence[AgentKey],
-    free: Collection[AgentKey] = (),
-    touched: Collection[AgentKey] = (),
-) -> Step:
-    """The rollout of a commit with its first wave released, and what needs no wave.
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
 
-    ``touched`` are the agents that an unfinished rollout has reached.
+    ``touched`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
+    something about the others: they run, and what runs changes.
     """
-    waves = _proving(touched, gated, policy) or make_waves(gated, policy)
+
+    gated: Sequence[AgentKey] = ()
+    free: Collection[AgentKey] = ()
+    touched: Collection[AgentKey] = ()
+    proving: Collection[AgentKey] = ()
+
+
+def begin(target: Snapshot, policy: PolicySpec, ways: Ways) -> Step:
+    """The rollout of a commit with its first wave released, and what needs no wave."""
+    gated, free = ways.gated, ways.free
+    first, rest = _again(ways, policy)
+    waves = (*((first,) if first else ()), *make_waves(rest, policy, ways.proving))
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
@@ -58,16 +65,16 @@ def begin(
     return Step(rollout, frozenset(free) | frozenset(rollout.moving))
 
 
-def _proving(touched: Collection[AgentKey], gated: Sequence[AgentKey], policy: PolicySpec) -> Waves:
-    """Waves whose first proves what an unfinished rollout began, where the commit leaves some of it as it is.
+def _again(ways: Ways, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
+    """A first wave of what an unfinished rollout has reached, and the others.
 
-    Without it every commit on top of a failed one would find a canary of its own, and take down one agent more.
+    What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
+    of its own and take down one agent more. What it changes proves that the fix works there, and nothing about those
+    who have not been reached: they have a canary of their own.
     """
-    unproven = [key for key in touched if key not in gated]
-    if not unproven:
-        return ()
-    again = [key for key in gated if key in touched][: policy.rollout.canary]
-    return ((*unproven, *again), *make_waves([key for key in gated if key not in again], policy))
+    unproven = [key for key in ways.touched if key not in ways.gated]
+    changed = [key for key in ways.gated if key in ways.touched][: policy.rollout.canary]
+    return (*unproven, *changed), [key for key in ways.gated if key not in changed]
 
 
 def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
@@ -131,16 +138,26 @@ def in_order(
     return sorted(keys, key=rank)
 
 
+def proves(new: Agent | None, old: Agent | None) -> bool:
+    """Whether the health of an agent says something about a commit: it runs, and what runs changes."""
+    runs = new is not None and new.lifecycle is Lifecycle.RUNNING
+    return runs and (old is None or new is None or new.resources != old.resources)
+
+
 def _ends(new: Agent | None, old: Agent | None) -> bool:
     """Whether an agent would stop running: it proves nothing about the health of the others."""
     running = old is not None and old.lifecycle is Lifecycle.RUNNING
     return new is None or (running and new.lifecycle is not Lifecycle.RUNNING)
 
 
-def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec) -> Waves:
-    """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow."""
+def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
+    """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
+
+    The canary is one that proves something, if there is any.
+    """
     totals = Counter(key.tenant for key in ordered)
-    canary = _take(ordered, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
+    telling = [key for key in ordered if key in proving] or ordered
+    canary = _take(telling, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
     rest = [key for key in ordered if key not in canary]
     shares = {tenant: _share(limits_of(policy, tenant).rollout.second, count) for tenant, count in totals.items()}
     second = _take(rest, _share(policy.rollout.second, len(ordered)), shares)

@@ -16,6 +16,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.reconcile.rollout import (
+    Ways,
     begin,
     dump_rollout,
     gated,
@@ -104,7 +105,7 @@ def test_canaries_first_dependencies_before_dependents_and_what_ends_last() -> N
 
 def test_an_agent_that_wants_a_longer_rest_makes_its_own_wave_wait() -> None:
     target = snapshot(agent("acme/a", soak=60.0), agent("acme/b"), policy={"rollout": {"pause": "5s"}})
-    step = begin(target, target.policy, sorted(target.agents))
+    step = begin(target, target.policy, Ways(sorted(target.agents)))
     assert step.rollout.pauses == (60.0, 5.0)
     assert step.released == {key("acme/a")}
 
