@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from gitops_agent.model.control import Control, approved_plans, freezes
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Approval, Approvals, Clock, JournalReader
-from gitops_agent.report.moments import iso
 from gitops_agent.report.phases import APPROVED_BY
 
 SEARCHED = 500

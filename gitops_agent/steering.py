@@ -16,10 +16,10 @@ from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import epoch, seconds
+from gitops_agent.model.quantity import counted, epoch, iso, seconds
 from gitops_agent.orders import settled_before
 from gitops_agent.ports import Clock
-from gitops_agent.report.moments import ago, iso
+from gitops_agent.report.moments import ago
 
 LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
@@ -96,7 +96,7 @@ class Steering:
         settled = settled_before(self._journal, self._journal.get("head") or "")
         if settled and settled.finished_at:  # a clock that was set back must not make the approval one of the past
             control = replace(control, at=max(control.at, settled.finished_at))
-        what = f"{_count(plan.actions, 'action')} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
+        what = f"{counted(plan.actions, 'action')} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
         meaning = (
             f"approved: plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
         )
@@ -139,7 +139,7 @@ class Steering:
         if not waiting:
             return "no plan on record waits for people; one is on record once a pass of once or run has met it"
         return "plans that wait: " + "; ".join(
-            f"{plan.digest} (commit {plan.commit[:10]}, {_count(plan.actions, 'action')}, {self._ago(plan)})"
+            f"{plan.digest} (commit {plan.commit[:10]}, {counted(plan.actions, 'action')}, {self._ago(plan)})"
             for plan in waiting[:LISTED]
         )
 
@@ -210,10 +210,6 @@ def _in_words(scope: str) -> str:
     if scope == EVERYTHING:
         return "everything"
     return f"agent {scope}" if "/" in scope else f"tenant {scope}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _listed(in_force: Iterable[Control]) -> str:

@@ -1,9 +1,9 @@
-"""Durations, moments and quantities: the texts people write, and the numbers we compute with."""
+"""Durations, moments, quantities and counts: the texts people write and read, and the numbers we compute with."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 DURATION_PATTERN = r"^(0|([0-9]{1,6}(ms|s|m|h|d)){1,4})$"
@@ -46,3 +46,17 @@ def epoch(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
         raise ValueError(f"no such moment in the calendar: {text!r} ({expected})") from None
+
+
+def iso(at: float) -> str:
+    """A moment as ISO-8601 in UTC, to the second: ``2026-01-31T08:15:00Z``."""
+    try:
+        return f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    except (OverflowError, ValueError, OSError):
+        # A clock that jumped, or a commit dated by hand, must not stop a report.
+        return "0001-01-01T00:00:00Z" if at < 0 else "9999-12-31T23:59:59Z"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 agent``, ``2 agents``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

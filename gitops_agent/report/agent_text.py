@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus
 from gitops_agent.report.inert import inert
-from gitops_agent.report.moments import ago, ahead, iso
+from gitops_agent.report.moments import ago, ahead
 from gitops_agent.report.shapes import FleetStatus
 from gitops_agent.report.table import PLAIN, Style, table
 from gitops_agent.report.text import fleet_head, pids_of, plain_message, ready_word

@@ -15,8 +15,8 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Evidence, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Plan
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.moments import iso
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import Shape, findings_shape
 from gitops_agent.report.words import is_about

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.quantity import counted, iso
 from gitops_agent.report.drift import NOWHERE, Difference, Drift, DriftReport, Mask
 from gitops_agent.report.inert import clipped, inert
-from gitops_agent.report.moments import ago, iso
+from gitops_agent.report.moments import ago
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.table import PLAIN, Cell, Style, table
-from gitops_agent.report.words import counted, findings_text, short
+from gitops_agent.report.words import findings_text, short
 
 _VALUE = 120  # characters shown of one value
 _DIFFERENCES = 12  # fields shown of one resource

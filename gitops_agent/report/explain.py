@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
 from gitops_agent.ports import Entry
 from gitops_agent.report.inert import clipped, inert
-from gitops_agent.report.moments import ago, ahead, iso, span
+from gitops_agent.report.moments import ago, ahead, span
 from gitops_agent.report.shapes import Shape, agent_shape, commit_shape, findings_shape
 from gitops_agent.report.table import PLAIN, Style
 from gitops_agent.report.text import pids_of, ready_condition
-from gitops_agent.report.words import clause, counted, findings_text, in_words, sentence, short
+from gitops_agent.report.words import clause, findings_text, in_words, sentence, short
 
 _ENTRIES = 8
 _FINDINGS = 5

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from gitops_agent.model.quantity import iso
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
-
-
-def iso(at: float) -> str:
-    """A moment as ISO-8601 in UTC, to the second: ``2026-01-31T08:15:00Z``."""
-    try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        # A clock that jumped, or a commit dated by hand, must not stop a report.
-        return "0001-01-01T00:00:00Z" if at < 0 else "9999-12-31T23:59:59Z"
 
 
 def iso_or_none(at: float | None) -> str | None:

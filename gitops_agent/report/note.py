@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Entry
 from gitops_agent.report.inert import clipped, inert
-from gitops_agent.report.moments import iso, iso_or_none, span
+from gitops_agent.report.moments import iso_or_none, span
 from gitops_agent.report.shapes import condition_shape, findings_shape
 from gitops_agent.report.yaml_text import to_yaml
 
@@ -82,7 +83,7 @@ def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
     """Line 1, for people: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``."""
     parts = [str(record.phase)]
     if record.phase not in _UNPLANNED:
-        parts += [_count(record.agents, "agent"), f"{record.changed} changed"]
+        parts += [counted(record.agents, "agent"), f"{record.changed} changed"]
         if record.started_at is not None and record.finished_at is not None:
             parts.append(span(record.finished_at - record.started_at))
     if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
@@ -185,7 +186,3 @@ def _safe(value: Any, redact: Redact) -> Any:
     if isinstance(value, Mapping):
         return {key: _safe(item, redact) for key, item in value.items()}
     return [_safe(item, redact) for item in value] if isinstance(value, list) else value
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.quantity import counted
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
@@ -131,11 +132,11 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
     held = len(rollout.waiting) if rollout is not None else 0
     if why := standing.failure:
         said = (*running.findings, _held(record, why, held)) if held else running.findings
-        keep = f"; the rollout is held, {_agents(held)} what they have" if held else ""
+        keep = f"; the rollout is held, {_keep(held)} what they have" if held else ""
         return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
     if standing.gate_is_open and rollout is not None and held:
         wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
-        return replace(running, summary=f"{wave}, {held} agents to follow")
+        return replace(running, summary=f"{wave}, {counted(held, 'agent')} to follow")
     if standing.is_open:
         text = f"{record.changed} changed" if record.changed else "nothing to change"
         return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
@@ -160,14 +161,14 @@ def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
         "RolloutHeld",
         sha,
         f"the rollout is held: {why}",
-        f"{_agents(untouched)} the spec they had, and are repaired by it. This tree is not tried again by itself, "
+        f"{_keep(untouched)} the spec they had, and are repaired by it. This tree is not tried again by itself, "
         f"not even after a restart. Push a fix or a revert (gitops-agent rollback); or, when what was "
         f"wrong is not in Git, gitops-agent retry {sha}.",
     )
 
 
-def _agents(count: int) -> str:
-    return "1 agent keeps" if count == 1 else f"{count} agents keep"
+def _keep(count: int) -> str:
+    return f"{counted(count, 'agent')} {'keeps' if count == 1 else 'keep'}"
 
 
 def reopened(record: CommitRecord) -> CommitRecord:

@@ -9,11 +9,12 @@ from typing import Any
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verb, Verdict
+from gitops_agent.model.quantity import counted
 from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import count_verbs
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.words import counted, findings_text, in_words, short
+from gitops_agent.report.words import findings_text, in_words, short
 
 _STEPS = 12  # lines of difference shown of one action
 _VALUE = 160  # characters shown of one value

@@ -16,9 +16,10 @@ from typing import Any
 from gitops_agent.model.control import Control
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
-from gitops_agent.report.moments import iso, iso_or_none
+from gitops_agent.report.moments import iso_or_none
 
 Shape = dict[str, Any]
 SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "workflows", "control")

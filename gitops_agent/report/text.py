@@ -10,14 +10,15 @@ from collections.abc import Iterable, Sequence
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
 from gitops_agent.report.inert import inert
-from gitops_agent.report.moments import ago, iso, span
+from gitops_agent.report.moments import ago, span
 from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.shapes import FleetStatus, under_way
 from gitops_agent.report.table import PLAIN, Cell, Row, Style, table
-from gitops_agent.report.words import counted, findings_text, fleet_words, is_about, phase_colours, short
+from gitops_agent.report.words import findings_text, fleet_words, is_about, phase_colours, short
 
 _PIDS = 3  # shown of one agent in the table
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import counted
 from gitops_agent.model.status import AgentStatus, Phase
 from gitops_agent.report.inert import inert
 from gitops_agent.report.table import PLAIN, Style
@@ -40,11 +41,6 @@ def short(sha: str | None) -> str:
 def in_words(code: str) -> str:
     """A reason code as words: ``ProcessGone`` reads ``process gone``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", inert(code)).lower()
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 agent``, ``2 agents``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def sentence(text: str) -> str:

@@ -18,10 +18,11 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
+from gitops_agent.model.quantity import counted
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.report.moments import ahead
-from gitops_agent.report.words import counted, is_about, short
+from gitops_agent.report.words import is_about, short
 
 LONGEST_ACTION = 600.0
 """Seconds after which an action that was begun and has no outcome is taken for stuck."""

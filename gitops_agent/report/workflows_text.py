@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gitops_agent.model.quantity import counted
 from gitops_agent.report.inert import inert
 from gitops_agent.report.moments import ago, iso_or_none, span
 from gitops_agent.report.shapes import Shape
 from gitops_agent.report.table import PLAIN, Cell, Style, table
-from gitops_agent.report.words import counted, sentence
+from gitops_agent.report.words import sentence
 from gitops_agent.report.workflows import Known, Workflow, hook_counts, workflows
 
 

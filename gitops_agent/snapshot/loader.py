@@ -15,6 +15,7 @@ from gitops_agent.collector import collector_paused
 from gitops_agent.errors import InvalidDesiredState, SourceRefused
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.quantity import counted
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import BlobReader, TreeEntry
@@ -177,9 +178,5 @@ def _refused(revision: Revision, findings: list[Finding]) -> InvalidDesiredState
     ordered = in_order(findings)
     wrong = errors(ordered)
     files = len({finding.address.rsplit(":", 2)[0] for finding in wrong})
-    message = f"commit {revision.short} is not valid: {_count(len(wrong), 'error')} in {_count(files, 'file')}"
+    message = f"commit {revision.short} is not valid: {counted(len(wrong), 'error')} in {counted(files, 'file')}"
     return InvalidDesiredState(message, ordered, hint="correct them; the last good commit stays in force")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding
+from gitops_agent.model.quantity import counted
 from gitops_agent.snapshot.codes import Code, Place, error, info, warning
 from gitops_agent.snapshot.ignore import IGNORE_FILE, Ignored
 
@@ -81,7 +82,7 @@ def is_dotted(path: str) -> bool:
 
 def hiding(count: int) -> Finding:
     """What ``.gitopsignore`` keeps from being read: an agent hidden by it is an agent deleted."""
-    files = "1 YAML file" if count == 1 else f"{count} YAML files"
+    files = counted(count, "YAML file")
     return info(
         Code.IGNORED_FILES, Place(IGNORE_FILE), f"{files} ignored", "Agents in ignored files are not declared."
     )

@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gitops_agent.errors import SourceUnavailable, UsageError
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import Phase
 from gitops_agent.proceedings import PassResult
-from gitops_agent.report.moments import iso
 from gitops_agent.steering import Operator, Steering
 from gitops_agent.testing.faults import Crash
 from gitops_agent.testing.memory import runtime_key

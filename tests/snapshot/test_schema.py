@@ -9,7 +9,7 @@ import pytest
 import yaml_rs
 
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.quantity import epoch, memory_bytes, seconds
+from gitops_agent.model.quantity import counted, epoch, iso, memory_bytes, seconds
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.schema import json_schema
 from tests.snapshot.world import codes, document, load, other, refuse, text
@@ -186,6 +186,13 @@ def test_quantities() -> None:
     for wrong in ("10s\n", "10", "s", ""):
         with pytest.raises(ValueError, match="not a duration"):
             seconds(wrong)
+
+
+def test_moments_and_counts_as_they_are_read() -> None:
+    assert iso(1.9) == "1970-01-01T00:00:01Z"
+    assert epoch(iso(-6e10)) == -6e10
+    assert (iso(-1e30), iso(1e30)) == ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+    assert [counted(count, "agent") for count in (0, 1, 2)] == ["0 agents", "1 agent", "2 agents"]
 
 
 def test_a_document_of_every_field_is_accepted() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gitops_agent.drivers.process.beats import read_heartbeat
@@ -19,6 +18,7 @@ from gitops_agent.drivers.process.table import Proc, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
+from gitops_agent.model.quantity import iso
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
 INIT = 1
@@ -201,7 +201,7 @@ class ProcessObserver:
                 {
                     "index": replica.number,
                     "pid": replica.proc.pid,
-                    "startedAt": _moment(started[replica.proc.pid]),
+                    "startedAt": iso(started[replica.proc.pid]),
                     "status": _status(replica.proc),
                 }
                 for replica in replicas
@@ -211,7 +211,7 @@ class ProcessObserver:
         last = self._roster.last_exit(agent)
         if last is not None:
             how = {"code": last.status} if last.status >= 0 else {"signal": -last.status}
-            live["lastExit"] = {"pid": last.pid, "replica": last.replica, "at": _moment(last.at), **how}
+            live["lastExit"] = {"pid": last.pid, "replica": last.replica, "at": iso(last.at), **how}
         return live
 
 
@@ -254,7 +254,3 @@ def _status(proc: Proc) -> str:
     if proc.suspended:
         return "Suspended"
     return "Traced" if proc.traced else "Running"
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.plan.guards.ruling import due, let_pass, moment, trim
+from gitops_agent.model.quantity import iso
+from gitops_agent.plan.guards.ruling import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
@@ -38,6 +39,6 @@ def _finding(action: Action, attempt: Attempt) -> Finding:
         Severity.INFO,
         Hold.BACKOFF,
         str(action.key),
-        f"{action.verb} failed {times}, next try at {moment(attempt.next_at)}",
+        f"{action.verb} failed {times}, next try at {iso(attempt.next_at)}",
         f"Last error: {attempt.error.rstrip('.')}. {_AGAIN[attempt.permanent]}",
     )

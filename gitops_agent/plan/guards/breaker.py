@@ -13,8 +13,8 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import LONGEST_DELAY
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.model.quantity import seconds
-from gitops_agent.plan.guards.ruling import due, let_pass, moment, trim
+from gitops_agent.model.quantity import iso, seconds
+from gitops_agent.plan.guards.ruling import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
@@ -60,9 +60,7 @@ def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], situation: S
         circuit = circuits[driver]
         assert circuit.open_until is not None
         when = (
-            f"until {moment(circuit.open_until)}"
-            if is_open(circuit, situation)
-            else "but for one action at a time"
+            f"until {iso(circuit.open_until)}" if is_open(circuit, situation) else "but for one action at a time"
         )
         actions = "1 action waits" if count == 1 else f"{count} actions wait"
         yield Finding(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.plan.guards.ruling import block, let_pass, moment
+from gitops_agent.model.quantity import iso
+from gitops_agent.plan.guards.ruling import block, let_pass
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
@@ -19,7 +20,7 @@ def failed_tree(plan: Plan, situation: Situation) -> Verdict:
         Hold.FAILED_BEFORE,
         situation.snapshot.revision.short,
         f"this very tree failed before, as commit {failed.commit[:10]}",
-        f"It failed at {moment(failed.at)}: {failed.why.rstrip('.')}. It is not tried again by itself; what holds "
+        f"It failed at {iso(failed.at)}: {failed.why.rstrip('.')}. It is not tried again by itself; what holds "
         "meanwhile is what each agent was given last. Push something else (a fix, or gitops-agent rollback), or "
         f"try this tree once more: gitops-agent retry {failed.commit[:10]}.",
     )

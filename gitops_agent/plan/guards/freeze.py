@@ -14,8 +14,8 @@ from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.model.quantity import epoch
-from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, moment, trim
+from gitops_agent.model.quantity import epoch, iso
+from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
@@ -103,8 +103,8 @@ def _by_control(control: Control) -> Standing:
     return Standing(
         control.target,
         control.reason,
-        f"until {moment(control.until)}" if control.until is not None else "",
-        f"by {control.actor} since {moment(control.at)}",
+        f"until {iso(control.until)}" if control.until is not None else "",
+        f"by {control.actor} since {iso(control.at)}",
         release,
         control.target,
         control.plan,
@@ -129,7 +129,7 @@ def _forgotten(each: Standing, since: float) -> Finding:
         Severity.WARNING,
         Hold.FREEZE_FORGOTTEN,
         each.address,
-        f"frozen since {moment(since)}, and no end: {each.reason}",
+        f"frozen since {iso(since)}, and no end: {each.reason}",
         f"Frozen {each.who}, scope {each.scope}, for more than {FORGOTTEN_AFTER / 3600:g} hours. Within the scope "
         f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it, freeze again "
         "with --until, so that it ends by itself.",

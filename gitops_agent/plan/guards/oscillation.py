@@ -9,8 +9,8 @@ from __future__ import annotations
 from gitops_agent.model.document import Oscillation
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Action, Confidence, Plan, Verdict
-from gitops_agent.model.quantity import seconds
-from gitops_agent.plan.guards.ruling import due, moment, trim
+from gitops_agent.model.quantity import iso, seconds
+from gitops_agent.plan.guards.ruling import due, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation, recent_repairs
 
@@ -36,7 +36,7 @@ def _finding(action: Action, repairs: tuple[float, ...], limit: Oscillation) -> 
         Severity.WARNING,
         Hold.REPEATED_DRIFT,
         str(action.key),
-        f"repaired {len(repairs)} times within {limit.window}, and drifted again; next try at {moment(again)}",
+        f"repaired {len(repairs)} times within {limit.window}, and drifted again; next try at {iso(again)}",
         f"{action.message} Something undoes the repair. oscillation allows fewer than {limit.repairs} repairs of "
         f"one resource within {limit.window}. It is tried again by itself when the window has moved on; to try "
         f"now, gitops-agent retry {action.key.agent}. See gitops-agent explain {action.key.agent}.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.plan.guards.ruling import due, moment, trim
+from gitops_agent.model.quantity import iso
+from gitops_agent.plan.guards.ruling import due, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation, is_paused
 
@@ -25,9 +26,7 @@ def paused(plan: Plan, situation: Situation) -> Verdict:
 
 def _finding(agent: Agent) -> Finding:
     assert agent.pause is not None
-    until = (
-        "until the document says otherwise" if agent.pause.until is None else f"until {moment(agent.pause.until)}"
-    )
+    until = "until the document says otherwise" if agent.pause.until is None else f"until {iso(agent.pause.until)}"
     return Finding(
         Severity.INFO,
         Hold.PAUSED,

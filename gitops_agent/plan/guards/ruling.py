@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -46,14 +45,6 @@ def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
 def let_pass(guard: str) -> Verdict:
     """Nothing to object to."""
     return Verdict(guard, Effect.PASS)
-
-
-def moment(at: float) -> str:
-    """A moment as people read it, in UTC; a number of seconds when the calendar does not reach that far."""
-    try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{at:.0f} s since the epoch"
 
 
 def named(agents: Iterable[AgentKey]) -> str:
