@@ -28,8 +28,9 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
 from gitops_agent.model.strictness import limits_of, stricter
+from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.ruling import is_from_commit
-from gitops_agent.plan.situation import is_hands_off
+from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings
 from gitops_agent.reconcile.breaker import after_round, dump_circuits, load_circuits
@@ -69,7 +70,8 @@ class Bookkeeper:
         self._sinks = sinks
         self._clock = clock
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
-        self._unready_since: dict[AgentKey, float] = {}
+        self._unready_since = self._recalled()
+        self._waiting = frozenset(self._unready_since)
         self._policy = PolicySpec()
         self._circuits = load_circuits(journal.get("circuits"))
         self._found: tuple[Finding, ...] = ()
@@ -162,10 +164,11 @@ class Bookkeeper:
         if pass_.intake.target is not None:
             self._judge_commit(pass_, pass_.intake.target.revision.sha, enforcement)
         self._halt(replace(pass_, rollout=enforcement.rollout))
-        moved = self._revert(pass_.intake, enforcement)
+        moved = self._revert(pass_, enforcement)
         self._publish()
         plan = pass_.blocked or pass_.plan
-        self._found = _still_true(self._found, pass_.look.scope) + plan.findings
+        said = (*plan.findings, *pass_.plan.findings)
+        self._found = _still_true(self._found, pass_.look.scope) + said
         found = orjson.dumps(packed(dict.fromkeys(self._found))).decode()
         self._journal.put({"last_pass": str(self._clock.now()), "findings": found})
         result = replace(
@@ -199,14 +202,15 @@ class Bookkeeper:
                 who = f"guard {verdict.guard}"
                 self._journal.control(Control(ControlVerb.FREEZE, verdict.freeze, who, now, why, plan=plan.digest))
 
-    def _revert(self, intake: Intake, enforcement: Enforcement) -> bool:
+    def _revert(self, pass_: Proceedings, enforcement: Enforcement) -> bool:
         """Answer a failed gate as the policy says; whether that is on its way, or there is news at the source.
 
         There is after every answer: our commit, or that of somebody who was quicker.
         """
         if self._reverter is None:
             return False
-        revert = self._reverter.consider(enforcement.rollout, intake.head)
+        rollout = None if self._is_frozen(pass_, enforcement) else enforcement.rollout
+        revert = self._reverter.consider(rollout, pass_.intake.head)
         if revert is None:
             return self._reverter.is_busy
         record = self._journal.commit(revert.failed)
@@ -214,6 +218,13 @@ class Bookkeeper:
             self._journal.put_commits([replace(record, findings=(*record.findings, told(revert)))])
         self._reverter.remember(revert)  # last: after a crash in between it is sent once more, and told
         return True
+
+    def _is_frozen(self, pass_: Proceedings, enforcement: Enforcement) -> bool:
+        """Whether a freeze covers what a rollout has reached: then Git is left alone as well."""
+        if enforcement.rollout is None or not enforcement.rollout.failed:
+            return False
+        situation = Situation(self._clock.now(), pass_.snapshot, {}, freezes=pass_.order.freezes)
+        return any(is_frozen(key, situation) for key in enforcement.rollout.moving)
 
     def _halt(self, pass_: Proceedings) -> None:
         """Say it of every agent that a failed gate holds back, looked at in this pass or not."""
@@ -252,6 +263,7 @@ class Bookkeeper:
             if status != previous:
                 became_ready |= status.ready and (previous is None or not previous.ready)
                 changed.append(status)
+        self._remember_time(monotonic, now)
         removed = self._gone(snapshot, scope)
         if changed or removed:
             # Memory follows what is written, so that a full disk leaves neither ahead of the other.
@@ -260,6 +272,20 @@ class Bookkeeper:
             for key in removed:
                 del self._statuses[key]
         return became_ready
+
+    def _remember_time(self, monotonic: float, now: float) -> None:
+        """Write down since when those are not Ready by whom a commit is judged: a restart gives no more time."""
+        waiting = {key: since for key, since in self._unready_since.items() if key in self._touched}
+        if waiting.keys() != self._waiting:
+            moments = {str(key): now - (monotonic - since) for key, since in waiting.items()}
+            self._journal.put({"unready": orjson.dumps(moments).decode() if moments else None})
+            self._waiting = frozenset(waiting)
+
+    def _recalled(self) -> dict[AgentKey, float]:
+        """Since when agents are not Ready, on the clock of this life."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        known: dict[str, float] = orjson.loads(self._journal.get("unready") or "{}")
+        return {AgentKey.parse(key): monotonic - max(0.0, now - at) for key, at in known.items()}
 
     def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
         snapshot, look = pass_.snapshot, pass_.look

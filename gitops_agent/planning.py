@@ -10,8 +10,10 @@ from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.errors import SourceError
 from gitops_agent.intake import Intake, Receiver
 from gitops_agent.lookout import Lookout
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
@@ -30,9 +32,6 @@ from gitops_agent.reconcile.rollout import announced
 
 AT_ONCE = 3600.0
 """What was repaired longer ago has nothing to do with what drifts now, whatever window a policy has."""
-
-LONGEST_WINDOW = 86400.0
-"""Repairs of longer ago are nobody's business: no window of a policy should be longer."""
 
 Statuses = Callable[[], Mapping[AgentKey, AgentStatus]]
 
@@ -95,11 +94,12 @@ class Planning:
 
     def whole(self, target: Snapshot, look: Look) -> Plan:
         """The plan that takes everybody to a commit at once: what the commit as a whole is judged by."""
-        return self._build(target, look, self._receiver.enforcement.failed_before(target))
+        failed = self._receiver.enforcement.failed_before(target)
+        return self._build(target, look, failed, is_whole=True)
 
     def plan(self, snapshot: Snapshot, look: Look) -> Plan:
         """The plan for what is in force."""
-        return self._build(snapshot, look, None)
+        return self._build(snapshot, look, None, is_whole=False)
 
     def preview(self, snapshot: Snapshot) -> Plan:
         """The whole plan of a commit, without doing any of it."""
@@ -125,7 +125,7 @@ class Planning:
         dues = (self.order.ends_in(self._clock.now()), self._abandoned.next_due())
         return min((due for due in dues if due is not None), default=None)
 
-    def _build(self, snapshot: Snapshot, look: Look, failed: Failed | None) -> Plan:
+    def _build(self, snapshot: Snapshot, look: Look, failed: Failed | None, *, is_whole: bool) -> Plan:
         now, statuses = self._clock.now(), self._books.statuses
         situation = Situation(
             now=now,
@@ -134,7 +134,7 @@ class Planning:
             attempts=self._journal.attempts(),
             ready=Ready(statuses, look.health),
             scope=look.scope,
-            repairs=_Repairs(self._journal, now),
+            repairs=_Repairs(self._journal, now - _longest_window(snapshot.policy)),
             blind=frozenset(look.observed.blind),
             busy=frozenset(action.key.agent for action in self._busy()),
             undone=self._receiver.undone(snapshot.revision),
@@ -146,7 +146,7 @@ class Planning:
             mended=_Mended(self._journal, self.order, self._busy(), now),
             failed=failed,
         )
-        plan = build(snapshot, look.observed.seen.values(), situation, look.health)
+        plan = build(snapshot, look.observed.seen.values(), situation, look.health, is_whole=is_whole)
         said = (*self.order.findings, *approved_by(self.order, plan))
         return replace(plan, findings=plan.findings + said) if said else plan
 
@@ -237,16 +237,21 @@ class _Mended(Mapping[AgentKey, float]):
 class _Repairs(Mapping[ResourceKey, Sequence[float]]):
     """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
 
-    def __init__(self, journal: Journal, now: float) -> None:
+    def __init__(self, journal: Journal, since: float) -> None:
         self._journal = journal
-        self._now = now
+        self._since = since
 
     def __getitem__(self, key: ResourceKey) -> Sequence[float]:
         retried = float(self._journal.get(f"retried:{key.agent}") or 0.0)
-        return self._journal.repairs(key, max(self._now - LONGEST_WINDOW, retried))
+        return self._journal.repairs(key, max(self._since, retried))
 
     def __iter__(self) -> Iterator[ResourceKey]:
         return iter(())
 
     def __len__(self) -> int:
         return 0
+
+
+def _longest_window(policy: PolicySpec) -> float:
+    every = (policy, *policy.tenants.values())
+    return max(seconds(each.oscillation.window) for each in every)

@@ -22,6 +22,7 @@ from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.describe import finding_for, retained
 from gitops_agent.plan.digest import plan_digest
 from gitops_agent.plan.guard import evaluate
+from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.order import order_actions
@@ -44,8 +45,18 @@ class _Differing:
     health: Health | None
 
 
-def build(snapshot: Snapshot, observations: Iterable[Observation], situation: Situation, healths: Healths) -> Plan:
+def build(
+    snapshot: Snapshot,
+    observations: Iterable[Observation],
+    situation: Situation,
+    healths: Healths,
+    *,
+    is_whole: bool = False,
+) -> Plan:
     """The plan that takes what is observed to what the snapshot asks for.
+
+    ``is_whole``: it is made to judge a commit, so its digest and its findings are about what the commit asks for,
+    whoever drifts meanwhile.
 
     Observations must be complete for the scope: what is not among them does not exist. ``Plan.findings`` holds
     everything there is to say, those of the verdicts included.
@@ -61,8 +72,9 @@ def build(snapshot: Snapshot, observations: Iterable[Observation], situation: Si
         action = _approved(_action(found, situation), situation)
         actions.append(action)
     ordered = order_actions(actions, snapshot.agents)
-    digest = plan_digest(ordered)
-    findings += filter(None, (finding_for(action, digest) for action in ordered))
+    meant = [action for action in ordered if is_from_commit(action)] if is_whole else ordered
+    digest = plan_digest(meant)
+    findings += filter(None, (finding_for(action, digest) for action in meant))
     plan = Plan(snapshot.revision.sha, ordered, digest, findings=tuple(sorted(findings)))
     return evaluate(plan, situation)
 

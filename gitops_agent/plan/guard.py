@@ -25,6 +25,7 @@ from gitops_agent.plan.guards.mass_delete import mass_delete
 from gitops_agent.plan.guards.mass_drift import mass_drift
 from gitops_agent.plan.guards.observe_mode import observe_mode
 from gitops_agent.plan.guards.oscillation import oscillation
+from gitops_agent.plan.guards.pause_end import pause_end
 from gitops_agent.plan.guards.paused import paused
 from gitops_agent.plan.situation import Situation
 
@@ -48,6 +49,7 @@ GUARDS: tuple[Guard, ...] = (
     backoff,
     dependencies,
     hook_ready,
+    pause_end,
     host_restart,
     breaker,
     action_cap,

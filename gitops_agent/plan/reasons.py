@@ -72,6 +72,7 @@ class Hold(StrEnum):
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
     WAITING_TO_BE_READY = "WaitingToBeReady"
     HOST_RESTART = "HostRestart"
+    PAUSE_ENDED = "PauseEnded"
     BREAKER_OPEN = "BreakerOpen"
     ACTION_CAP = "ActionCap"
     LEASE_HELD = "LeaseHeld"
@@ -169,6 +170,7 @@ HOLDS: dict[Hold, str] = {
     Hold.BACKOFF: "The last try failed; it is tried again at the time shown.",
     Hold.WAITING_FOR_DEPENDENCY: "An agent named in dependsOn is not Ready yet.",
     Hold.WAITING_TO_BE_READY: "The hooks of an agent wait until it is Ready for the first time.",
+    Hold.PAUSE_ENDED: "What waited for a pause goes out like a rollout; those before it are not Ready yet.",
     Hold.HOST_RESTART: "The host was restarted, and so many agents are coming back already; it follows by itself.",
     Hold.BREAKER_OPEN: "The driver failed too often in a row; it rests, then one action is tried.",
     Hold.ACTION_CAP: "The pass has reached actionsPerPass; the rest follows in the next pass.",

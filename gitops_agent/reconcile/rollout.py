@@ -69,8 +69,8 @@ def _again(ways: Ways, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[A
     """A first wave of what an unfinished rollout has reached, and the others.
 
     What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
-    of its own and take down one agent more. What it changes proves that the fix works there, and nothing about those
-    who have not been reached: they have a canary of their own.
+    of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
+    those who have not been reached: they have a canary of their own.
     """
     unproven = [key for key in ways.touched if key not in ways.gated]
     changed = [key for key in ways.gated if key in ways.touched][: policy.rollout.canary]
