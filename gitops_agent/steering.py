@@ -19,6 +19,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted, epoch, iso, seconds
 from gitops_agent.orders import settled_before
 from gitops_agent.ports import Clock
+from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.moments import ago
 
 LISTED = 5
@@ -113,13 +114,19 @@ class Steering:
 
     def _plan(self, digest: str) -> Planned:
         """The plan on record that begins so, of a commit that matters; UsageError with what waits otherwise."""
-        current = {sha for name in ("head", "enforced") if (sha := self._journal.get(name))}
+        current = self._current()
         long_enough = len(digest) >= SHORTEST_DIGEST and re.fullmatch(r"[0-9a-f]+", digest)
         found = self._journal.plans(digest) if long_enough else []
         here = [plan for plan in found if plan.commit in current]
         if len({plan.digest for plan in here}) == 1:
             return here[0]
         raise UsageError(self._no_plan(digest, found, here), hint=self._waiting(current))
+
+    def _current(self) -> set[str]:
+        """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
+        known = [self._journal.get(name) for name in ("head", "valid", "enforced")]
+        rollout = load_rollout(self._journal.get("rollout"))
+        return {sha for sha in (*known, rollout.commit if rollout else None) if sha}
 
     def _no_plan(self, digest: str, found: Sequence[Planned], here: Sequence[Planned]) -> str:
         if len(digest) < SHORTEST_DIGEST:

@@ -20,7 +20,9 @@ from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Decision
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
+from gitops_agent.reconcile.rollout import dump_rollout
 from gitops_agent.steering import Operator, Steering
 from gitops_agent.testing.clock import FrozenClock
 from tests.journal.values import a_commit, a_plan, a_status, an_action
@@ -173,6 +175,16 @@ def test_anything_else_approves_nothing_and_lists_what_waits(
     assert f"{WAITS} (commit {NEW[:10]}, 1 action, 30 s ago)" in wrong.value.hint
     assert OTHER not in wrong.value.hint, "it does not wait"
     assert journal.controls() == []
+
+
+@pytest.mark.parametrize(
+    "known", [{"valid": NEW}, {"rollout": dump_rollout(Rollout(NEW, "7e", ()))}], ids=["valid", "rollout"]
+)
+def test_a_plan_below_an_invalid_head_can_be_approved(
+    ada: Steering, journal: SqlJournal, known: dict[str, str]
+) -> None:
+    journal.put({"head": "0d" * 20, **known})
+    assert ada.approve(WAITS, "").controls[0].target == WAITS
 
 
 def test_an_ambiguous_digest_names_all_it_could_be(ada: Steering, journal: SqlJournal, clock: FrozenClock) -> None:

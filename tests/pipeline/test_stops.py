@@ -13,6 +13,7 @@ from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.proceedings import PassResult
+from gitops_agent.steering import Operator, Steering
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory import MemoryDriver, runtime_key
 
@@ -129,6 +130,20 @@ class TakesTime(MemoryDriver):
         assert isinstance(self.clock, FrozenClock)
         self.clock.advance(0.01)
         return super().apply(action, intent)
+
+
+def test_a_stopped_commit_is_approved_also_when_an_invalid_one_lies_on_top(ten: World) -> None:
+    stopped = ten.commit(*TEN[:2])
+    blocked = ten.converge()
+    assert (blocked.phase, blocked.plan is not None) == (Phase.BLOCKED, True)
+    ten.commit(*TEN[:3], broken="not YAML")
+    result = ten.run()
+    assert (result.phase, alive(ten)) == (Phase.INVALID, 10)
+    assert blocked.plan is not None
+    Steering(ten.journal, ten.clock, Operator("ann", "host")).approve(blocked.plan.digest, "meant")
+    ten.converge()
+    assert alive(ten) == 2
+    assert ten.journal.get("enforced") == stopped
 
 
 def test_a_resource_that_keeps_drifting_is_left_alone_until_its_window_has_moved_on(tmp_path: Any) -> None:
