@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,8 @@ from types import TracebackType
 from gitops_agent.errors import LockHeld, UsageError
 
 FILE_NAME = "lock"
+TRIES, PAUSE = 100, 0.02
+"""How often, and how many seconds apart, the lock of a holder that is gone is asked for."""
 
 
 class StateLock:
@@ -29,7 +32,7 @@ class StateLock:
     def __enter__(self) -> StateLock:
         handle = self._open()
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
         except OSError as error:
@@ -69,6 +72,33 @@ class StateLock:
         )
 
 
+def _lock(handle: int) -> None:
+    """Take the lock. What a killed holder was just starting holds on to it until it runs, which is a matter of
+    milliseconds and good so: before that, nobody could see whose it is."""
+    for _ in range(TRIES):
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not _is_gone(handle):
+                raise
+            time.sleep(PAUSE)
+    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_gone(handle: int) -> bool:
+    """Whether who wrote itself into the file was of this machine, and has ended."""
+    pid, host = _written(handle)
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # somebody else's, so it is there
+    return False
+
+
 def holder(state_dir: Path) -> str | None:
     """Who works in a state directory now, in words; None when nobody does, or nobody can tell."""
     try:
@@ -99,6 +129,11 @@ def make_state_dir(path: Path) -> None:
 
 def _holder(handle: int) -> str:
     """Who wrote itself into the file, and when: the time is that of the file, so no clock is needed."""
-    pid, _, host = os.pread(handle, 512, 0).decode("utf-8", "replace").strip().partition(" ")
+    pid, host = _written(handle)
     since = datetime.fromtimestamp(os.fstat(handle).st_mtime, UTC)
     return f"pid {pid or 'unknown'} on {host or 'unknown'}, since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _written(handle: int) -> tuple[str, str]:
+    pid, _, host = os.pread(handle, 512, 0).decode("utf-8", "replace").strip().partition(" ")
+    return pid, host

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -94,3 +95,33 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be locked"), StateLock(tmp_path):
         pass
     assert victim.read_text() == "precious"
+
+
+KILLED_WHILE_STARTING = """
+import os, signal, sys
+from pathlib import Path
+from gitops_agent.journal.lock import StateLock
+with StateLock(Path(sys.argv[1])):
+    if os.fork() == 0:  # as far as a start has got: not yet the program
+        os.write(1, b"started\\n")
+        sys.stdin.read()
+        os._exit(0)
+    signal.pause()
+"""
+
+
+def test_what_a_killed_holder_was_starting_is_waited_for(state: Path) -> None:
+    words = [sys.executable, "-c", KILLED_WHILE_STARTING, str(state)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "started\n"
+        with pytest.raises(LockHeld), StateLock(state):
+            pass
+        holder.kill()
+        os.waitpid(holder.pid, 0)
+        soon = threading.Timer(0.2, holder.stdin.close)
+        soon.start()
+        with StateLock(state):
+            pass
+        soon.join()

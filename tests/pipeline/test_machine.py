@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import Phase as Stage
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gitops_agent.errors import SourceUnavailable, UsageError
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import Phase
 from gitops_agent.proceedings import PassResult
+from gitops_agent.report.moments import iso
 from gitops_agent.steering import Operator, Steering
 from gitops_agent.testing.faults import Crash
 from gitops_agent.testing.memory import runtime_key
@@ -38,6 +38,7 @@ NAMES = tuple(f"a{number}" for number in range(9))
 names = st.sampled_from(NAMES)
 some = st.lists(names, min_size=1, max_size=len(NAMES), unique=True)
 after = st.integers(0, 3)
+maybe = st.none() | st.none() | st.sampled_from(range(9))
 scopes = st.sampled_from(("*", TENANT, f"{TENANT}/a0", f"{TENANT}/a4"))
 BROKEN = {"readiness": {"exec": {"command": ["false"]}, "period": "2s"}}
 BASE: dict[str, Any] = {"rollout": {"healthTimeout": "20s"}, "runtime": {"command": ["v0"]}}
@@ -101,8 +102,9 @@ class Machine(RuleBasedStateMachine):
         self.push()
         self.go(after)
 
-    @rule(some=some, how=st.sampled_from(sorted(CHANGES)), clean=st.booleans(), after=after)
-    def alter(self, some: list[str], how: str, clean: bool, after: int = 0) -> None:
+    @rule(some=some, how=st.sampled_from(sorted(CHANGES)), clean=st.booleans(), policy=maybe, after=after)
+    def alter(self, some: list[str], how: str, clean: bool, policy: int | None = None, after: int = 0) -> None:
+        self.govern(policy)
         for name in some:
             if name == "a8" and how == "depend":
                 continue
@@ -110,8 +112,9 @@ class Machine(RuleBasedStateMachine):
         self.push()
         self.go(after)
 
-    @rule(some=some, after=after)
-    def remove(self, some: list[str], after: int = 0) -> None:
+    @rule(some=some, policy=maybe, after=after)
+    def remove(self, some: list[str], policy: int | None = None, after: int = 0) -> None:
+        self.govern(policy)
         self.fleet = {
             name: {**spec, "rollout": {"healthTimeout": "20s"}}
             for name, spec in self.fleet.items()
@@ -126,11 +129,17 @@ class Machine(RuleBasedStateMachine):
         self.push()
         self.go(after)
 
-    @rule(policy=st.sampled_from(POLICIES), after=after)
-    def rule_otherwise(self, policy: dict[str, Any], after: int = 0) -> None:
-        self.policy = {**policy, **({"freeze": self.policy["freeze"]} if "freeze" in self.policy else {})}
+    @rule(policy=st.sampled_from(range(9)), after=after)
+    def rule_otherwise(self, policy: int, after: int = 0) -> None:
+        self.govern(policy)
         self.push()
         self.go(after)
+
+    def govern(self, policy: int | None) -> None:
+        """Another policy, in the commit to come; a freeze stays."""
+        if policy is not None:
+            freeze = {name: value for name, value in self.policy.items() if name == "freeze"}
+            self.policy = {**POLICIES[policy], **freeze}
 
     @rule(scope=scopes, ends=st.booleans(), lift=st.booleans(), after=after)
     def freeze_by_git(self, scope: str, ends: bool, lift: bool, after: int = 0) -> None:
@@ -213,20 +222,29 @@ class Machine(RuleBasedStateMachine):
         self.people.freeze(scope, "a look", "100s" if ends else None)
         self.go(after)
 
+    @property
+    def is_frozen(self) -> bool:
+        return bool(freezes(self.world.journal.controls(), self.world.clock.now()))
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.world.phase(self.world.journal.get("head") or "") is Phase.BLOCKED
+
+    @precondition(lambda self: self.is_frozen)
     @rule(after=after)
     def unfreeze(self, after: int = 0) -> None:
-        if freezes(self.world.journal.controls(), self.world.clock.now()):
-            self.people.unfreeze("*", "looked", everything=True)
+        self.people.unfreeze("*", "looked", everything=True)
         self.go(after)
 
+    @precondition(lambda self: self.is_blocked)
     @rule(after=after)
     def approve(self, after: int = 0) -> None:
         record = self.world.journal.commit(self.world.journal.get("head") or "")
-        if record is not None and record.plan and record.phase is Phase.BLOCKED:
-            try:
-                self.people.approve(record.plan, "meant")
-            except UsageError:
-                pass  # the plan of a freeze may be empty, and is not on record then
+        assert record is not None
+        try:
+            self.people.approve(record.plan, "meant")
+        except UsageError:
+            pass  # the plan of a freeze may be empty, and is not on record then
         self.go(after)
 
     @rule(number=st.integers(0, 40))
@@ -275,10 +293,6 @@ class Machine(RuleBasedStateMachine):
             self.world.clock.advance(2)
         self.boot()
 
-    @rule()
-    def restart(self) -> None:
-        self.boot()
-
     def boot(self, injector: Anywhere | None = None) -> None:
         self.world.boot(injector)
         self.witness.watch()
@@ -308,8 +322,10 @@ class Machine(RuleBasedStateMachine):
         for _ in range(80):
             result = self.run_pass()
             assert result is not None
-            self.unfreeze()
-            self.approve()
+            if self.is_frozen:
+                self.unfreeze()
+            if self.is_blocked:
+                self.approve()
             if result.phase is Phase.DEGRADED:
                 self.retry("a0", True)
             done = result.phase is Phase.CONVERGED and not result.busy
