@@ -1,7 +1,8 @@
 """The note on a commit: one line for people, an empty line, YAML for machines. Pure.
 
 A note stays below 64 kB whatever the size of the fleet: each list has a budget of bytes, what matters most
-comes first (agents that are not Ready, then those the commit changed), and the rest is a number in ``andMore``.
+comes first (agents that are not Ready, then those the commit changed), and the rest is a number in ``andMore``,
+as are the agents that the commit did not touch.
 """
 
 from __future__ import annotations
@@ -51,13 +52,21 @@ def render_note(
     changed = {entry.key.agent for entry in entries}
     seen, unseen = _agents_of(previous) if previous is not None and _ended(previous) else (None, 0)
     if seen is None:
-        seen = [_agent(status) for status in _most_telling(record, statuses, changed)[:_AGENTS]]
-        unseen = sum(status.observed_commit == record.sha for status in statuses.values()) - len(seen)
+        telling = _most_telling(record, statuses, changed)
+        seen = [_agent(status) for status in telling[:_AGENTS]]
+        unseen = len(telling) - len(seen)
+    # Who follows another commit still, or always did: with them the numbers add up to those of the first line.
+    untouched = max(0, record.agents - len(seen) - unseen)
     agents, unlisted = _fit(seen, lambda agent: _safe(agent, redact), _AGENT_BYTES)
     actions, more_actions = _fit(entries, lambda entry: _safe(_action(entry), redact), _ACTION_BYTES)
     worst = sorted(record.findings, key=lambda finding: (_RANK[finding.severity], finding.address))
     findings, more_findings = _fit(worst, lambda finding: _safe(_finding(finding), redact), _FINDING_BYTES)
-    more = {"agents": unlisted + unseen, "actions": more_actions, "findings": more_findings}
+    more = {
+        "agents": unlisted + unseen,
+        "untouched": untouched,
+        "actions": more_actions,
+        "findings": more_findings,
+    }
     body: Note = {
         "apiVersion": API_VERSION,
         "kind": KIND,

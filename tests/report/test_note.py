@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import Phase
+from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.inert import inert
 from gitops_agent.report.note import headline, parse_note, render_note
 from gitops_agent.report.yaml_text import to_yaml
@@ -101,7 +101,7 @@ def test_headlines(record: Any, expected: str) -> None:
 
 
 def test_the_rest_is_for_machines() -> None:
-    record = a_record(rolls_back_to=OTHER, findings=(a_finding(severity=Severity.WARNING),))
+    record = a_record(agents=1, rolls_back_to=OTHER, findings=(a_finding(severity=Severity.WARNING),))
     note = parse_note(render_note("prod-eu", record, {BOT: a_status()}, [an_entry()]))
     assert note is not None
     assert (note["kind"], note["phase"], note["commit"]) == ("ConvergenceStatus", "Converged", SHA)
@@ -114,6 +114,31 @@ def test_the_rest_is_for_machines() -> None:
     assert (action["resource"], action["reason"]) == ("acme/support-bot:runtime/main", "ProcessGone")
     assert note["findings"][0]["code"] == "UnknownField"
     assert "andMore" not in note
+
+
+@pytest.mark.parametrize(("here", "untouched"), [(0, 2), (1, 1), (2, None)])
+def test_the_numbers_add_up_to_those_of_the_first_line(here: int, untouched: int | None) -> None:
+    """A commit that only takes something away lists nobody, and says of whom it knows nothing new."""
+    keys = [BOT, AgentKey("acme", "other")]
+    statuses = {key: a_status(key, commit=SHA if number < here else OTHER) for number, key in enumerate(keys)}
+    text = render_note("prod-eu", a_record(agents=2, changed=1), statuses, [])
+    note = parse_note(text)
+    assert note is not None
+    assert text.startswith("prod-eu: Converged, 2 agents,")
+    assert (len(note["agents"]), note.get("andMore", {}).get("untouched")) == (here, untouched)
+    again = parse_note(render_note("prod-eu", a_record(agents=2, changed=1), {}, [], previous=note))
+    assert again == note
+
+
+def test_who_is_held_back_is_listed_and_counted_once() -> None:
+    halted = (a_condition(ConditionType.HALTED), a_condition())
+    behind = {
+        key: a_status(key, commit=OTHER, conditions=halted) for name in "abc" if (key := AgentKey("x", name))
+    }
+    record = a_record(phase=Phase.DEGRADED, agents=6)
+    note = parse_note(render_note("prod-eu", record, {BOT: a_status(ready=False), **behind}, []))
+    assert note is not None
+    assert (len(note["agents"]), note["andMore"]) == (4, {"untouched": 2})
 
 
 def test_every_phase_is_a_note() -> None:
