@@ -13,7 +13,7 @@ from gitops_agent.model.document import AgentDocument, PolicySpec
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import seconds
+from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import Driver
@@ -177,4 +177,5 @@ class Repository:
             depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),
             health_timeout=seconds(spec.rollout.health_timeout),
         )
-        return replace(made, pause=Pause("by hand")) if spec.reconcile.paused else made
+        until = epoch(spec.reconcile.until) if spec.reconcile.until else None
+        return replace(made, pause=Pause("by hand", until)) if spec.reconcile.paused else made
