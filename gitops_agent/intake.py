@@ -16,14 +16,14 @@ from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused,
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import epoch
 from gitops_agent.model.revision import Revision
-from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
+from gitops_agent.model.snapshot import Snapshot, changed_agents
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, Source
 from gitops_agent.report.phases import entered, stopped, superseded
 from gitops_agent.report.rollback import recognise
 from gitops_agent.source.trust import Situation, examine
+from gitops_agent.unfreezing import last_of_policy_alone, unfreezing
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +159,7 @@ class Receiver:
         self._journal.put({"accepted": head.sha})
         try:
             snapshot = self._loader.load(head)
-            said += unfreezing(self._valid(), snapshot, self._clock.now())
+            said += self._unfreezing(head, snapshot)
         except InvalidDesiredState as invalid:
             return self._reject(head, Phase.INVALID, said + invalid.findings)
         except SourceRefused as refused:  # a tree that is too large to be listed, a blob to be read
@@ -175,6 +175,15 @@ class Receiver:
         self._journal.put({"valid": head.sha})
         self._target = replace(snapshot, findings=said + snapshot.findings)
         return self._target, ()
+
+    def _unfreezing(self, head: Revision, snapshot: Snapshot) -> tuple[Finding, ...]:
+        """Whether it may lift what it lifts, by itself or after the commits that were pushed along with it."""
+        valid, now = self._valid(), self._clock.now()
+        found = unfreezing(valid, snapshot, now)
+        if found and valid is not None:
+            brought = self._source.between(valid.revision.sha, head.sha)
+            found = unfreezing(last_of_policy_alone(valid, brought, self._read), snapshot, now)
+        return found
 
     def _valid(self) -> Snapshot | None:
         """The newest commit that was valid so far: its freeze is the one in force."""
@@ -271,38 +280,6 @@ class Receiver:
         parents = self._source.revision(sha).parents
         brought = self._source.between(parents[0], sha) if len(parents) > 1 else ()
         return [revision.sha for revision in brought if revision.sha != sha]
-
-
-def unfreezing(before: Snapshot | None, new: Snapshot, now: float) -> tuple[Finding, ...]:
-    """A commit that lifts a freeze may change nothing but the Policy: what waited is looked at on its own."""
-    if before is None or not (lifted := _frozen(before.policy, now) - _frozen(new.policy, now)):
-        return ()
-    changed = changed_agents(before, new)
-    others = sorted(str(key) for key in changed if not asks_the_same(before.agents.get(key), new.agents.get(key)))
-    if not others:
-        return ()
-    names = ", ".join(others[:5]) + (" …" if len(others) > 5 else "")
-    return (
-        Finding(
-            Severity.ERROR,
-            "FreezeLiftedWithChanges",
-            new.revision.short,
-            f"the commit lifts the freeze of {', '.join(sorted(lifted))} and changes agents as well: {names}",
-            f"A commit that lifts a freeze may change nothing but the Policy document. The freeze of "
-            f"{before.revision.short} stays in force. Push a commit that takes the changes of agents back and "
-            "keeps the Policy without the freeze; push the changes again afterwards.",
-        ),
-    )
-
-
-def _frozen(policy: PolicySpec, now: float) -> set[str]:
-    """The scopes that a policy freezes now."""
-    named = [("*", policy.freeze)] + [(tenant, own.freeze) for tenant, own in policy.tenants.items()]
-    return {
-        each.scope if scope == "*" else f"{scope}:{each.scope}"
-        for scope, each in named
-        if each is not None and (each.until is None or epoch(each.until) > now)
-    }
 
 
 def _is_undone(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> bool:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.control import EVERYTHING
-from gitops_agent.model.document import Freeze, PolicySpec
-from gitops_agent.model.quantity import epoch
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.freezing import git_freezes
 from gitops_agent.model.rollout import Rollout
 
 
 def frozen_scopes(policy: PolicySpec, others: Iterable[str], now: float) -> frozenset[str]:
     """Whether the fleet, some tenant, some agent is frozen: by the policy, or by these other scopes."""
-    return frozenset(map(_kind, (*_frozen_by(policy, now), *others)))
-
-
-def _frozen_by(policy: PolicySpec, now: float) -> Iterator[str]:
-    """The scopes that Git freezes now; a tenant's own freeze reaches no further than the tenant."""
-    if policy.freeze is not None and _is_current(policy.freeze, now):
-        yield policy.freeze.scope
-    for tenant, limits in policy.tenants.items():
-        if limits.freeze is not None and _is_current(limits.freeze, now):
-            yield limits.freeze.scope if limits.freeze.scope.startswith(f"{tenant}/") else tenant
-
-
-def _is_current(freeze: Freeze, now: float) -> bool:
-    return freeze.until is None or epoch(freeze.until) > now
+    return frozenset(map(_kind, (*(scope for scope, _ in git_freezes(policy, now)), *others)))
 
 
 def _kind(scope: str) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.freezing import git_freezes
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.model.quantity import epoch, iso
+from gitops_agent.model.quantity import iso
 from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
@@ -64,19 +65,9 @@ def is_frozen(agent: AgentKey, situation: Situation) -> bool:
 
 def standing_freezes(situation: Situation) -> Iterator[Standing]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
-    policy, now = situation.snapshot.policy, situation.now
-    if policy.freeze is not None and _is_current(policy.freeze, now):
-        yield _by_git(policy.freeze.scope, policy.freeze)
-    for tenant, limits in sorted(policy.tenants.items()):
-        if limits.freeze is not None and _is_current(limits.freeze, now):
-            # A tenant's freeze never reaches beyond the tenant.
-            own = limits.freeze.scope
-            yield _by_git(own if own.startswith(f"{tenant}/") else tenant, limits.freeze)
+    for scope, each in git_freezes(situation.snapshot.policy, situation.now):
+        yield _by_git(scope, each)
     yield from map(_by_control, situation.freezes)
-
-
-def _is_current(each: Freeze, now: float) -> bool:
-    return each.until is None or epoch(each.until) > now
 
 
 def _by_git(scope: str, each: Freeze) -> Standing:
