@@ -54,7 +54,7 @@ class Player:
     def __init__(self, folder: Path, random: Random, most: int) -> None:
         self.random = random
         self.life = Life(folder, random, random.choice(("Hold", "Revert")))
-        self.life.kill_soon = lambda: self.kill(random.uniform(0.02, 0.5))
+        self.life.kill_soon = lambda: self.kill(random.uniform(0.02, 0.5), at_point=False)
         self.most = most
         self.kills = 0
         self.found: list[tuple[str, str]] = []
@@ -89,12 +89,12 @@ class Player:
         self.check_commits(where, commits, pushed, explained)
         life.catch_up()
 
-    def kill(self, after: float) -> None:
-        """Let gitops-agent begin, and end it in the middle."""
+    def kill(self, after: float, *, at_point: bool = True) -> None:
+        """Let gitops-agent begin, and end it in the middle: at a point now and then, else after some seconds."""
         fleet, random = self.life.fleet, self.random
         verb = random.choice(("once", "once", "run"))
         point = f"{random.choice(POINTS)}:{random.choice(('before', 'after'))}:{random.randint(1, 8)}"
-        environment = {"GITOPS_FAULT_AT": point} if random.random() < 0.4 else {}
+        environment = {"GITOPS_FAULT_AT": point} if at_point and random.random() < 0.4 else {}
         child = begin(fleet, verb, **environment)
         code = ended(child, 2.0 if environment else after)
         if code is None:
