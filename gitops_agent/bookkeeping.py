@@ -18,13 +18,11 @@ from gitops_agent.intake import Intake, source_finding
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb, freezes
-from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan
-from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
 from gitops_agent.model.strictness import limits_of, stricter
@@ -37,6 +35,7 @@ from gitops_agent.reconcile.breaker import after_round, dump_circuits, load_circ
 from gitops_agent.report.conditions import AgentView, halted, judge
 from gitops_agent.report.phases import Standing, judged, reopened, stopped
 from gitops_agent.reverting import Reverter, told
+from gitops_agent.timekeeping import Timekeeper
 
 STABLE_AFTER = 60.0
 """A healthy agent this long after its last permitted retry starts again with a clean sheet."""
@@ -70,9 +69,7 @@ class Bookkeeper:
         self._sinks = sinks
         self._clock = clock
         self._touched = frozenset(AgentKey(*pair) for pair in orjson.loads(journal.get("touched") or "[]"))
-        self._unready_since = self._recalled()
-        self._waiting = frozenset(self._unready_since)
-        self._policy = PolicySpec()
+        self._times = Timekeeper(journal, clock)
         self._circuits = load_circuits(journal.get("circuits"))
         self._found: tuple[Finding, ...] = ()
         self._published: dict[str, CommitRecord] = {}
@@ -143,7 +140,7 @@ class Bookkeeper:
         if stale:
             self._journal.finish((), attempts=stale)
         for key in agents:
-            self._unready_since.pop(key, None)
+            self._times.stops(key)
 
     # -- after it
 
@@ -155,7 +152,7 @@ class Bookkeeper:
 
     def close(self, pass_: Proceedings, enforcement: Enforcement) -> PassResult:
         """Judge agents, then the newest commit; write both; tell the sinks."""
-        self._policy = stricter(pass_.snapshot.policy, enforcement.policy_before())
+        self._times.policy = stricter(pass_.snapshot.policy, enforcement.policy_before())
         self._forgive(pass_.look.health)
         self._trip(pass_)
         self._freeze(pass_.plan)
@@ -187,7 +184,9 @@ class Bookkeeper:
     def _trip(self, pass_: Proceedings) -> None:
         """What became of the actions opens and closes the circuits of their drivers."""
         now = self._clock.now()
-        after = after_round(self._circuits, pass_.executed, lambda tenant: limits_of(self._policy, tenant), now)
+        after = after_round(
+            self._circuits, pass_.executed, lambda tenant: limits_of(self._times.policy, tenant), now
+        )
         if after != self._circuits:
             self._journal.put({"circuits": dump_circuits(after)})
             self._circuits = after
@@ -245,25 +244,25 @@ class Bookkeeper:
     def _judge_agents(self, pass_: Proceedings, enforcement: Enforcement) -> bool:
         """Write the statuses that changed; whether somebody became Ready."""
         snapshot, scope = pass_.snapshot, pass_.look.scope
-        now, monotonic = self._clock.now(), self._clock.monotonic()
+        now = self._clock.now()
         # Who waits for another agent, or for a lease, has not begun: its time starts when it may.
         waiting = pass_.held_by("dependencies", "lease")
         changed: list[AgentStatus] = []
         became_ready = False
         ahead, good = enforcement.ahead(), enforcement.commit or snapshot.revision.sha
-        for view in self._views(pass_, monotonic):
+        for view in self._views(pass_):
             key = view.agent.key
             previous = self._statuses.get(key)
             status = judge(view, previous, ahead.get(key, good), now)
             owing = bool(view.pending) and not view.held and key in self._touched
             if (status.ready and not owing) or key in waiting:
-                self._unready_since.pop(key, None)
+                self._times.stops(key)
             elif not view.blind:  # nobody's time runs because we could not look
-                self._unready_since.setdefault(key, monotonic)
+                self._times.starts(key)
             if status != previous:
                 became_ready |= status.ready and (previous is None or not previous.ready)
                 changed.append(status)
-        self._remember_time(monotonic, now)
+        self._times.keep(self._touched)
         removed = self._gone(snapshot, scope)
         if changed or removed:
             # Memory follows what is written, so that a full disk leaves neither ahead of the other.
@@ -273,21 +272,7 @@ class Bookkeeper:
                 del self._statuses[key]
         return became_ready
 
-    def _remember_time(self, monotonic: float, now: float) -> None:
-        """Write down since when those are not Ready by whom a commit is judged: a restart gives no more time."""
-        waiting = {key: since for key, since in self._unready_since.items() if key in self._touched}
-        if waiting.keys() != self._waiting:
-            moments = {str(key): now - (monotonic - since) for key, since in waiting.items()}
-            self._journal.put({"unready": orjson.dumps(moments).decode() if moments else None})
-            self._waiting = frozenset(waiting)
-
-    def _recalled(self) -> dict[AgentKey, float]:
-        """Since when agents are not Ready, on the clock of this life."""
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        known: dict[str, float] = orjson.loads(self._journal.get("unready") or "{}")
-        return {AgentKey.parse(key): monotonic - max(0.0, now - at) for key, at in known.items()}
-
-    def _views(self, pass_: Proceedings, monotonic: float) -> Iterator[AgentView]:
+    def _views(self, pass_: Proceedings) -> Iterator[AgentView]:
         snapshot, look = pass_.snapshot, pass_.look
         bases, attempts, blind = self._journal.bases(), self._journal.attempts(), look.observed.blind
         held, frozen = pass_.held_for_people, pass_.held_by("freeze", "mass_drift")
@@ -308,7 +293,7 @@ class Bookkeeper:
                     pending=owed.get(key, ()),
                     attempts=attempts,
                     blind=_blindness(agent, blind) if blind else None,
-                    deadline_passed=self._time_for(agent) if self._is_overdue(agent, monotonic) else None,
+                    deadline_passed=self._times.overdue(agent),
                     held=key in held,
                     frozen=key in frozen,
                     busy=key in busy,
@@ -323,15 +308,6 @@ class Bookkeeper:
             return []
         held = {key.agent for key, base in self._journal.bases().items() if not base.retained}
         return [key for key in absent if key not in held]
-
-    def _is_overdue(self, agent: Agent, monotonic: float) -> bool:
-        since = self._unready_since.get(agent.key)
-        return since is not None and monotonic - since > self._time_for(agent)
-
-    def _time_for(self, agent: Agent) -> float:
-        """How long an agent may take to become Ready: its own time, or less if the policy says so."""
-        most = limits_of(self._policy, agent.key.tenant).rollout.health_timeout
-        return agent.health_timeout if most is None else min(agent.health_timeout, seconds(most))
 
     def _forgive(self, health: Mapping[AgentKey, Health]) -> None:
         """Retry states of agents that have been healthy for long enough are dropped."""
@@ -372,6 +348,7 @@ class Bookkeeper:
             self._establish()
             assert pass_.intake.target is not None
             enforcement.converged(pass_.intake.target, forward=record.rolls_back_to is None)
+        self._halt(replace(pass_, rollout=enforcement.rollout))  # before the phase, so that nobody reads one alone
         if updated != record:
             self._journal.put_commits([updated])
         if updated.phase.terminal:
@@ -389,15 +366,13 @@ class Bookkeeper:
         enforcement.look_at_gate(ready=standing.gate_is_open)
 
     def _standing(self, pass_: Proceedings) -> Standing:
-        monotonic, now, agents = self._clock.monotonic(), self._clock.now(), pass_.snapshot.agents
+        now, agents = self._clock.now(), pass_.snapshot.agents
         # Who waits for a later wave may still suffer from an earlier commit: this one has not reached it yet.
         later = frozenset(pass_.rollout.waiting) if pass_.rollout is not None else frozenset[AgentKey]()
         exempt = later | {key for key in self._touched if is_hands_off(agents.get(key), now)}
         open_ = (action for action in (*pass_.pending, *pass_.busy) if action.key.agent not in later)
         owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), now)]
-        late = [
-            key for key in self._unready_since if (agent := agents.get(key)) and self._is_overdue(agent, monotonic)
-        ]
+        late = self._times.late(agents)
         # What only people can decide does not get better with time; what an earlier commit left is its own.
         doubtful = (a for a in pass_.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
         late += [a.key.agent for a in doubtful if a.cls is not Class.LAG]
@@ -494,11 +469,7 @@ class Bookkeeper:
         record = self._journal.commit(pass_.snapshot.revision.sha)
         if record is None or record.phase.terminal:
             return
-        monotonic, agents = self._clock.monotonic(), pass_.snapshot.agents
-        for key, since in self._unready_since.items():
-            left = since + self._time_for(agents[key]) - monotonic if key in agents else -1.0
-            if left >= 0.0:
-                yield max(SOON, left)
+        yield from (max(SOON, left) for left in self._times.left(pass_.snapshot.agents))
 
     def _publish(self) -> None:
         """Tell the sinks about commits whose record changed since they were last told."""
