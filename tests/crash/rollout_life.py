@@ -17,6 +17,8 @@ from tests.support.fleet import Fleet, alive, signal_pid, until
 
 AGENTS = ("a1", "a2", "a3", "a4", "a5")
 CANARY = "a1"
+DRIFTS = 4
+"""How many agents die in a life, which is short: one more would be mass drift, and rightly stop everything."""
 GUEST = "guest"
 START = "echo started >> {}; exec sleep 600"
 CALL = 'echo "$MANAGED_AGENT_HOOK_KEY" >> {}'
@@ -99,10 +101,11 @@ class Life:
         return Explained({**dict.fromkeys(AGENTS, (1, 1)), CANARY: (1, 2)})
 
     def drift(self) -> Explained:
+        room = DRIFTS - len(self.drifted)
         fresh = [name for name in AGENTS if name not in self.drifted]
-        if not fresh:
+        if not room:
             return self.change()
-        gone = self.random.sample(fresh, min(len(fresh), self.random.randint(1, 2)))
+        gone = self.random.sample(fresh, min(room, self.random.randint(1, 2)))
         self.drifted.update(gone)
         for name in gone:
             pid = self.fleet.pid(name)
