@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import orjson
 import structlog
 
 from gitops_agent.enforcement import Enforcement
 from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, errors
+from gitops_agent.model.freezing import frozen_since
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, changed_agents
@@ -121,6 +123,11 @@ class Receiver:
         if said := errors(self._examine(head, self.enforcement.standing())):
             raise SourceRefused(said[0].summary, hint=said[0].detail)
 
+    def frozen_since(self) -> Mapping[str, float]:
+        """When the freezes of the newest valid policy were first seen, by their scopes."""
+        known: dict[str, float] = orjson.loads(self._journal.get("git_freezes") or "{}")
+        return known
+
     def undone(self, head: Revision) -> frozenset[str]:
         """The commits that this one rolls back, or one below it since the last that converged.
 
@@ -172,7 +179,8 @@ class Receiver:
         if errors(said):
             return self._reject(head, Phase.INVALID, said)
         self._reopen(head)
-        self._journal.put({"valid": head.sha})
+        since = frozen_since(snapshot.policy, self.frozen_since(), self._clock.now())
+        self._journal.put({"valid": head.sha, "git_freezes": orjson.dumps(since).decode()})
         self._target = replace(snapshot, findings=said + snapshot.findings)
         return self._target, ()
 

@@ -140,6 +140,7 @@ class Planning:
             undone=self._receiver.undone(snapshot.revision),
             earlier_policy=self._receiver.enforcement.policy_before(),
             freezes=self.order.freezes,
+            frozen_since=self._receiver.frozen_since(),
             approved=self.order.approved,
             circuits=self._books.circuits(),
             drifted=_Drifted(statuses),

@@ -479,6 +479,7 @@ class TenantPolicy(Strict):
     """The limits of a policy; for a tenant they may only be stricter."""
 
     freeze: Freeze | None = None
+    freeze_reminder: Duration = "24h"
     rollout: PolicyRollout = PolicyRollout()
     mass_drift: DriftThreshold = DriftThreshold()
     mass_delete: Threshold = Threshold()

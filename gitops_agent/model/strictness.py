@@ -35,6 +35,7 @@ _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
     "failures": (float, True),
     "at_once": (float, True),
     "deadline": (seconds, False),
+    "freeze_reminder": (seconds, True),
     "on_failure": (ON_FAILURE.index, True),
     "on_timeout": (_ON_TIMEOUT.index, True),
     "force_push": (_FORCE_PUSH.index, True),

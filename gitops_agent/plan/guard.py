@@ -75,7 +75,7 @@ def ruled(plan: Plan, verdict: Verdict) -> Plan:
 def _is_worth_asking(situation: Situation) -> bool:
     """Whether guards may have something to say of a plan without actions: with a driver that cannot be asked it is
     no proof that nothing would be lost, a freeze may be forgotten, and a tree that failed stays where it is."""
-    return bool(situation.blind or situation.freezes or situation.failed)
+    return bool(situation.blind or situation.freezes or situation.frozen_since or situation.failed)
 
 
 def _with(plan: Plan, verdict: Verdict, decisions: Decisions) -> Plan:

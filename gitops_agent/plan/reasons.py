@@ -158,7 +158,7 @@ MEANINGS: dict[Reason, Meaning] = {
 
 HOLDS: dict[Hold, str] = {
     Hold.FROZEN: "A freeze (by Git, an operator or a guard) covers the agent: nothing is done, all is reported.",
-    Hold.FREEZE_FORGOTTEN: "A freeze of an operator or a guard has no end and is more than a day old.",
+    Hold.FREEZE_FORGOTTEN: "A freeze has no end and has stood for longer than freezeReminder.",
     Hold.OBSERVE_MODE: "The agent is in Observe mode: drift is reported, nothing is done.",
     Hold.PAUSED: "The agent is paused, with a reason and perhaps an end.",
     Hold.EMPTY_SOURCE: "The commit holds no agent at all; an empty source never deletes anything.",

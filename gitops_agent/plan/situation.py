@@ -29,9 +29,10 @@ class Situation:
     asked: nothing is concluded about their resources. ``busy`` agents have an action under way and are not planned
     for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the last commit that
     converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards that
-    tripped. ``approved`` holds the digests of the actions that people approved. ``drifted`` agents had drift
-    waiting when they were last looked at; of ``mended`` ones it was repaired lately, unasked and unexplained.
-    ``failed`` says why this very tree failed before.
+    tripped; ``frozen_since`` says when those of the policy were first seen, by their scopes. ``approved`` holds
+    the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
+    looked at; of ``mended`` ones it was repaired lately, unasked and unexplained. ``failed`` says why this very
+    tree failed before.
     """
 
     now: float
@@ -46,6 +47,7 @@ class Situation:
     undone: AbstractSet[str] = frozenset()
     earlier_policy: PolicySpec | None = None
     freezes: Sequence[Control] = ()
+    frozen_since: Mapping[str, float] = field(default_factory=dict)
     approved: AbstractSet[str] = frozenset()
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     drifted: AbstractSet[AgentKey] = frozenset()

@@ -100,3 +100,30 @@ def test_a_very_long_push_counts_as_one_change(frozen: World) -> None:
         frozen.repository.commit({**NEW, f"c{number}": {}})
     frozen.repository.commit(NEW)
     assert frozen.run().phase is Phase.INVALID
+
+
+def test_a_freeze_of_git_is_reported_when_it_was_forgotten(frozen: World) -> None:
+    def forgotten() -> bool:
+        return "FreezeForgotten" in {finding.code for finding in frozen.run().findings}
+
+    frozen.clock.advance(80_000.0)
+    assert not forgotten()
+    frozen.boot()  # since when is in the journal, whatever is restarted
+    frozen.repository.commit(NEW)
+    frozen.clock.advance(6_401.0)
+    assert forgotten(), "another commit under the same freeze does not start it again"
+    frozen.repository.commit(policy=OPEN)
+    assert frozen.converge().phase is Phase.CONVERGED
+    frozen.repository.commit(policy=FROZEN)
+    assert not forgotten(), "it was lifted in between"
+    frozen.clock.advance(86_401.0)
+    assert forgotten()
+
+
+def test_the_reminder_cannot_be_put_off_by_the_commit_that_freezes(world: World) -> None:
+    world.repository.commit(OLD, policy={"freezeReminder": "1h"})
+    world.converge()
+    world.repository.commit(NEW, policy={"freezeReminder": "9d", **FROZEN})
+    world.run()
+    world.clock.advance(3_601.0)
+    assert "FreezeForgotten" in {finding.code for finding in world.run().findings}

@@ -105,6 +105,42 @@ def test_a_freeze_without_an_end_is_forgotten_after_a_day(
         assert "--until" in plan.findings[0].detail
 
 
+def test_a_freeze_by_git_without_an_end_is_forgotten_too() -> None:
+    quiet = make.running("acme/bot", {"a": 1})
+
+    def codes(policy: Any, **since: float) -> list[str]:
+        plan = make.plan(make.snapshot([quiet[0]], policy), [quiet[2]], [quiet[1]], frozen_since=since)
+        for finding in plan.findings:
+            assert "commit a Policy without this freeze" in finding.detail
+            assert "commit a Policy that gives it an until" in finding.detail
+        return [finding.code for finding in plan.findings]
+
+    freeze = {"scope": "acme", "reason": "audit"}
+    assert codes({"freeze": freeze}, acme=make.NOW - DAY - 1) == ["FreezeForgotten"]
+    assert codes({"tenants": {"acme": {"freeze": freeze}}}, acme=make.NOW - DAY - 1) == ["FreezeForgotten"]
+    assert codes({"freeze": freeze}, acme=make.NOW - DAY) == []
+    assert codes({"freeze": freeze}) == [], "nobody has seen it yet"
+    assert codes({"freeze": {**freeze, "until": "1999-01-01T00:00:00Z"}}, acme=0.0) == [], "it has an end"
+    assert codes({}, acme=0.0) == [], "it was lifted"
+
+
+@pytest.mark.parametrize(
+    ("policy", "scope", "forgotten"),
+    [
+        ({"freezeReminder": "1h"}, "*", True),
+        ({"freezeReminder": "2h"}, "*", False),
+        ({"tenants": {"acme": {"freezeReminder": "1h"}}}, "acme/bot", True),
+        ({"tenants": {"acme": {"freezeReminder": "1h"}}}, "*", False),
+        ({"freezeReminder": "1h", "tenants": {"acme": {"freezeReminder": "9h"}}}, "acme", True),
+    ],
+)
+def test_the_policy_says_how_soon_a_freeze_is_taken_for_forgotten(
+    policy: dict[str, Any], scope: str, forgotten: bool
+) -> None:
+    found = two_dead(policy, freezes=[frozen(scope, at=make.NOW - 5400)]).findings
+    assert [finding.code for finding in found] == ["Frozen"] + ["FreezeForgotten"] * forgotten
+
+
 def test_one_more_verdict_on_a_finished_plan_holds_what_follows_too() -> None:
     keys = [make.key("acme/bot", kind, "x") for kind in ("config", "runtime", "dns")]
     agents = [make.agent("acme/bot", [make.resource(key, {"a": 1}) for key in keys]), make.agent("t/b", {"a": 1})]

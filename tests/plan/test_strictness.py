@@ -29,6 +29,7 @@ limits = {
             "onFailure": st.sampled_from(["Hold", "ProposeRevert", "Revert"]),
         },
     ),
+    "freezeReminder": durations,
     "massDrift": thresholds,
     "massDelete": thresholds,
     "massChange": st.none() | thresholds,

@@ -15,24 +15,25 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.freezing import git_freezes
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.model.quantity import iso
+from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, trim
 from gitops_agent.plan.reasons import Hold
 from gitops_agent.plan.situation import Situation
 
-FORGOTTEN_AFTER = 86400.0
-"""Seconds after which a freeze without an end is taken for forgotten."""
-
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One freeze in force. ``plan``: the one that tripped a guard; empty when people froze."""
+    """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself.
+
+    ``plan``: the one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it.
+    """
 
     scope: str
     reason: str
     until: str
     who: str
     release: str
+    keep: str
     address: str
     plan: str = ""
     since: float | None = None
@@ -53,8 +54,9 @@ def freeze(plan: Plan, situation: Situation) -> Verdict:
         agents = {action.key.agent for action in held if each.holds(action, situation)}
         if agents:
             findings.append(_frozen(each, len(agents)))
-        if each.since is not None and not each.until and situation.now - each.since > FORGOTTEN_AFTER:
-            findings.append(_forgotten(each, each.since))
+        reminder = situation.limits(_tenant(each.scope)).freeze_reminder
+        if each.since is not None and not each.until and situation.now - each.since > seconds(reminder):
+            findings.append(_forgotten(each, each.since, reminder))
     return trim("freeze", (action.key for action in held), findings, for_people=True)
 
 
@@ -66,18 +68,24 @@ def is_frozen(agent: AgentKey, situation: Situation) -> bool:
 def standing_freezes(situation: Situation) -> Iterator[Standing]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
     for scope, each in git_freezes(situation.snapshot.policy, situation.now):
-        yield _by_git(scope, each)
+        yield _by_git(scope, each, situation.frozen_since.get(scope))
     yield from map(_by_control, situation.freezes)
 
 
-def _by_git(scope: str, each: Freeze) -> Standing:
+def _tenant(scope: str) -> str | None:
+    return None if scope == EVERYTHING else scope.partition("/")[0]
+
+
+def _by_git(scope: str, each: Freeze, since: float | None) -> Standing:
     return Standing(
         scope,
         each.reason,
         f"until {each.until}" if each.until else "",
-        "by the Policy in Git",
+        "by the Policy in Git" + (f" since {iso(since)}" if since is not None else ""),
         "commit a Policy without this freeze (that commit may change nothing else)",
+        "commit a Policy that gives it an until",
         "gitops-agent.yaml" if scope == EVERYTHING else scope,
+        since=since,
     )
 
 
@@ -97,6 +105,7 @@ def _by_control(control: Control) -> Standing:
         f"until {iso(control.until)}" if control.until is not None else "",
         f"by {control.actor} since {iso(control.at)}",
         release,
+        "lift it, and freeze again with --until",
         control.target,
         control.plan,
         control.at,
@@ -115,13 +124,13 @@ def _frozen(each: Standing, count: int) -> Finding:
     )
 
 
-def _forgotten(each: Standing, since: float) -> Finding:
+def _forgotten(each: Standing, since: float, reminder: str) -> Finding:
     return Finding(
         Severity.WARNING,
         Hold.FREEZE_FORGOTTEN,
         each.address,
         f"frozen since {iso(since)}, and no end: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}, for more than {FORGOTTEN_AFTER / 3600:g} hours. Within the scope "
-        f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it, freeze again "
-        "with --until, so that it ends by itself.",
+        f"Frozen {each.who}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
+        f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it until it ends by "
+        f"itself: {each.keep}.",
     )
