@@ -248,7 +248,9 @@ class Witness:
         second = max(1, min(ceil(int(each.second.rstrip("%")) * total / 100) for each in sections))
         for number, wave in enumerate(rollout.waves[:-1]):
             # The first may also hold agents that this commit leaves alone, to prove what an earlier one did.
-            moved = [key for key in wave if self.agent(before.follows(key), key) != self.agent(rollout.commit, key)]
+            moved = [
+                key for key in wave if self.agent(before.follows(key), key) != self.agent(rollout.commit, key)
+            ]
             most = max(canary, second) if number else canary
             assert len(moved) <= most, f"wave {number} moves {len(moved)} agents, where {most} are allowed"
 
