@@ -13,7 +13,7 @@ from dataclasses import replace
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.key import ON_RETIRED, Kind
+from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED, Kind, ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
@@ -33,10 +33,10 @@ def as_hook(action: Action, situation: Situation) -> Action:
     """What a difference of a hook comes to."""
     agent, shot = situation.snapshot.agents.get(action.key.agent), OneShot.read(action.facts)
     leaving = action.desired is None
-    if shot is not None and shot.spent and _is_of_this_life(action, leaving=leaving):
+    if shot is not None and shot.spent and _is_open_question(action, agent):
         return _for_people(action, shot, situation)
     if leaving:
-        return _leaving(action, agent)
+        return _leaving(action, agent, situation)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
         return replace(_ruled(action, Verb.ADOPT, Reason.HOOK_RECORDED), facts=None)
@@ -57,18 +57,40 @@ def spent_finding(action: Action, plan: str) -> Finding:
     )
 
 
-def _is_of_this_life(action: Action, *, leaving: bool) -> bool:
-    """A hook for the end that was called, on an agent that Git wants (again), belongs to the life before."""
-    return leaving or action.key.id != ON_RETIRED
+def _is_open_question(action: Action, agent: Agent | None) -> bool:
+    """Whether people still have to decide about a hook that did not succeed. Not about a welcome to an agent that
+    ends: nobody is left to be welcomed. Nor about the end of a life before the one that Git asks for."""
+    if action.desired is None:
+        return action.key.id == ON_RETIRED or not _has_ended(agent)
+    return action.key.id != ON_RETIRED
 
 
-def _leaving(action: Action, agent: Agent | None) -> Action:
+def _has_ended(agent: Agent | None) -> bool:
+    return agent is None or agent.lifecycle is Lifecycle.RETIRED
+
+
+def _leaving(action: Action, agent: Agent | None, situation: Situation) -> Action:
     """Git asks for the hook no more. Only the end of an agent calls ``onRetired``: not the end of our claim on it
     (deletionPolicy: Retain), and not a document that is there still and has dropped the hook."""
-    ended = agent is None or agent.lifecycle is Lifecycle.RETIRED
+    ended = _has_ended(agent)
     if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
-        return _ruled(action, Verb.DELETE, Reason.HOOK_RETIRED)
-    return _ruled(action, Verb.FORGET, Reason.HOOK_FORGOTTEN)
+        facts = action.facts if OneShot.read(action.facts) else _life(action.key, situation)
+        return replace(_ruled(action, Verb.DELETE, Reason.HOOK_RETIRED), facts=facts)
+    forgotten = _ruled(action, Verb.FORGET, Reason.HOOK_FORGOTTEN)
+    return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, situation) else forgotten
+
+
+def _life(key: ResourceKey, situation: Situation) -> Fields | None:
+    """The generation that the welcome of an agent began: its end belongs to the same life."""
+    welcome = situation.bases.get(key._replace(id=ON_PROVISIONED))
+    shot = OneShot.read(welcome.facts) if welcome is not None else None
+    return OneShot(shot.generation, None).facts if shot is not None else None
+
+
+def _is_needed(key: ResourceKey, situation: Situation) -> bool:
+    """Whether a welcome stays on record, because the call at the end waits for its next try and tells its life."""
+    attempt = situation.attempts.get(key._replace(id=ON_RETIRED)) if key.id == ON_PROVISIONED else None
+    return attempt is not None and not attempt.is_due(situation.now)
 
 
 def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, situation: Situation) -> bool:

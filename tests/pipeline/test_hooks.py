@@ -102,6 +102,35 @@ def test_a_hook_is_called_once_when_the_agent_is_ready_and_once_at_its_end(world
     world.converge()
     assert world.runs.said[2:] == [("a", "hello")], "a new life"
     assert len(set(world.runs.keys)) == 3
+    first, end, second = (life.rpartition("/")[0] for life in world.runs.keys)
+    assert first == end != second, "both calls of one life tell the same one"
+
+
+def test_an_end_that_nobody_heard_yet_still_tells_its_life(world: HookWorld) -> None:
+    world.fleet("a")
+    world.converge()
+    world.runs.answers["goodbye"] = ExecResult(False, "did not start", started=False)
+    world.fleet()
+    for _ in range(3):
+        world.run()
+    world.clock.advance(400.0)
+    world.runs.answers.clear()
+    world.converge()
+    assert len({life.rpartition("/")[0] for life in world.runs.keys}) == 1
+    assert len(world.runs.keys) > 2
+    assert not world.left()
+
+
+def test_a_failed_welcome_does_not_fail_the_commit_that_takes_the_agent_away(world: HookWorld) -> None:
+    world.runs.answers["hello"] = ExecResult(False, "exit code 1")
+    bad = world.fleet("a", "b")
+    world.converge()
+    assert world.phase(bad) is Phase.DEGRADED
+    undo = world.fleet("b", hooks={"onRetired": {"command": ["goodbye"]}})
+    world.converge()
+    assert not world.left("a"), "nobody is left to be welcomed"
+    assert world.phase(undo) is Phase.CONVERGED
+    assert world.condition("b", ConditionType.STALLED) is not None, "b is still there, and its question open"
 
 
 def test_nothing_is_called_before_the_agent_is_ready_nor_for_one_that_never_was(world: HookWorld) -> None:
