@@ -117,7 +117,9 @@ class Bookkeeper:
         record = self._journal.commit(target)
         enforcement.retry(target, record.tree if record is not None else "")
         rollout = enforcement.rollout
-        if record is not None and rollout is not None and rollout.commit == target:
+        # A commit that converged is not judged once more.
+        failed = record is not None and record.phase is Phase.DEGRADED
+        if failed and record is not None and rollout is not None and rollout.commit == target:
             self.release(frozenset(rollout.moving))
             self._journal.put_commits([reopened(record)])
 
