@@ -23,6 +23,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Health, HealthState, Phase
 from gitops_agent.model.strictness import limits_of, stricter
@@ -300,7 +301,11 @@ class Bookkeeper:
                     frozen=key in frozen,
                     busy=key in busy,
                     halted=behind.get(key),
+                    longest_delay=self._longest_delay(key),
                 )
+
+    def _longest_delay(self, agent: AgentKey) -> float:
+        return seconds(limits_of(self._times.policy, agent.tenant).backoff.longest)
 
     def _gone(self, snapshot: Snapshot, scope: Scope) -> list[AgentKey]:
         """Agents that left Git, once nothing of them is on record any more."""
@@ -450,8 +455,12 @@ class Bookkeeper:
         """
         now, attempts, pending = self._clock.now(), self._journal.attempts(), pass_.pending
         resting = pass_.held_by("breaker", "oscillation")
-        tries = [attempts[a.key] for a in pending if a.key in attempts and a.key.agent not in resting]
-        waits = [SOON if each.is_due(now) else max(SOON, each.next_at - now) for each in tries]
+        tries = [
+            (attempts[a.key], self._longest_delay(a.key.agent))
+            for a in pending
+            if a.key in attempts and a.key.agent not in resting
+        ]
+        waits = [SOON if each.is_due(now, most) else max(SOON, each.next_at - now) for each, most in tries]
         allowed = {action.key for action in pass_.plan.allowed}
         skipped = any(action.key in allowed and action.key not in attempts for action in pending)
         released = progressed and pass_.held_by(

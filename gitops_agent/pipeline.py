@@ -37,7 +37,7 @@ class Pipeline:
         self._lookout = Lookout(drivers, monitor, bench.journal, bench.eyes)
         self._settler = Settler(bench.journal, bench.clock)
         self._leasing = Leasing(bench.leases)
-        self._crew = Crew(bench)
+        self._crew = Crew(bench, lambda tenant: self.planning.limits(tenant))
         self._bench = bench
         self._books = books
         self._witnesses: list[Witness] = []

@@ -10,7 +10,7 @@ from gitops_agent.bookkeeping import Bookkeeper
 from gitops_agent.errors import SourceError
 from gitops_agent.intake import Intake, Receiver
 from gitops_agent.lookout import Lookout
-from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.quantity import seconds
@@ -18,7 +18,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
-from gitops_agent.model.strictness import stricter
+from gitops_agent.model.strictness import limits_of, stricter
 from gitops_agent.observe import Observed
 from gitops_agent.orders import NO_ORDER, Order, Orders, approved_by
 from gitops_agent.plan.build import build
@@ -56,6 +56,7 @@ class Planning:
         self._lookout = lookout
         self._busy = busy
         self.order = NO_ORDER
+        self._policy = PolicySpec()
         self._abandoned = Abandoned(bench.journal, bench.clock)
 
     def attend(self, head: Revision | None) -> None:
@@ -99,7 +100,12 @@ class Planning:
 
     def plan(self, snapshot: Snapshot, look: Look) -> Plan:
         """The plan for what is in force."""
+        self._policy = stricter(snapshot.policy, self._receiver.enforcement.policy_before())
         return self._build(snapshot, look, None, is_whole=False)
+
+    def limits(self, tenant: str) -> TenantPolicy:
+        """The numbers for a tenant that the newest plan was made by."""
+        return limits_of(self._policy, tenant)
 
     def preview(self, snapshot: Snapshot) -> Plan:
         """The whole plan of a commit, without doing any of it."""

@@ -32,6 +32,9 @@ RESERVED_ENV = "MANAGED_AGENT_"
 LONGEST_HOOK = 3600.0
 """Seconds that a hook may take at most."""
 
+SHORTEST_PAUSE = 0.1
+"""Seconds between two tries of the same at least."""
+
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 REF_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"
 ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -462,6 +465,19 @@ class Breaker(Strict):
     pause: Duration = "30s"
 
 
+class Backoff(Strict):
+    """The pause after the first failure of something, doubled with each one in a row up to the longest."""
+
+    first: Duration = "1s"
+    longest: Duration = "5m"
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Backoff:
+        if not SHORTEST_PAUSE <= seconds(self.first) <= seconds(self.longest):
+            raise ValueError(f"give a first pause of {SHORTEST_PAUSE:g} s or more, and none above the longest")
+        return self
+
+
 class HostRestart(Strict):
     """How many agents come back at once after the host was restarted."""
 
@@ -486,6 +502,7 @@ class TenantPolicy(Strict):
     mass_change: Threshold | None = None
     actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500
     oscillation: Oscillation = Oscillation()
+    backoff: Backoff = Backoff()
     breaker: Breaker = Breaker()
     host_restart: HostRestart = HostRestart()
     provisioning: Provisioning = Provisioning()

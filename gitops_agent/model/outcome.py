@@ -13,7 +13,7 @@ STALLED_AFTER = 3
 """Failures in a row after which trying again has evidently not helped."""
 
 LONGEST_DELAY = 300.0
-"""Seconds that a next try is away at most."""
+"""Seconds that a next try is away at most, unless a policy says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Attempt:
     error: str
     permanent: bool = False
 
-    def is_due(self, now: float) -> bool:
-        """Whether it may be tried again. A next try further away than any delay was written down under a
-        wall clock that has been set back since, and must not keep anybody waiting that long."""
-        return not now < self.next_at <= now + LONGEST_DELAY
+    def is_due(self, now: float, longest: float = LONGEST_DELAY) -> bool:
+        """Whether it may be tried again. A next try further away than the longest delay was written down under a
+        wall clock that has been set back since, or under another policy: it keeps nobody waiting that long."""
+        return not now < self.next_at <= now + longest
 
     @property
     def stalled(self) -> bool:

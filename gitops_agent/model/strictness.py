@@ -36,6 +36,8 @@ _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
     "at_once": (float, True),
     "deadline": (seconds, False),
     "freeze_reminder": (seconds, True),
+    "first": (seconds, False),
+    "longest": (seconds, False),
     "on_failure": (ON_FAILURE.index, True),
     "on_timeout": (_ON_TIMEOUT.index, True),
     "force_push": (_FORCE_PUSH.index, True),

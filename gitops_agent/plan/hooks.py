@@ -18,7 +18,7 @@ from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.plan.reasons import Reason
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, resting
 
 _SPENT = {Result.FAILED: Reason.HOOK_FAILED, Result.UNKNOWN: Reason.HOOK_UNKNOWN}
 _MESSAGES = {
@@ -89,8 +89,7 @@ def _life(key: ResourceKey, situation: Situation) -> Fields | None:
 
 def _is_needed(key: ResourceKey, situation: Situation) -> bool:
     """Whether a welcome stays on record, because the call at the end waits for its next try and tells its life."""
-    attempt = situation.attempts.get(key._replace(id=ON_RETIRED)) if key.id == ON_PROVISIONED else None
-    return attempt is not None and not attempt.is_due(situation.now)
+    return key.id == ON_PROVISIONED and resting(situation, key._replace(id=ON_RETIRED)) is not None
 
 
 def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, situation: Situation) -> bool:

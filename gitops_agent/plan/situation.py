@@ -69,6 +69,15 @@ def recent_repairs(situation: Situation, key: ResourceKey) -> tuple[float, ...]:
     return tuple(sorted(at for at in situation.repairs.get(key, ()) if at > since))
 
 
+def resting(situation: Situation, key: ResourceKey) -> Attempt | None:
+    """The retry state of a resource whose next try is still to come."""
+    attempt = situation.attempts.get(key)
+    if attempt is None:
+        return None
+    longest = seconds(situation.limits(key.agent.tenant).backoff.longest)
+    return None if attempt.is_due(situation.now, longest) else attempt
+
+
 def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
     """How many agents of each tenant have a runtime on record."""
     agents = {key.agent for key, base in bases.items() if key.kind == Kind.RUNTIME and not base.retained}

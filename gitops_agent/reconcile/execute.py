@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
+from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import EMPTY, Base
@@ -27,7 +28,7 @@ from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
 from gitops_agent.model.record import base_after, base_spent
 from gitops_agent.ports import Applier, Clock, Journal, Leases
-from gitops_agent.reconcile.retry import after_failure
+from gitops_agent.reconcile.retry import after_failure, after_permanent
 
 PATIENCE = 2.0
 """How long a pass waits for an action that is under way before it goes on without it."""
@@ -54,14 +55,19 @@ class Workbench:
 
 
 Executed = tuple[Action, Outcome]
+Limits = Callable[[str], TenantPolicy]
 Lane = deque[Action]
 
 
 class Crew:
-    """Carries out plans. Remembers what is under way from one pass to the next."""
+    """Carries out plans. Remembers what is under way from one pass to the next.
 
-    def __init__(self, bench: Workbench) -> None:
+    ``limits`` are those in force for a tenant when something ends.
+    """
+
+    def __init__(self, bench: Workbench, limits: Limits = lambda _tenant: PolicySpec()) -> None:
         self._bench = bench
+        self._limits = limits
         self._running: dict[Future[Outcome], Intent] = {}
 
     @property
@@ -140,7 +146,7 @@ class Crew:
             [outcome for _, outcome in ends],
             bases=[base for base in bases if base is not None],
             forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
-            attempts=_attempts_after(executed, self._bench),
+            attempts=_attempts_after(executed, self._bench, self._limits),
         )
         # Only now: what could not be written down is collected by the next pass.
         for future in ended:
@@ -218,7 +224,9 @@ def _sentence(problem: GitopsAgentError) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
 
 
-def _attempts_after(round_: Sequence[Executed], bench: Workbench) -> dict[ResourceKey, Attempt | None]:
+def _attempts_after(
+    round_: Sequence[Executed], bench: Workbench, limits: Limits
+) -> dict[ResourceKey, Attempt | None]:
     """Failures count, and so do repairs of drift: a crash loop is a repair that does not last.
 
     A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever.
@@ -227,14 +235,15 @@ def _attempts_after(round_: Sequence[Executed], bench: Workbench) -> dict[Resour
     after: dict[ResourceKey, Attempt | None] = {}
     for action, outcome in round_:
         previous, jitter = known.get(action.key), bench.random.random()
+        limit = limits(action.key.agent.tenant).backoff
         if outcome.spent:
             after[action.key] = None  # not tried again, so there is nothing to wait for
+        elif outcome.permanent and outcome.result is not Result.DONE:
+            after[action.key] = after_permanent(previous, outcome.message, outcome.at, limit)
         elif outcome.result is not Result.DONE:
-            after[action.key] = after_failure(
-                previous, outcome.message, outcome.at, jitter, permanent=outcome.permanent
-            )
+            after[action.key] = after_failure(previous, outcome.message, outcome.at, jitter, limit)
         elif action.verb.touches_live:
             why = f"{action.reason}: {action.message}"
             change = action.cls is Class.CHANGE
-            after[action.key] = None if change else after_failure(previous, why, outcome.at, jitter)
+            after[action.key] = None if change else after_failure(previous, why, outcome.at, jitter, limit)
     return after

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
+from gitops_agent.model.document import Backoff
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.quantity import seconds
 
-FIRST_DELAY = 1.0
+DEFAULT = Backoff()
 
 
-def delay(failures: int, jitter: float) -> float:
+def delay(failures: int, jitter: float, limit: Backoff = DEFAULT) -> float:
     """Seconds before the next try; ``jitter`` in [0, 1) spreads it over the upper half of the interval."""
-    whole = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures - 1, 30))
+    whole = min(seconds(limit.longest), seconds(limit.first) * 2.0 ** min(failures - 1, 40))
     return whole * (0.5 + jitter / 2)
 
 
 def after_failure(
-    previous: Attempt | None, error: str, now: float, jitter: float, *, permanent: bool = False
+    previous: Attempt | None, error: str, now: float, jitter: float, limit: Backoff = DEFAULT
 ) -> Attempt:
-    """The retry state after one more failure; a permanent one waits the longest from the start."""
+    """The retry state after one more failure."""
     failures = (previous.failures if previous else 0) + 1
-    wait = LONGEST_DELAY if permanent else delay(failures, jitter)
-    return Attempt(failures, now + wait, error, permanent)
+    return Attempt(failures, now + delay(failures, jitter, limit), error)
+
+
+def after_permanent(previous: Attempt | None, error: str, now: float, limit: Backoff = DEFAULT) -> Attempt:
+    """The retry state after a failure that trying again cannot help: it waits the longest from the start."""
+    failures = (previous.failures if previous else 0) + 1
+    return Attempt(failures, now + seconds(limit.longest), error, permanent=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import (
@@ -39,7 +39,7 @@ class AgentView:
     ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
     did not become healthy, once they are over. ``held``: a guard that only people release holds something
     of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
-    whose failed gate keeps it from the newest commit.
+    whose failed gate keeps it from the newest commit. ``longest_delay``: the furthest that a next try may be away.
     """
 
     agent: Agent
@@ -54,6 +54,7 @@ class AgentView:
     frozen: bool = False
     busy: bool = False
     halted: Rollout | None = None
+    longest_delay: float = LONGEST_DELAY
 
 
 def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -79,7 +80,7 @@ def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float
         statements.append((ConditionType.DRIFTED, True, *drift))
     known = {condition.type: condition for condition in previous.conditions} if previous else {}
     conditions = tuple(_condition(known.get(said[0]), said, commit, now) for said in statements)
-    tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now)]
+    tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now, view.longest_delay)]
     return AgentStatus(
         agent=view.agent.key,
         ready=ready,

@@ -251,7 +251,7 @@ def _next(known: Explanation, status: AgentStatus) -> Iterator[str]:
     tries = [attempt.next_at for attempt in failing]
     at = min([*tries, *([status.next_try_at] if status.next_try_at is not None else [])], default=None)
     if at is not None:
-        hopeless = ", and every few minutes, but will fail until that is fixed, here or by a commit"
+        hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
         yield f"It is tried again {ahead(at, known.now)} ({iso(at)}){hopeless if _is_hopeless(failing) else ''}."
     elif status.ready:
         yield "Nothing is due; it is observed with every pass and repaired when it drifts."

@@ -124,6 +124,16 @@ def test_the_cap_of_actions(world: World) -> None:
     assert len(done) == 2
 
 
+def test_the_rest_after_a_failure(world: World) -> None:
+    started(world, {"backoff": {"first": "1h", "longest": "1h"}})
+    world.repository.commit(all_of(SECOND), policy={"backoff": {"first": "1s"}})
+    world.live.fail_next(message="no answer")
+    world.run()
+    calls = world.live.calls["apply"]
+    passes(world, 300)
+    assert world.live.calls["apply"] == calls, "what it failed at rests as long as the stricter policy says"
+
+
 class Rebooted(MemoryDriver):
     """What is gone went with the host."""
 

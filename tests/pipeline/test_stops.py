@@ -178,3 +178,29 @@ def test_a_driver_that_fails_for_one_agent_after_the_other_rests(world: World) -
     assert world.live.calls["apply"] == calls + 1, "one action, to prove that it works again"
     world.live.heal()
     assert world.converge().phase is Phase.CONVERGED
+
+
+def test_the_policy_says_how_long_a_failure_rests(world: World) -> None:
+    world.repository.commit({"bot": {}}, policy={"backoff": {"first": "40m", "longest": "2h"}})
+    world.live.fail_always("no answer")
+    world.run()
+    assert world.live.calls["apply"] == 1
+    for seconds in (600.0, 590.0):
+        world.clock.advance(seconds)
+        result = world.run()
+        assert (world.live.calls["apply"], "Backoff" in codes(result)) == (1, True)
+        assert world.status("bot").next_try_at is not None
+    assert result.wait is not None
+    assert result.wait <= 1200.0, "woken when it is due, and not only by the next look at everything"
+    world.live.heal()
+    world.clock.advance(1210.0)
+    world.run()
+    assert alive(world) == 1
+
+
+def test_a_longer_rest_is_cut_short_by_a_clock_that_was_set_back(world: World) -> None:
+    world.repository.commit({"bot": {}}, policy={"backoff": {"first": "40m", "longest": "1h"}})
+    world.live.fail_next(message="no answer")
+    world.run()
+    world.clock.jump(-7200.0)
+    assert world.converge().phase is Phase.CONVERGED

@@ -264,6 +264,18 @@ def test_backoff_waits_for_the_next_try(ahead: float, holds: bool) -> None:
         assert plan.actions[0].decision is Decision.WAIT
 
 
+@pytest.mark.parametrize(("ahead", "holds"), [(301.0, True), (3600.0, True), (3601.0, False)])
+def test_backoff_waits_as_long_as_the_policy_of_the_tenant_says(ahead: float, holds: bool) -> None:
+    """Further away than the longest pause is a next try only when the clock was set back: it is due at once."""
+    desired = make.snapshot(
+        [make.agent("acme/bot", {"a": 1})], {"tenants": {"acme": {"backoff": {"longest": "1h"}}}}
+    )
+    failed = {make.key("acme/bot"): Attempt(1, make.NOW + ahead, "no such program", permanent=True)}
+    plan = make.plan(desired, attempts=failed)
+    assert bool(verdict(plan, "backoff").held) == holds
+    assert [finding.detail for finding in plan.findings if "every 1h" in finding.detail] != [] or not holds
+
+
 def test_backoff_of_one_resource_holds_the_later_ones_of_its_agent() -> None:
     config, runtime, dns = (make.key("acme/bot", kind, "x") for kind in ("config", "runtime", "dns"))
     agent = make.agent("acme/bot", [make.resource(each, {"a": 1}) for each in (dns, runtime, config)])

@@ -35,6 +35,9 @@ limits = {
     "massChange": st.none() | thresholds,
     "actionsPerPass": st.integers(1, 1000),
     "oscillation": st.fixed_dictionaries({}, optional={"repairs": counts, "window": durations}),
+    "backoff": st.fixed_dictionaries(
+        {}, optional={"first": st.sampled_from(["100ms", "2s"]), "longest": st.sampled_from(["2s", "1h"])}
+    ),
     "breaker": st.fixed_dictionaries({}, optional={"failures": counts, "pause": durations}),
     "hostRestart": st.fixed_dictionaries({}, optional={"atOnce": counts}),
     "provisioning": st.fixed_dictionaries(

@@ -8,7 +8,7 @@ from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso
 from gitops_agent.plan.guards.ruling import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.situation import Situation, resting
 
 
 def backoff(plan: Plan, situation: Situation) -> Verdict:
@@ -16,29 +16,25 @@ def backoff(plan: Plan, situation: Situation) -> Verdict:
     if not situation.attempts:
         return let_pass("backoff")
     waiting = [
-        (action, attempt)
-        for action in due(plan)
-        if (attempt := situation.attempts.get(action.key)) is not None and not attempt.is_due(situation.now)
+        (action, attempt) for action in due(plan) if (attempt := resting(situation, action.key)) is not None
     ]
     return trim(
         "backoff",
         (action.key for action, _ in waiting),
-        (_finding(action, attempt) for action, attempt in waiting),
+        (_finding(action, attempt, situation) for action, attempt in waiting),
     )
 
 
-_AGAIN = {
-    False: "It is tried again by itself, with growing pauses.",
-    True: "It is tried again every few minutes, but will fail until that is fixed, here or by a commit.",
-}
-
-
-def _finding(action: Action, attempt: Attempt) -> Finding:
+def _finding(action: Action, attempt: Attempt, situation: Situation) -> Finding:
+    again = "It is tried again by itself, with growing pauses."
+    if attempt.permanent:
+        longest = situation.limits(action.key.agent.tenant).backoff.longest
+        again = f"It is tried again every {longest}, but will fail until that is fixed, here or by a commit."
     times = "once" if attempt.failures == 1 else f"{attempt.failures} times"
     return Finding(
         Severity.INFO,
         Hold.BACKOFF,
         str(action.key),
         f"{action.verb} failed {times}, next try at {iso(attempt.next_at)}",
-        f"Last error: {attempt.error.rstrip('.')}. {_AGAIN[attempt.permanent]}",
+        f"Last error: {attempt.error.rstrip('.')}. {again}",
     )
