@@ -18,7 +18,7 @@ from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, JournalReader
-from gitops_agent.proceedings import PassResult
+from gitops_agent.proceedings import PassResult, lasting
 from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
@@ -134,7 +134,7 @@ class Answers:
         problem = recalled_problem(self.journal)
         found = unpacked(orjson.loads(self.journal.get("findings") or "[]"))
         found += proposed(self.journal.get(MEMORY))
-        return tuple(dict.fromkeys(((problem,) if problem else ()) + (head.findings if head else ()) + found))
+        return tuple(dict.fromkeys(((problem,) if problem else ()) + (lasting(head) if head else ()) + found))
 
 
 def _named(text: str, agents: Iterable[AgentKey]) -> list[AgentKey]:

@@ -31,9 +31,9 @@ from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.ruling import is_from_commit
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
-from gitops_agent.proceedings import PassResult, Proceedings
+from gitops_agent.proceedings import PassResult, Proceedings, lasting
 from gitops_agent.reconcile.breaker import after_round, dump_circuits, load_circuits
-from gitops_agent.report.conditions import AgentView, halted, judge
+from gitops_agent.report.conditions import AgentView, ended, halted, judge
 from gitops_agent.report.phases import Standing, judged, reopened, stopped
 from gitops_agent.reverting import Reverter, told
 from gitops_agent.timekeeping import Timekeeper
@@ -267,6 +267,7 @@ class Bookkeeper:
                 changed.append(status)
         self._times.keep(self._touched)
         removed = self._gone(snapshot, scope)
+        changed += self._ended(pass_, removed)
         if changed or removed:
             # Memory follows what is written, so that a full disk leaves neither ahead of the other.
             self._journal.put_statuses(changed, removed)
@@ -315,6 +316,18 @@ class Bookkeeper:
             return []
         held = {key.agent for key, base in self._journal.bases().items() if not base.retained}
         return [key for key in absent if key not in held]
+
+    def _ended(self, pass_: Proceedings, removed: Sequence[AgentKey]) -> list[AgentStatus]:
+        """Agents that left Git and run no more, and that something is still on record of: a hook, as a rule."""
+        candidates = self._statuses if pass_.look.scope is None else pass_.look.scope
+        agents = pass_.snapshot.agents
+        absent = {key for key in candidates if key not in agents and key in self._statuses} - {*removed}
+        if not absent:
+            return []
+        absent -= {key.agent for key in self._journal.bases() if key.kind == Kind.RUNTIME}
+        left = {action.key.agent: action for action in reversed(pass_.pending)}
+        made = [ended(self._statuses[key], left.get(key), self._clock.now()) for key in sorted(absent)]
+        return [status for status in made if status != self._statuses[status.agent]]
 
     def _forgive(self, health: Mapping[AgentKey, Health]) -> None:
         """Retry states of agents that have been healthy for long enough are dropped."""
@@ -376,7 +389,8 @@ class Bookkeeper:
         now, agents = self._clock.now(), pass_.snapshot.agents
         # Who waits for a later wave may still suffer from an earlier commit: this one has not reached it yet.
         later = frozenset(pass_.rollout.waiting) if pass_.rollout is not None else frozenset[AgentKey]()
-        exempt = later | {key for key in self._touched if is_hands_off(agents.get(key), now)}
+        # Of who left Git, only what is still to be taken away counts.
+        exempt = later | {k for k in self._touched if k not in agents or is_hands_off(agents[k], now)}
         open_ = (action for action in (*pass_.pending, *pass_.busy) if action.key.agent not in later)
         owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), now)]
         late = self._times.late(agents)
@@ -504,7 +518,7 @@ class Bookkeeper:
         commit = intake.head.sha if intake.head else None
         record = self._journal.commit(commit) if commit else None
         problem = (source_finding(intake.problem),) if intake.problem else ()
-        findings = problem + (record.findings if record else ()) + self._found
+        findings = problem + (lasting(record) if record else ()) + self._found
         return PassResult(
             commit=commit,
             enforced=self._journal.get("enforced"),

@@ -18,6 +18,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 from gitops_agent.observe import Observed
 from gitops_agent.orders import NO_ORDER, Order
+from gitops_agent.plan.reasons import Hold, Reason
 from gitops_agent.ports import Scope
 
 
@@ -76,6 +77,19 @@ class Proceedings:
     def held_by(self, *guards: str) -> frozenset[AgentKey]:
         """The agents some of these guards hold something of."""
         return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
+
+
+_OF_A_PASS = frozenset(map(str, (*Reason, *Hold)))
+
+
+def lasting(record: CommitRecord) -> tuple[Finding, ...]:
+    """What the record of a commit says that holds whatever a later pass finds.
+
+    What a plan said of an agent (``tenant/name…``) was true at that time; the last pass is right now.
+    """
+    if record.phase in (Phase.INVALID, Phase.REFUSED):
+        return record.findings
+    return tuple(each for each in record.findings if "/" not in each.address or each.code not in _OF_A_PASS)
 
 
 class Witness(Protocol):

@@ -93,11 +93,12 @@ class Steering:
         """Let a plan pass that waits for people, as long as nothing it was decided on moves."""
         self._check_may_approve("approving")
         plan = self._plan(digest.strip().lower())
+        self._check_is_open(plan)
         control = self._control(ControlVerb.APPROVE, plan.digest, reason.strip())
         settled = settled_before(self._journal, self._journal.get("head") or "")
         if settled and settled.finished_at:  # a clock that was set back must not make the approval one of the past
             control = replace(control, at=max(control.at, settled.finished_at))
-        what = f"{counted(plan.actions, 'action')} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
+        what = f"{_size(plan)} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
         meaning = (
             f"approved: plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
         )
@@ -121,6 +122,15 @@ class Steering:
         if len({plan.digest for plan in here}) == 1:
             return here[0]
         raise UsageError(self._no_plan(digest, found, here), hint=self._waiting(current))
+
+    def _check_is_open(self, plan: Planned) -> None:
+        """Approving what is done would wait for the same plan to come again, unasked."""
+        wanted = self._journal.planned(plan.digest)
+        if wanted and wanted <= self._journal.carried_out(plan.digest, plan.at):
+            raise UsageError(
+                f"plan {plan.digest} ({_size(plan)}) is done already, so there is nothing to approve",
+                hint=self._waiting(self._current()),
+            )
 
     def _current(self) -> set[str]:
         """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
@@ -198,6 +208,10 @@ class Steering:
         for control in controls:
             self._journal.control(control)
         return Said(tuple(controls), meaning, warning)
+
+
+def _size(plan: Planned) -> str:
+    return f"{counted(plan.actions, 'action')} on {counted(plan.agents, 'agent')}"
 
 
 def _reason(text: str) -> str:

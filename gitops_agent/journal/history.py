@@ -49,7 +49,8 @@ def plans(connection: Connection, digest: str, commits: Collection[str] | None) 
     table = schema.decisions
     waits = case((or_(table.c.held, table.c.decision == Decision.ASK.value), 1), else_=0)
     counts = (func.max(table.c.at).label("at"), func.count().label("actions"), func.sum(waits).label("waiting"))
-    query = select(table.c.plan, table.c.commit_sha, *counts).where(
+    agents = func.count(table.c.agent.distinct()).label("agents")
+    query = select(table.c.plan, table.c.commit_sha, *counts, agents).where(
         table.c.plan.startswith(digest, autoescape=True)
     )
     if commits is not None:

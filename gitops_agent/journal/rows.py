@@ -225,6 +225,7 @@ class Planned:
     at: float
     actions: int
     waiting: int
+    agents: int = 0
 
 
 def decision_row(action: Action, *, held: bool) -> Row:

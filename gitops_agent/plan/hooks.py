@@ -53,7 +53,8 @@ def spent_finding(action: Action, plan: str) -> Finding:
         str(action.key),
         f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}",
         f"{action.message} It is not called again by itself. To call it once more, under the same idempotency "
-        f"key: gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}.",
+        f"key: gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}. "
+        "Then gitops-agent retry COMMIT has a commit that degraded for it judged again.",
     )
 
 

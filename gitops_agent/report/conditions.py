@@ -182,6 +182,23 @@ def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentSta
     return replace(status, conditions=(*others, said))
 
 
+def ended(status: AgentStatus, left: Action | None, now: float) -> AgentStatus:
+    """The status of an agent that left Git, once nothing of it runs: only ``left`` keeps it on record."""
+    reason, message = (left.reason, left.message) if left is not None else ("Ended", "ended, as desired")
+    said: list[_Statement] = [(ConditionType.READY, False, reason, f"It has ended. {message}")]
+    if left is not None and left.decision in _FOR_PEOPLE:
+        said.append((ConditionType.STALLED, True, reason, message))
+    known = {condition.type: condition for condition in status.conditions}
+    return replace(
+        status,
+        ready=False,
+        lifecycle=Lifecycle.RETIRED,
+        conditions=tuple(_condition(known.get(each[0]), each, status.observed_commit, now) for each in said),
+        resources=tuple(replace(each, state="Ended", health="", live={}) for each in status.resources),
+        next_try_at=None,
+    )
+
+
 def _halted(rollout: Rollout) -> str:
     return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held"
 

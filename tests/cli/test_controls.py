@@ -153,7 +153,7 @@ def test_a_plan_that_waits_is_approved_by_its_digest(ada: Steering, journal: Sql
     said = ada.approve(text, "")
     (control,) = journal.controls()
     assert (control.verb, control.target) == (ControlVerb.APPROVE, WAITS)
-    assert f"1 action of commit {NEW[:10]}" in said.meaning
+    assert f"1 action on 1 agent of commit {NEW[:10]}" in said.meaning
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ import pytest
 
 from gitops_agent.drivers import hook
 from gitops_agent.drivers.hook.spec import hook_key
+from gitops_agent.errors import UsageError
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.ports import AS_IT_RUNS, Driver, ExecResult, RunAs, Workplace
+from gitops_agent.steering import Operator, Steering
 from gitops_agent.testing.faults import Crash, FaultInjector
 from gitops_agent.testing.memory import MemoryDriver, runtime_key
 
@@ -257,7 +259,7 @@ def test_what_was_called_and_failed_is_for_people(
 
 def test_a_person_may_have_it_called_again_under_the_same_key(world: HookWorld) -> None:
     world.runs.answers["hello"] = ExecResult(False, "exit code 1")
-    world.fleet("a")
+    sha = world.fleet("a")
     world.converge()
     world.retry("a")
     world.converge()
@@ -271,6 +273,11 @@ def test_a_person_may_have_it_called_again_under_the_same_key(world: HookWorld) 
     assert len(world.runs.calls) == 3, "what is done is done"
     assert len(set(world.runs.keys)) == 1
     assert world.condition("a", ConditionType.STALLED) is None
+    assert not [each for each in world.run().findings if each.code == "HookFailed"], "it is no longer true"
+    assert world.phase(sha) is Phase.DEGRADED
+    world.journal.control(Control(ControlVerb.RETRY, sha, "ada", world.clock.now()))
+    world.converge()
+    assert world.phase(sha) is Phase.CONVERGED
 
 
 def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
@@ -287,6 +294,8 @@ def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
     shot = world.shot("a")
     assert shot is not None
     assert shot.result is Result.DONE
+    with pytest.raises(UsageError, match="done already"):
+        Steering(world.journal, world.clock, Operator("ada", "host")).approve(result.plan.digest, "")
 
 
 def test_a_hook_that_never_started_is_tried_again(world: HookWorld) -> None:
@@ -311,6 +320,11 @@ def test_the_end_that_failed_stays_on_record_until_people_decide(world: HookWorl
     world.converge()
     assert world.phase(sha) is Phase.DEGRADED
     assert world.left() == {hook_key(key("a"), "onRetired")}
+    status, stalled = world.status("a"), world.condition("a", ConditionType.STALLED)
+    assert not status.ready, "it has ended"
+    assert {each.state for each in status.resources} == {"Ended"}
+    assert stalled is not None
+    assert stalled.reason == "HookFailed"
     later = world.fleet("b", runtime={"command": ["other"]})
     world.converge()
     assert world.phase(later) is Phase.CONVERGED, "later commits do not pay for it"
