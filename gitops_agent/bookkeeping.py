@@ -21,7 +21,7 @@ from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.finding import Finding, Severity, packed
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.one_shot import due_again
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
@@ -302,7 +302,7 @@ class Bookkeeper:
                     frozen=key in frozen,
                     busy=key in busy,
                     halted=behind.get(key),
-                    longest_delay=self._longest_delay(key),
+                    longest_delay=self._longest_delay(key) if attempts else LONGEST_DELAY,
                 )
 
     def _longest_delay(self, agent: AgentKey) -> float:
