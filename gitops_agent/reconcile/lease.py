@@ -77,11 +77,6 @@ class HostLeases:
         except OSError:
             return False
 
-    def token(self, agent: AgentKey) -> int | None:
-        """The fencing token of a lease that we took."""
-        mine = self._held.get(agent)
-        return mine.token if mine else None
-
     def elder(self) -> str:
         """Who follows the same source and was here before us, in a sentence; nothing when that is nobody."""
         try:

@@ -46,6 +46,12 @@ def leases(folder: Path, state: str = "/var/lib/one", *, source: str = "", wait:
     return HostLeases(folder, holder, LeaseFiles(folder, holder.instance, wait=wait))
 
 
+def token(folder: Path, agent: AgentKey) -> int:
+    """The fencing token of the lease on file; 0 when there is none."""
+    found = LeaseFiles(folder, "prod").read(agent)
+    return found.token if found is not None else 0
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "leases"
@@ -68,10 +74,9 @@ def test_the_second_is_told_who_acts_and_goes_on_when_that_one_ends(folder: Path
             assert (second.holds(ONE), second.holds(THREE)) == (False, True)
             assert first.claim([ONE, TWO]) == {}, "kept"
             assert THREE in first.claim([THREE])
-            before = first.token(ONE)
+            before = token(folder, ONE)
         assert second.claim([ONE, TWO]) == {}
-        assert before is not None
-        assert (second.token(ONE) or 0) > before, "also after a lease was given back"
+        assert token(folder, ONE) > before > 0, "also after a lease was given back"
     assert not first.holds(ONE)
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["lock"]
 
@@ -327,6 +332,9 @@ class Contention(RuleBasedStateMachine):
         self.follows: dict[HostLeases, str] = {}
         self.tokens: dict[AgentKey, int] = {}
 
+    def token(self, agent: AgentKey) -> int:
+        return token(self.folder / "leases", agent)
+
     @rule(source=st.sampled_from(["main", "other", "third"]))
     @precondition(lambda self: len(self.open) < 4)
     def begin(self, source: str) -> None:
@@ -338,12 +346,12 @@ class Contention(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     def claim(self, who: int, agents: set[AgentKey]) -> None:
         mine = self.open[who % len(self.open)]
-        before = {agent: mine.token(agent) for agent in agents if mine.holds(agent)}
+        before = {agent: self.token(agent) for agent in agents if mine.holds(agent)}
         refused = mine.claim(agents)
         for agent in agents:
             assert mine.holds(agent) is (agent not in refused)
-            token = mine.token(agent)
-            if agent in refused or token is None:
+            token = self.token(agent)
+            if agent in refused:
                 others = [other for other in self.open if other is not mine]
                 same = any(self.follows[other] == self.follows[mine] for other in others)
                 assert same or any(other.holds(agent) for other in others)
@@ -398,14 +406,15 @@ import os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
 from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder
+from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
 
 folder, state = sys.argv[1:]
+files = LeaseFiles(Path(folder), "prod")
 me = Holder("prod", state, state, os.getpid(), 0.0)
 with HostLeases(Path(folder), me) as mine:
     for line in sys.stdin:
         agent = AgentKey.parse(line.strip())
-        print(mine.claim([agent]).get(agent) or mine.token(agent), flush=True)
+        print(mine.claim([agent]).get(agent) or files.read(agent).token, flush=True)
 """
 
 
@@ -453,9 +462,10 @@ import fcntl, os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
 from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder
+from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
 
 folder, log, me = sys.argv[1:]
+files = LeaseFiles(Path(folder), "prod")
 names = [f"bot-{number}" for number in range(4)]
 # Opened first, so that the kernel closes them first when we are killed.
 effects = {name: os.open(f"{log}.{name}", os.O_RDWR | os.O_CREAT, 0o600) for name in names}
@@ -467,7 +477,7 @@ while True:
             mine.claim([agent])
             if mine.holds(agent):
                 fcntl.flock(effects[name], fcntl.LOCK_EX | fcntl.LOCK_NB)   # raises if two act at once
-                os.write(record, f"{name} {mine.token(agent)} {me}\\n".encode())
+                os.write(record, f"{name} {files.read(agent).token} {me}\\n".encode())
                 fcntl.flock(effects[name], fcntl.LOCK_UN)
 """
 
