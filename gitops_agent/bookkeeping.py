@@ -113,7 +113,7 @@ class Bookkeeper:
             self._start_afresh(frozenset({agent}))
             if again := due_again(self._journal.bases().values(), agent):
                 self._journal.finish((), bases=again)
-            self._journal.put({"retried:" + target: str(self._clock.now())})
+            self._journal.put({_retried(agent): str(self._clock.now())})
             return
         record = self._journal.commit(target)
         enforcement.retry(target, record.tree if record is not None else "")
@@ -268,6 +268,8 @@ class Bookkeeper:
         self._times.keep(self._touched)
         removed = self._gone(snapshot, scope)
         changed += self._ended(pass_, removed)
+        if removed:
+            self._journal.put({_retried(key): None for key in removed})
         if changed or removed:
             # Memory follows what is written, so that a full disk leaves neither ahead of the other.
             self._journal.put_statuses(changed, removed)
@@ -528,6 +530,11 @@ class Bookkeeper:
             unavailable=intake.problem is not None,
             retry_after=getattr(intake.problem, "retry_after", None),
         )
+
+
+def _retried(agent: AgentKey) -> str:
+    """Where the journal keeps when somebody last asked for an agent to be tried again."""
+    return f"retried:{agent}"
 
 
 def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, ...]:

@@ -204,3 +204,15 @@ def test_a_longer_rest_is_cut_short_by_a_clock_that_was_set_back(world: World) -
     world.run()
     world.clock.jump(-7200.0)
     assert world.converge().phase is Phase.CONVERGED
+
+
+def test_what_was_retried_is_forgotten_with_its_agent(world: World) -> None:
+    world.commit("bot", "other")
+    world.converge()
+    for name in ("bot", "other"):
+        said(world, ControlVerb.RETRY, str(key(name)))
+    world.run()
+    world.commit("other")
+    assert world.converge().phase is Phase.CONVERGED
+    kept = [bool(world.journal.get(f"retried:{key(name)}")) for name in ("bot", "other")]
+    assert kept == [False, True]
