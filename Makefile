@@ -12,7 +12,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## the main job on local processes, in under a minute
+demo: $(READY)  ## the main job on local processes, in under a minute once set up
 	@$(BIN)/gitops-agent demo
 
 test: $(READY) check-static  ## everything that needs only Python and git

@@ -22,6 +22,9 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.ports import Clock, HistoryWriter, Journal, Source
 from gitops_agent.source.backoff import delay
 
+PROPOSALS = "gitops-agent/revert-"
+"""How the branches begin that hold a revert for review."""
+
 log = structlog.get_logger(__name__)
 
 KEPT = 20
@@ -161,15 +164,21 @@ def told(revert: Revert) -> Finding:
     made = bool(revert.branch)
     return Finding(
         Severity.INFO if made else Severity.WARNING,
-        "Reverted" if made else "NotReverted",
+        _code(revert),
         revert.failed[:10],
         revert.said,
         "Policy rollout.onFailure asked for it." if made else "If it is still needed: gitops-agent rollback.",
     )
 
 
+def _code(revert: Revert) -> str:
+    if not revert.branch:
+        return "NotReverted"
+    return "RevertProposed" if revert.branch.startswith(PROPOSALS) else "Reverted"
+
+
 def _proposal(rollout: Rollout) -> str:
-    return f"gitops-agent/revert-{rollout.commit[:10]}"
+    return f"{PROPOSALS}{rollout.commit[:10]}"
 
 
 def _message(undone: Sequence[Revision], rollout: Rollout) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import shlex
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from gitops_agent.model.key import AgentKey
@@ -17,6 +19,7 @@ OWN_ADDRESS = "127.0.0.1"
 """Local agents listen here; a probe reaches nothing else, whatever a document says."""
 
 _READ_CAP = 4096
+_COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200
 
 
 def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> ExecResult:
@@ -27,9 +30,22 @@ def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> Ex
             return _http(http_spec["port"], http_spec.get("path", "/"), timeout)
         if runner is None:
             return ExecResult(False, "this runtime cannot run commands")
-        return runner.run(agent, spec["exec"]["command"], timeout)
+        return _exec(spec["exec"]["command"], agent, timeout, runner)
     except (Exception, SystemExit) as problem:  # one agent's probe must not stop the judging of its siblings
         return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
+
+
+def _exec(command: Sequence[str], agent: AgentKey, timeout: float, runner: Runner) -> ExecResult:
+    """Which of several probes failed is told by its command, and why by how its answer begins."""
+    answer = runner.run(agent, command, timeout)
+    return replace(
+        answer, message=f"{_cut(shlex.join(command), _COMMAND_SHOWN)}: {_cut(answer.message, _ANSWER_SHOWN)}"
+    )
+
+
+def _cut(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _http(port: int, path: str, timeout: float) -> ExecResult:

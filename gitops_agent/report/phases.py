@@ -132,7 +132,7 @@ def judged(record: CommitRecord, standing: Standing, now: float) -> CommitRecord
     held = len(rollout.waiting) if rollout is not None else 0
     if why := standing.failure:
         said = (*running.findings, _held(record, why, held)) if held else running.findings
-        keep = f"; the rollout is held, {_keep(held)} what they have" if held else ""
+        keep = f"; the rollout is held, {_keep(held, 'what it has', 'what they have')}" if held else ""
         return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
     if standing.gate_is_open and rollout is not None and held:
         wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
@@ -161,14 +161,15 @@ def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
         "RolloutHeld",
         sha,
         f"the rollout is held: {why}",
-        f"{_keep(untouched)} the spec they had, and are repaired by it. This tree is not tried again by itself, "
+        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. "
+        f"This tree is not tried again by itself, "
         f"not even after a restart. Push a fix or a revert (gitops-agent rollback); or, when what was "
         f"wrong is not in Git, gitops-agent retry {sha}.",
     )
 
 
-def _keep(count: int) -> str:
-    return f"{counted(count, 'agent')} {'keeps' if count == 1 else 'keep'}"
+def _keep(count: int, one: str, several: str) -> str:
+    return f"{counted(count, 'agent')} {f'keeps {one}' if count == 1 else f'keep {several}'}"
 
 
 def reopened(record: CommitRecord) -> CommitRecord:
@@ -188,4 +189,5 @@ def _why(late: Sequence[AgentKey], standing: Standing) -> str:
         stalled = next((c for c in status.conditions if c.type == "Stalled"), status.conditions[0])
         message = f"{stalled.reason}: {stalled.message}"
     more = f" (and {len(late) - 1} more)" if len(late) > 1 else ""
-    return f"{late[0]} is not Ready: {message}{more}"
+    is_ready = status is not None and status.ready  # it may be Ready, and a hook of it has failed
+    return f"{late[0]} {'has failed' if is_ready else 'is not Ready'}: {message}{more}"

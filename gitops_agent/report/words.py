@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from itertools import groupby
 
 from gitops_agent.model.agent import Lifecycle
@@ -26,6 +27,10 @@ _PHASE_COLOURS = {
     Phase.SUPERSEDED: ("dim",),
     Phase.BLOCKED: ("yellow",),
 }
+
+
+_FILE = re.compile(r"\.[a-z]+$")
+_NAMES = 20  # of agents that one thing is said of
 
 
 def phase_colours(phase: Phase) -> tuple[str, ...]:
@@ -73,6 +78,13 @@ def fleet_words(statuses: Sequence[AgentStatus]) -> str:
     return f"{counted(len(words), 'agent')}: {', '.join(parts)}" if words else "no agents"
 
 
+def nearest(text: str, agents: Sequence[AgentKey]) -> list[AgentKey]:
+    """The agents whose names are most like a text that names none; all of them when none is."""
+    whole = get_close_matches(text, list(map(str, agents)), 5)
+    bare = get_close_matches(text.rpartition("/")[2], {key.name for key in agents}, 5)
+    return [key for key in agents if str(key) in whole or key.name in bare] or list(agents)
+
+
 def is_about(finding: Finding, agent: AgentKey) -> bool:
     """Whether a finding is about this very agent (``tenant/name``) or one of its resources (``tenant/name:…``)."""
     return finding.address.partition(":")[0] == str(agent)
@@ -86,16 +98,21 @@ def findings_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
 
 
 def _merged(findings: Sequence[Finding]) -> Iterator[tuple[str, Finding]]:
-    """Neighbours that say the same of several resources of one agent, as one with all their names."""
+    """Neighbours that say the same of several agents, or of several resources of one, as one with all names."""
     for _, same in groupby(findings, key=_statement):
         group = list(same)
-        rest = [finding.address.partition(":")[2] for finding in group[1:]]
-        yield ", ".join([group[0].address, *rest]), group[0]
+        owner, colon, _ = group[0].address.partition(":")
+        own = f"{owner}:" if colon else ""
+        names = [group[0].address, *(finding.address.removeprefix(own) for finding in group[1:])]
+        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        yield ", ".join(names[:_NAMES]) + more, group[0]
 
 
 def _statement(finding: Finding) -> tuple[str, ...]:
+    """What makes two findings the same; a place in a file is always one of its own."""
     owner, colon, resource = finding.address.partition(":")
-    about = owner if colon and "/" in resource else finding.address
+    is_resource, is_agent = colon and "/" in resource, not colon and not _FILE.search(owner)
+    about = owner if is_resource else "" if is_agent else finding.address
     return (about, finding.severity, finding.code, finding.summary, finding.detail)
 
 

@@ -89,7 +89,7 @@ def test_a_proposal_leaves_the_branch_and_is_named(world: World) -> None:
     bad = world.repository.commit(fleet(TYPO))
     assert world.converge().phase is Phase.DEGRADED
     assert (world.repository.head, branches(world)) == (bad, [f"gitops-agent/revert-{bad[:10]}"])
-    assert branches(world)[0] in codes(world, bad)["Reverted"]
+    assert branches(world)[0] in codes(world, bad)["RevertProposed"]
     world.boot()
     world.converge()
     assert len(world.repository.pushed) == 1, "a proposal is made once"
@@ -180,7 +180,7 @@ def _die(folder: Path, on_failure: str, injector: FaultInjector) -> tuple[str, .
     assert world.repository.revision(sent).parents == (bad,)
     if on_failure == "ProposeRevert":
         assert world.repository.head == bad
-        assert codes(world, bad)["Reverted"].startswith(f"branch {where}")
+        assert codes(world, bad)["RevertProposed"].startswith(f"branch {where}")
     else:
         assert (world.repository.head, world.phase(sent)) == (sent, Phase.CONVERGED)
         assert commands(world) == {"first"}
@@ -260,7 +260,7 @@ def test_a_branch_that_takes_no_push_gets_a_proposal(
     remote.protected = {"main"}
     assert world.converge().phase is Phase.DEGRADED
     assert (world.repository.head, branches(world)) == (bad, [f"gitops-agent/revert-{bad[:10]}"])
-    assert branches(world)[0] in codes(world, bad)["Reverted"]
+    assert branches(world)[0] in codes(world, bad)["RevertProposed"]
 
 
 def test_no_branch_takes_a_push(world: World, remote: Remote, failing: Callable[[str], str]) -> None:

@@ -125,7 +125,7 @@ def test_readiness_gates_ready(ward: Ward) -> None:
     ward.runner.ok = False
     first = ward.look(READINESS)
     assert said(first) == (HealthState.STARTING, "NotReadyYet")
-    assert first.message == "the readiness probe has not passed yet: exit code 1"
+    assert first.message == "the readiness probe has not passed yet: ask: exit code 1"
     assert ward.runner.asked == [(ONE, ("ask",), 2.0)]
     assert not first.restart
     ward.runner.ok = True
@@ -146,7 +146,7 @@ def test_readiness_is_lost_at_the_threshold_and_never_restarts(ward: Ward) -> No
         HEALTHY,
         *[(HealthState.UNHEALTHY, "ReadinessFailed")] * 2,
     ]
-    assert "failed 4 times: exit code 1" in found[-1].message
+    assert "failed 4 times: ask: exit code 1" in found[-1].message
     assert not any(health.restart for health in found)
     ward.runner.ok = True
     ward.clock.advance(5)

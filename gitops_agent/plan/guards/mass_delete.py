@@ -34,7 +34,7 @@ def mass_delete(plan: Plan, situation: Situation) -> Verdict:
     tripped = tuple(trips(lost, situation, lambda limits: limits.mass_delete))
     if not tripped or _is_approved(taking, lost, situation):
         return let_pass("mass_delete")
-    return block("mass_delete", plan, (_finding(plan, trip) for trip in tripped))
+    return block("mass_delete", plan, (_finding(plan, trip, way_out=trip is tripped[0]) for trip in tripped))
 
 
 def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], situation: Situation) -> bool:
@@ -103,14 +103,24 @@ def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[A
             yield agent
 
 
-def _finding(plan: Plan, trip: Trip) -> Finding:
+def _finding(plan: Plan, trip: Trip, *, way_out: bool) -> Finding:
+    """One number that tripped; the way out is the same for all of them, so the first one says it."""
+    found = f"{trip.allows('massDelete')}. Lost would be: {named(trip.agents)}."
     return Finding(
         Severity.ERROR,
         Hold.MASS_DELETE,
         plan.commit[:10],
         f"{trip.count} would lose their runtime",
-        f"{trip.allows('massDelete')}. Lost would be: {named(trip.agents)}. Nothing this commit asks for is done. "
-        f"If it is meant, approve this plan: {how_to_approve(plan)}. Or split the commit and push the "
-        "parts one after the other, or raise massDelete in the Policy document in an earlier commit, and push "
-        "this one when that has converged. If it is not meant: gitops-agent rollback.",
+        f"{found} {_way_out(plan)}" if way_out else found,
+    )
+
+
+def _way_out(plan: Plan) -> str:
+    return (
+        "Nothing this commit asks for is done.\n"
+        f"If it is meant, approve this plan: {how_to_approve(plan)}.\n"
+        "Or split the commit, and push the parts one after the other.\n"
+        "Or raise massDelete in the Policy document in an earlier commit, and push this one when that has "
+        "converged.\n"
+        "If it is not meant: gitops-agent rollback."
     )

@@ -27,7 +27,7 @@ def observe_mode(plan: Plan, situation: Situation) -> Verdict:
             str(action.key),
             f"{action.verb} is not done: the agent is in Observe mode",
             f"{action.message} To let it be repaired, set spec.reconcile.mode: Enforce in "
-            f"{agents[action.key.agent].origin}.",
+            f"{agents[action.key.agent].origin}, or in the overlay that sets it.",
         )
         for action in held
     ]

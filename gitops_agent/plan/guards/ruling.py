@@ -58,9 +58,9 @@ def how_to_approve(plan: Plan) -> str:
     """Every way to approve a plan: at the machine, and through Git alone."""
     said = f'"Gitops-Approve: {plan.digest}"'
     return (
-        f"gitops-agent approve {plan.digest}; or, through Git alone, a note on refs/notes/gitops-agent-approvals "
+        f"gitops-agent approve {plan.digest};\nor, through Git alone, a note on refs/notes/gitops-agent-approvals "
         f"(git notes --ref=gitops-agent-approvals add -m {said} {plan.commit[:10]}, then git push origin "
-        f"refs/notes/gitops-agent-approvals), or an empty commit with the trailer {said} by another author "
+        f"refs/notes/gitops-agent-approvals);\nor an empty commit with the trailer {said} by another author "
         "than the change's"
     )
 
