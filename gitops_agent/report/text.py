@@ -13,7 +13,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
-from gitops_agent.report.inert import inert
+from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import ago, span
 from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.shapes import FleetStatus, under_way
@@ -181,4 +181,11 @@ def _commit_row(record: CommitRecord) -> Row:
     if record.rolled_back_by:
         remarks.append(f"rolled back by {short(record.rolled_back_by)}")
     phase = Cell(str(record.phase), phase_colours(record.phase))
-    return [short(record.sha), phase, iso(record.seen_at), took, record.subject[:60], "; ".join(remarks)]
+    return [
+        short(record.sha),
+        phase,
+        iso(record.seen_at),
+        took,
+        record.subject[:60],
+        clipped("; ".join(remarks), 100),
+    ]
