@@ -14,6 +14,7 @@ from gitops_agent.drivers.place import Place
 from gitops_agent.errors import UsageError
 from gitops_agent.imports import MEMORY, proposed
 from gitops_agent.intake import recalled_problem
+from gitops_agent.model.control import freezes
 from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
@@ -82,17 +83,22 @@ class Answers:
 
     def workflows(self) -> Known:
         """What is known of everything in flight."""
-        journal = self.journal
+        journal, head = self.journal, self._head()
+        rollout = load_rollout(journal.get("rollout"))
+        followed = journal.commit(rollout.commit) if rollout is not None else None
         return Known(
             now=self._clock.now(),
             intents=journal.open_intents(),
             bases=journal.bases(),
             attempts=journal.attempts(),
             statuses=journal.statuses(),
-            findings=self._findings(self._head()),
-            rollout=load_rollout(journal.get("rollout")),
+            findings=self._findings(head),
+            rollout=rollout,
             ending=self._is_ending,
             journal_age=self._age(),
+            head=head,
+            rollout_since=followed.started_at if followed is not None else None,
+            freezes=freezes(journal.controls(), self._clock.now()),
         )
 
     def _is_ending(self, agent: AgentKey) -> bool:

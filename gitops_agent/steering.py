@@ -10,17 +10,21 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.rows import Planned
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
+from gitops_agent.model.finding import unpacked
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted, epoch, iso, seconds
 from gitops_agent.orders import settled_before
 from gitops_agent.ports import Clock
 from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.moments import ago
+from gitops_agent.report.phases import APPROVED_BY
 
 LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
@@ -124,13 +128,21 @@ class Steering:
         raise UsageError(self._no_plan(digest, found, here), hint=self._waiting(current))
 
     def _check_is_open(self, plan: Planned) -> None:
-        """Approving what is done would wait for the same plan to come again, unasked."""
+        """Approving what is done would approve the same plan unasked, should it come again. If it did, it is asked
+        about: by a commit that is open, or by the last pass."""
         wanted = self._journal.planned(plan.digest)
-        if wanted and wanted <= self._journal.carried_out(plan.digest, plan.at):
+        done = bool(wanted) and wanted <= self._journal.carried_out(plan.digest, plan.at)
+        if done and not self._is_asked(plan.digest):
             raise UsageError(
                 f"plan {plan.digest} ({_size(plan)}) is done already, so there is nothing to approve",
                 hint=self._waiting(self._current()),
             )
+
+    def _is_asked(self, digest: str) -> bool:
+        head = self._journal.commit(self._journal.get("head") or "")
+        found = unpacked(orjson.loads(self._journal.get("findings") or "[]"))
+        said = any(digest in each.detail for each in found if each.code != APPROVED_BY)
+        return said or (head is not None and not head.phase.terminal)
 
     def _current(self) -> set[str]:
         """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.control import Control
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
@@ -20,7 +21,7 @@ from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.quantity import counted
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.report.moments import ahead
 from gitops_agent.report.words import is_about, short
 
@@ -41,6 +42,8 @@ class Sort(StrEnum):
     PROVISIONING = "provisioning"
     TEARDOWN = "teardown"
     ROLLOUT = "rollout"
+    COMMIT = "commit"
+    FREEZE = "freeze"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,10 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the journal holds. ``ending`` says whether the last thing done to an agent took something away."""
+    """What the journal holds. ``ending`` says whether the last thing done to an agent took something away.
+
+    ``head`` is the record of the newest commit, ``rollout_since`` when the rollout began, ``freezes`` are in force.
+    """
 
     now: float
     intents: Sequence[Intent] = ()
@@ -74,11 +80,21 @@ class Known:
     rollout: Rollout | None = None
     ending: Callable[[AgentKey], bool] = lambda _: False
     journal_age: float | None = None
+    head: CommitRecord | None = None
+    rollout_since: float | None = None
+    freezes: Sequence[Control] = ()
 
 
 def workflows(known: Known) -> tuple[Workflow, ...]:
     """Everything in flight, what is stuck first."""
-    found = [*_rollout(known), *_actions(known), *_hooks(known), *_agents(known)]
+    found = [
+        *_blocked(known),
+        *_freezes(known),
+        *_rollout(known),
+        *_actions(known),
+        *_hooks(known),
+        *_agents(known),
+    ]
     return tuple(sorted(found, key=lambda each: (not each.stuck, each.sort, each.subject)))
 
 
@@ -100,6 +116,40 @@ def _state(base: Base) -> str:
     return shot.result.value.lower() if shot.result else "due"
 
 
+def _blocked(known: Known) -> Iterator[Workflow]:
+    """The newest commit, while a guard stops it until a person has looked."""
+    head = known.head
+    if head is None or head.phase is not Phase.BLOCKED:
+        return
+    yield Workflow(
+        Sort.COMMIT,
+        short(head.sha),
+        stuck=True,
+        since=head.started_at,
+        commit=head.sha,
+        reason=next((each.code for each in head.findings), "Blocked"),
+        message=head.summary,
+        way_out=f"look with gitops-agent plan; then gitops-agent approve {head.plan}, or push a better commit",
+    )
+
+
+def _freezes(known: Known) -> Iterator[Workflow]:
+    """Freezes that a guard set. One that a person set is known to that person."""
+    for each in known.freezes:
+        if each.plan:
+            yield Workflow(
+                Sort.FREEZE,
+                each.target,
+                stuck=True,
+                since=each.at,
+                actor=each.actor,
+                reason="Frozen",
+                message=each.reason,
+                way_out=f"look with gitops-agent plan; then gitops-agent unfreeze --scope '{each.target}' "
+                "--reason TEXT lifts it and approves what was stopped",
+            )
+
+
 def _rollout(known: Known) -> Iterator[Workflow]:
     rollout = known.rollout
     if rollout is None or rollout.done:  # once everybody follows the commit, its agents speak for themselves
@@ -116,6 +166,7 @@ def _rollout(known: Known) -> Iterator[Workflow]:
         stuck=bool(rollout.failed),
         done=tuple(waves[: rollout.released]),
         next=next(iter(waves[rollout.released :]), ""),
+        since=known.rollout_since,
         commit=rollout.commit,
         reason="GateFailed" if rollout.failed else "",
         message=f"{rollout.failed}; {waiting} wait" if rollout.failed else f"{waiting} wait for their wave",

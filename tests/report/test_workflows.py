@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -15,12 +16,12 @@ from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, Condition, ConditionType, ResourceStatus
+from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase, ResourceStatus
 from gitops_agent.report.workflows import Known, Sort, hook_counts, stuck, workflows
 from gitops_agent.report.workflows_text import workflows_shape, workflows_text
 
 from .test_shapes import check
-from .values import NOW, SHA, an_action
+from .values import NOW, SHA, a_record, an_action
 
 pytestmark = pytest.mark.unit
 
@@ -57,6 +58,17 @@ def test_a_quiet_fleet_has_nothing_in_flight() -> None:
     assert stuck(quiet) == 0
     assert workflows_text(quiet).startswith("Nothing is in flight.")
     check("workflows", workflows_shape(quiet))
+
+
+def test_what_a_guard_stopped_is_stuck() -> None:
+    stopped = replace(a_record(), phase=Phase.BLOCKED, plan="d1d1d1d1", summary="*: too many go")
+    tripped = Control(ControlVerb.FREEZE, "*", "guard mass_drift", NOW - 9.0, "many moved", plan="d2d2")
+    mine = Control(ControlVerb.FREEZE, "acme", "ada", NOW - 9.0, "maintenance")
+    held = known(head=stopped, freezes=[tripped, mine])
+    assert [(each.sort, each.stuck) for each in workflows(held)] == [(Sort.COMMIT, True), (Sort.FREEZE, True)]
+    assert "gitops-agent approve d1d1d1d1" in workflows_text(held)
+    assert "gitops-agent unfreeze --scope '*'" in workflows_text(held)
+    check("workflows", workflows_shape(held))
 
 
 def test_provisioning_says_what_is_done_what_is_next_and_what_holds_it() -> None:
