@@ -68,7 +68,7 @@ class Workflow:
 class Known:
     """What the journal holds. ``ending`` says whether the last thing done to an agent took something away.
 
-    ``head`` is the record of the newest commit, ``rollout_since`` when the rollout began, ``freezes`` are in force.
+    ``head`` is the newest commit, ``rollout_since`` when the rollout began, ``freezes`` are those in force.
     """
 
     now: float
