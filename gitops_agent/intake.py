@@ -24,7 +24,7 @@ from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, Source
 from gitops_agent.report.phases import entered, stopped, superseded
 from gitops_agent.report.rollback import recognise
-from gitops_agent.source.trust import Situation, examine
+from gitops_agent.source.trust import NewHead, examine
 from gitops_agent.unfreezing import last_of_policy_alone, unfreezing
 
 log = structlog.get_logger(__name__)
@@ -231,7 +231,7 @@ class Receiver:
         rewritten branch is refused like the rewrite itself."""
         accepted = self._journal.get("accepted")
         last = (self._known(accepted) or Revision(accepted, "", (), "", 0.0, 0.0, "")) if accepted else None
-        situation = Situation(
+        new = NewHead(
             head=head,
             last=last,
             contains_last=last is None or self._source.is_ancestor(last.sha, head.sha),
@@ -239,7 +239,7 @@ class Receiver:
             path=self._where.path,
             force_push=standing.policy.force_push if standing else "refuse",
         )
-        return examine(situation)
+        return examine(new)
 
     def _reject(
         self, head: Revision, phase: Phase, findings: tuple[Finding, ...]

@@ -27,7 +27,7 @@ from gitops_agent.report.in_force import frozen_scopes, waves
 from gitops_agent.report.metrics import COMMITS, SCOPES, SURENESS, Instruments
 from gitops_agent.report.recurrence import Recurrence
 from gitops_agent.report.tally import Deviations, Sight, Tally, by_class, tally
-from gitops_agent.vitals import Standing, Vitals
+from gitops_agent.vitals import LastPass, Vitals
 
 STUCK_PERIOD = 60.0
 """Seconds between two counts of stuck workflows, unless a pass looks at everything anyway."""
@@ -223,7 +223,9 @@ class Meter(Onlooker):
         for state, number in waves(pass_.rollout).items():
             self._values.put("gitops_agent_rollout_wave", number, state=state)
         scopes = tuple(scope for scope in SCOPES if scope in frozen)
-        self._vitals.stands(Standing(result.phase, self._statuses, scopes, source_answers=not result.unavailable))
+        self._vitals.completed(
+            LastPass(result.phase, self._statuses, scopes, source_answers=not result.unavailable)
+        )
 
     def _count_stuck(self, scope: Scope) -> None:
         """It takes a look at the whole record, so a small pass soon after another does without."""

@@ -51,7 +51,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LastPass:
     """How the last pass left things."""
 
     phase: Phase | None
@@ -66,12 +66,12 @@ class Vitals:
     def __init__(self, clock: Clock, grace: float) -> None:
         self.passes = Pulse("passes", clock, grace)
         self.polls = Pulse("polls", clock, grace)
-        self._standing: Standing | None = None
+        self._last: LastPass | None = None
         self._why = "no pass has been completed yet"
 
-    def stands(self, standing: Standing) -> None:
+    def completed(self, last: LastPass) -> None:
         """A pass was completed with something to enforce."""
-        self._standing, self._why = standing, ""
+        self._last, self._why = last, ""
 
     def not_ready(self, why: str) -> None:
         """A pass failed, or there is nothing to enforce."""
@@ -84,17 +84,17 @@ class Vitals:
 
     def ready(self) -> tuple[bool, str]:
         """Whether the last pass knew what is desired and could write down what it did; and how things stand."""
-        standing, why = self._standing, self._why
-        if standing is None or why:
+        last, why = self._last, self._why
+        if last is None or why:
             return False, f"not ready: {why}"
-        return True, "\n".join(("ready", *_lines(standing)))
+        return True, "\n".join(("ready", *_lines(last)))
 
 
-def _lines(standing: Standing) -> list[str]:
-    ready = sum(status.ready for status in standing.statuses)
+def _lines(last: LastPass) -> list[str]:
+    ready = sum(status.ready for status in last.statuses)
     return [
-        f"commit: {standing.phase or 'none'}",
-        f"agents: {ready} of {len(standing.statuses)} Ready",
-        f"frozen: {', '.join(standing.frozen) or 'no'}",
-        f"source: {'answers' if standing.source_answers else 'does not answer'}",
+        f"commit: {last.phase or 'none'}",
+        f"agents: {ready} of {len(last.statuses)} Ready",
+        f"frozen: {', '.join(last.frozen) or 'no'}",
+        f"source: {'answers' if last.source_answers else 'does not answer'}",
     ]

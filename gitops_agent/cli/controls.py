@@ -58,8 +58,8 @@ def unfreeze(
 ) -> int:
     """Act again: lift the freezes of a scope, set by freeze or by a guard that tripped.
 
-    Lifting the freeze of a guard approves what it had stopped: look at gitops-agent plan first. A freeze by Git is
-    lifted by a commit.
+    Lifting the freeze of a guard approves what it had stopped: look at gitops-agent drift first. A freeze by Git
+    is lifted by a commit.
     """
     from gitops_agent.wiring import open_helm
 

@@ -1,6 +1,6 @@
 """Whether a new head may be followed: an ordered list of same-shaped checks. Pure.
 
-A check looks at the situation and says nothing or one finding; an error keeps the last good commit in force.
+A check looks at a new head and says nothing or one finding; an error keeps the last good commit in force.
 Signatures and review will be further checks in the same list.
 """
 
@@ -15,7 +15,7 @@ from gitops_agent.model.revision import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class NewHead:
     """A new head, and what it would follow. ``contains_last``: the last good commit is in its history."""
 
     head: Revision
@@ -26,31 +26,31 @@ class Situation:
     force_push: Literal["refuse", "follow"] = "refuse"
 
 
-Check = Callable[[Situation], Finding | None]
+Check = Callable[[NewHead], Finding | None]
 
 
-def path_missing(situation: Situation) -> Finding | None:
+def path_missing(new: NewHead) -> Finding | None:
     """The folder we read must exist: a missing one is a mistake, never an empty fleet."""
-    head, last = situation.head, situation.last
+    head, last = new.head, new.last
     if head.tree:
         return None
     kept = f"Commit {last.sha} stays in force" if last else "Nothing is enforced yet, and nothing is changed"
     return Finding(
         Severity.ERROR,
         "PathMissing",
-        f"{situation.branch}@{head.short}",
-        f"folder {situation.path} does not exist in commit {head.short}",
-        f"Found no folder {situation.path!r} in {head.sha}; expected the folder with the desired state. {kept}. "
+        f"{new.branch}@{head.short}",
+        f"folder {new.path} does not exist in commit {head.short}",
+        f"Found no folder {new.path!r} in {head.sha}; expected the folder with the desired state. {kept}. "
         "Push a commit that brings the folder back, or choose another one with --path.",
     )
 
 
-def branch_rewritten(situation: Situation) -> Finding | None:
+def branch_rewritten(new: NewHead) -> Finding | None:
     """A head without the last good commit in its history was force-pushed."""
-    head, last = situation.head, situation.last
-    if last is None or situation.contains_last:
+    head, last = new.head, new.last
+    if last is None or new.contains_last:
         return None
-    follow = situation.force_push == "follow"
+    follow = new.force_push == "follow"
     outcome = (
         f"Policy forcePush: follow, so {head.sha} is followed."
         if follow
@@ -61,8 +61,8 @@ def branch_rewritten(situation: Situation) -> Finding | None:
     return Finding(
         Severity.WARNING if follow else Severity.ERROR,
         "ForcePush",
-        f"{situation.branch}@{head.short}",
-        f"branch {situation.branch} was rewritten: {head.short} does not contain {last.short}",
+        f"{new.branch}@{head.short}",
+        f"branch {new.branch} was rewritten: {head.short} does not contain {last.short}",
         f"Found head {head.sha}, which does not have {last.sha} in its history; expected a descendant. {outcome}",
     )
 
@@ -70,6 +70,6 @@ def branch_rewritten(situation: Situation) -> Finding | None:
 CHECKS: tuple[Check, ...] = (path_missing, branch_rewritten)
 
 
-def examine(situation: Situation, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
+def examine(new: NewHead, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
     """Everything the checks have to say, in their order."""
-    return tuple(finding for check in checks if (finding := check(situation)) is not None)
+    return tuple(finding for check in checks if (finding := check(new)) is not None)

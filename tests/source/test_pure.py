@@ -14,7 +14,7 @@ from gitops_agent.source.backoff import LONGEST_RETRY_AFTER, delay
 from gitops_agent.source.complaint import conversation, explain, redact, retry_seconds
 from gitops_agent.source.hermetic import config_text
 from gitops_agent.source.inverse import patch_lines, reverted, takes_back
-from gitops_agent.source.trust import CHECKS, Situation, examine
+from gitops_agent.source.trust import CHECKS, NewHead, examine
 
 pytestmark = pytest.mark.unit
 
@@ -110,18 +110,18 @@ def _commit(sha: str, tree: str = "t") -> Revision:
     return Revision(sha * 40, tree, (), "Ada", 0, 0, "x")
 
 
-def _situation(**more: object) -> Situation:
+def _new_head(**more: object) -> NewHead:
     given = {"head": _commit("b"), "last": _commit("a"), "contains_last": True, "branch": "main"}
-    return Situation(**{**given, **more})  # type: ignore[arg-type]
+    return NewHead(**{**given, **more})  # type: ignore[arg-type]
 
 
 def test_an_ordinary_head_is_trusted() -> None:
-    assert examine(_situation()) == ()
-    assert examine(_situation(last=None, contains_last=False)) == ()
+    assert examine(_new_head()) == ()
+    assert examine(_new_head(last=None, contains_last=False)) == ()
 
 
 def test_a_rewritten_branch_is_refused_loudly() -> None:
-    (finding,) = examine(_situation(contains_last=False))
+    (finding,) = examine(_new_head(contains_last=False))
     assert (finding.severity, finding.code) == (Severity.ERROR, "ForcePush")
     assert "a" * 40 in finding.detail
     assert "b" * 40 in finding.detail
@@ -130,19 +130,19 @@ def test_a_rewritten_branch_is_refused_loudly() -> None:
 
 
 def test_a_rewritten_branch_may_be_followed_but_not_silently() -> None:
-    (finding,) = examine(_situation(contains_last=False, force_push="follow"))
+    (finding,) = examine(_new_head(contains_last=False, force_push="follow"))
     assert (finding.severity, finding.code) == (Severity.WARNING, "ForcePush")
 
 
 def test_a_missing_path_is_never_an_empty_fleet() -> None:
-    (finding,) = examine(_situation(head=_commit("b", ""), path="prod"))
+    (finding,) = examine(_new_head(head=_commit("b", ""), path="prod"))
     assert (finding.severity, finding.code) == (Severity.ERROR, "PathMissing")
     assert "stays in force" in finding.detail
 
 
 def test_all_findings_are_given_and_the_list_can_grow() -> None:
     extra = Finding(Severity.ERROR, "Unsigned", "main", "not signed")
-    found = examine(_situation(head=_commit("b", ""), contains_last=False), (*CHECKS, lambda _: extra))
+    found = examine(_new_head(head=_commit("b", ""), contains_last=False), (*CHECKS, lambda _: extra))
     assert [finding.code for finding in found] == ["PathMissing", "ForcePush", "Unsigned"]
 
 

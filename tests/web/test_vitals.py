@@ -8,7 +8,7 @@ import pytest
 
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.vitals import Standing, Vitals
+from gitops_agent.vitals import LastPass, Vitals
 
 pytestmark = pytest.mark.unit
 
@@ -58,7 +58,7 @@ def test_ready_after_a_pass_that_knew_what_is_desired() -> None:
     assert vitals.ready() == (False, "not ready: no pass has been completed yet")
     vitals.not_ready("no valid commit of the source is known yet")
     assert vitals.ready() == (False, "not ready: no valid commit of the source is known yet")
-    vitals.stands(Standing(Phase.BLOCKED, (), ("fleet", "agent"), source_answers=False))
+    vitals.completed(LastPass(Phase.BLOCKED, (), ("fleet", "agent"), source_answers=False))
     ready, text = vitals.ready()
     assert ready
     assert text.splitlines() == [

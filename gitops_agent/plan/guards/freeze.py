@@ -22,7 +22,7 @@ from gitops_agent.plan.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FreezeInForce:
     """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself.
 
     ``plan``: the one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it.
@@ -65,7 +65,7 @@ def is_frozen(agent: AgentKey, situation: Situation) -> bool:
     return any(covers(each.scope, agent) for each in standing_freezes(situation))
 
 
-def standing_freezes(situation: Situation) -> Iterator[Standing]:
+def standing_freezes(situation: Situation) -> Iterator[FreezeInForce]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
     for scope, each in git_freezes(situation.snapshot.policy, situation.now):
         yield _by_git(scope, each, situation.frozen_since.get(scope))
@@ -76,8 +76,8 @@ def _tenant(scope: str) -> str | None:
     return None if scope == EVERYTHING else scope.partition("/")[0]
 
 
-def _by_git(scope: str, each: Freeze, since: float | None) -> Standing:
-    return Standing(
+def _by_git(scope: str, each: Freeze, since: float | None) -> FreezeInForce:
+    return FreezeInForce(
         scope,
         each.reason,
         f"until {each.until}" if each.until else "",
@@ -89,7 +89,7 @@ def _by_git(scope: str, each: Freeze, since: float | None) -> Standing:
     )
 
 
-def _by_control(control: Control) -> Standing:
+def _by_control(control: Control) -> FreezeInForce:
     unfreeze = how_to_unfreeze(control.target)
     release = f"run {unfreeze}"
     if control.plan:
@@ -99,7 +99,7 @@ def _by_control(control: Control) -> Standing:
             f"{control.plan} that tripped the guard; or let only that plan through with gitops-agent approve "
             f"{control.plan}, and the freeze stays for everything else"
         )
-    return Standing(
+    return FreezeInForce(
         control.target,
         control.reason,
         f"until {iso(control.until)}" if control.until is not None else "",
@@ -112,7 +112,7 @@ def _by_control(control: Control) -> Standing:
     )
 
 
-def _frozen(each: Standing, count: int) -> Finding:
+def _frozen(each: FreezeInForce, count: int) -> Finding:
     waiting = "1 agent has" if count == 1 else f"{count} agents have"
     return Finding(
         Severity.WARNING,
@@ -124,7 +124,7 @@ def _frozen(each: Standing, count: int) -> Finding:
     )
 
 
-def _forgotten(each: Standing, since: float, reminder: str) -> Finding:
+def _forgotten(each: FreezeInForce, since: float, reminder: str) -> Finding:
     return Finding(
         Severity.WARNING,
         Hold.FREEZE_FORGOTTEN,
