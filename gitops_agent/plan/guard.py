@@ -33,9 +33,9 @@ Guard = Callable[[Plan, Situation], Verdict]
 Decisions = dict[ResourceKey, Decision]
 
 GUARDS: tuple[Guard, ...] = (
-    # What people said.
-    freeze,
+    # What people said. What is only observed waits for no freeze to be lifted.
     observe_mode,
+    freeze,
     paused,
     # The commit as a whole.
     empty_source,

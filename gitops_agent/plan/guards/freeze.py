@@ -52,10 +52,11 @@ def freeze(plan: Plan, situation: Situation) -> Verdict:
     findings = []
     for each in standing:
         agents = {action.key.agent for action in held if each.holds(action, situation)}
-        if agents:
-            findings.append(_frozen(each, len(agents)))
         reminder = situation.limits(_tenant(each.scope)).freeze_reminder
-        if each.since is not None and not each.until and situation.now - each.since > seconds(reminder):
+        forgotten = each.since is not None and not each.until and situation.now - each.since > seconds(reminder)
+        if agents or not forgotten:
+            findings.append(_frozen(each, len(agents)))
+        if forgotten and each.since is not None:
             findings.append(_forgotten(each, each.since, reminder))
     return trim("freeze", (action.key for action in held), findings, for_people=True)
 
@@ -113,13 +114,13 @@ def _by_control(control: Control) -> FreezeInForce:
 
 
 def _frozen(each: FreezeInForce, count: int) -> Finding:
-    waiting = "1 agent has" if count == 1 else f"{count} agents have"
+    waiting = "1 agent has" if count == 1 else f"{count or 'no'} agents have"
     return Finding(
-        Severity.WARNING,
+        Severity.WARNING if count else Severity.INFO,
         Hold.FROZEN,
         each.address,
         f"frozen {each.until or 'until it is lifted'}: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}. {waiting} work waiting; differences are still found and "
+        f"Frozen {each.who}, scope {each.scope}; {waiting} work waiting; differences are still found and "
         f"reported. To go on: {each.release}.",
     )
 
