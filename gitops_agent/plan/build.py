@@ -72,7 +72,9 @@ def build(
         action = _approved(_action(found, situation), situation)
         actions.append(action)
     ordered = order_actions(actions, snapshot.agents)
-    meant = [action for action in ordered if is_from_commit(action)] if is_whole else ordered
+    # A commit that asks for nothing is not what is judged: then it is the drift.
+    meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
+    meant = meant or list(ordered)
     digest = plan_digest(meant)
     findings += filter(None, (finding_for(action, digest) for action in meant))
     plan = Plan(snapshot.revision.sha, ordered, digest, findings=tuple(sorted(findings)))
