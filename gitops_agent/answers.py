@@ -24,7 +24,7 @@ from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.explain import Explanation
 from gitops_agent.report.redact import Redactor
 from gitops_agent.report.shapes import FleetStatus
-from gitops_agent.report.words import is_about
+from gitops_agent.report.words import is_about, nearest
 from gitops_agent.report.workflows import ENDS, Known
 from gitops_agent.settings import Settings
 
@@ -110,7 +110,7 @@ class Answers:
         matches = _named(text, known) or _named(text, self._gone())
         if len(matches) == 1:
             return matches[0]
-        names = ", ".join(map(str, matches or known[:10])) or "none yet"
+        names = ", ".join(map(str, matches or nearest(text, known)[:10])) or "none yet"
         problem = "more than one agent is" if matches else "no agent is"
         raise UsageError(f"{problem} called {text!r}", hint=f"agents: {names}")
 
@@ -154,7 +154,7 @@ def _concerning(
     newest commit that is not enforced."""
     file = status.origin.rpartition(":")[0] if status else ""
     frozen = status is not None and any(said.type is ConditionType.FROZEN for said in status.conditions)
-    scopes = {"gitops-agent.yaml", agent.tenant} if frozen else set()
+    scopes = {"gitops-agent.yaml", "*", agent.tenant} if frozen else set()
     turned_down = head.findings if head and head.phase in (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED) else ()
     return [
         finding
@@ -162,7 +162,7 @@ def _concerning(
         if is_about(finding, agent)
         or finding.code.startswith("Source")
         or (file and finding.address.startswith(f"{file}:"))
-        or (finding.code == "Frozen" and finding.address in scopes)
+        or (finding.code in ("Frozen", "MassDrift") and finding.address in scopes)
         or finding in turned_down
     ]
 

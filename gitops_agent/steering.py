@@ -25,6 +25,7 @@ from gitops_agent.ports import Clock
 from gitops_agent.reconcile.rollout import load_rollout
 from gitops_agent.report.moments import ago
 from gitops_agent.report.phases import APPROVED_BY
+from gitops_agent.report.words import nearest
 
 LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
@@ -183,7 +184,10 @@ class Steering:
         if len(found := [*map(str, agents), *commits]) == 1:
             return found[0]
         problem = "more than one agent or commit is" if found else "no agent and no commit on record is"
-        some = ", ".join(found[:LISTED] or [str(key) for key in sorted(self._known())[:LISTED]]) or "none yet"
+        some = (
+            ", ".join(found[:LISTED] or [str(key) for key in nearest(text, sorted(self._known()))[:LISTED]])
+            or "none yet"
+        )
         raise UsageError(
             f"{problem} called {text!r}",
             hint=f"give tenant/name, or {SHORTEST_SHA} characters or more of a commit; there are: {some}",

@@ -122,7 +122,7 @@ def test_a_freeze_by_git_without_an_end_is_forgotten_too() -> None:
     assert codes({"tenants": {"acme": {"freeze": freeze}}}, acme=make.NOW - DAY - 1) == ["FreezeForgotten"]
     assert codes({"freeze": freeze}, acme=make.NOW - DAY) == ["Frozen"]
     assert codes({"freeze": freeze}) == [], "nobody has seen it yet"
-    assert codes({"freeze": {**freeze, "until": "1999-01-01T00:00:00Z"}}, acme=0.0) == [], "it has an end"
+    assert codes({"freeze": {**freeze, "until": "1999-01-01T00:00:00Z"}}, acme=0.0) == ["Frozen"], "it has an end"
     assert codes({}, acme=0.0) == [], "it was lifted"
 
 
