@@ -26,7 +26,7 @@ class Timekeeper:
         self._journal = journal
         self._clock = clock
         self._since = self._recalled()
-        self._kept = frozenset(self._since)
+        self._kept: frozenset[AgentKey] | None = None
 
     def starts(self, agent: AgentKey) -> None:
         """Its time runs from now on, unless it does already."""
@@ -40,7 +40,7 @@ class Timekeeper:
         """Write down the time of those by whom a commit is judged."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         running = {key: since for key, since in self._since.items() if key in judged_by}
-        if running.keys() != self._kept:
+        if self._kept is None or running.keys() != self._kept:
             moments = {str(key): now - (monotonic - since) for key, since in running.items()}
             self._journal.put({"unready": orjson.dumps(moments).decode() if moments else None})
             self._kept = frozenset(running)
@@ -68,6 +68,7 @@ class Timekeeper:
                 yield left
 
     def _recalled(self) -> dict[AgentKey, float]:
-        now, monotonic = self._clock.now(), self._clock.monotonic()
+        """The time that was used up until our last pass: nobody's time runs while we are not there to act."""
+        monotonic, ended = self._clock.monotonic(), float(self._journal.get("last_pass") or 0.0)
         known: dict[str, float] = orjson.loads(self._journal.get("unready") or "{}")
-        return {AgentKey.parse(key): monotonic - max(0.0, now - at) for key, at in known.items()}
+        return {AgentKey.parse(key): monotonic - max(0.0, ended - at) for key, at in known.items()}

@@ -123,11 +123,22 @@ def test_nothing_is_reverted_in_a_freeze(world: World) -> None:
 def test_restarts_of_ours_give_a_gate_no_more_time(started: World) -> None:
     bad = started.repository.commit(fleet(BROKEN_BODY))
     for _ in range(4):
-        started.run()
-        started.clock.advance(7)
+        for _ in range(4):
+            started.run()
+            started.clock.advance(2)
         started.boot()
     started.run()
     assert started.phase(bad) is Phase.DEGRADED
+
+
+def test_nobody_s_time_runs_while_we_are_not_there(started: World) -> None:
+    slow = started.repository.commit(fleet({"runtime": {"command": ["slow"], "minUptime": "10s"}}))
+    started.run()
+    started.clock.advance(1000)
+    started.boot()
+    assert started.run().phase is not Phase.DEGRADED
+    assert started.converge().phase is Phase.CONVERGED
+    assert started.phase(slow) is Phase.CONVERGED
 
 
 def test_the_digest_of_a_blocked_commit_does_not_follow_the_drift_of_others(started: World) -> None:
