@@ -130,7 +130,7 @@ def test_a_liveness_probe_that_is_outvoted_is_named(case: Case) -> None:
     case.lie(alive=False)
     health, _ = case.passes(ALL)
     assert said(health) == DISAGREE, "Ready is for readiness to say"
-    assert "liveness probe: fails (exit code 1)" in health.message
+    assert "liveness probe: fails (alive: exit code 1)" in health.message
     assert "heartbeat: written within 60 s" in health.message
     assert (health.agree, health.oppose) == (1, 2)
 
