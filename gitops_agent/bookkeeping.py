@@ -29,6 +29,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, 
 from gitops_agent.model.strictness import limits_of, stricter
 from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.ruling import is_from_commit
+from gitops_agent.plan.reasons import Reason
 from gitops_agent.plan.situation import Situation, is_hands_off
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proceedings import PassResult, Proceedings, lasting
@@ -364,7 +365,7 @@ class Bookkeeper:
             standing = self._standing(pass_)
             updated = judged(record, standing, now)
             if standing.failure:
-                enforcement.fail(standing.failure)
+                enforcement.fail(standing.failure, for_people=_is_undecided(standing))
             enforcement.look_at_gate(ready=standing.gate_is_open)
         if updated.phase is Phase.CONVERGED:
             self._establish()
@@ -384,7 +385,7 @@ class Bookkeeper:
             return
         standing = self._standing(pass_)
         if standing.failure:
-            enforcement.fail(standing.failure)
+            enforcement.fail(standing.failure, for_people=_is_undecided(standing))
         enforcement.look_at_gate(ready=standing.gate_is_open)
 
     def _standing(self, pass_: Proceedings) -> Standing:
@@ -535,6 +536,15 @@ class Bookkeeper:
 def _retried(agent: AgentKey) -> str:
     """Where the journal keeps when somebody last asked for an agent to be tried again."""
     return f"retried:{agent}"
+
+
+def _is_undecided(standing: Standing) -> bool:
+    """Whether nothing has failed for certain: all are Ready, and of a one-shot effect nobody knows how it ended.
+
+    It may have been our own end that interrupted it, so taking the commit back by ourselves would be a guess.
+    """
+    late = [action for action in standing.owed if action.key.agent in standing.overdue]
+    return not standing.unready and bool(late) and all(a.reason == Reason.HOOK_UNKNOWN for a in late)
 
 
 def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, ...]:

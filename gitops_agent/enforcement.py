@@ -200,15 +200,19 @@ class Enforcement:
             return self._clock.now()
         return self._rollout.passed_at + self._clock.monotonic() - self._opened
 
-    def fail(self, why: str) -> None:
-        """The gate failed: nothing further is released, and the tree is remembered."""
+    def fail(self, why: str, *, for_people: bool = False) -> None:
+        """The gate failed: nothing further is released, and the tree is remembered.
+
+        ``for_people``: what to do about it is theirs to say, whatever the policy asks for when a gate fails.
+        """
         rollout = self._rollout
         if rollout is None or rollout.failed:
             return
         failed = Failed(rollout.tree, rollout.commit, why, self._clock.now())
         others = [each for each in self.failed() if each.tree != rollout.tree]
         self._journal.put({"failed": waves.dump_failed([*others, failed][-REMEMBERED:])})
-        self._keep(replace(rollout, failed=why, passed_at=None))
+        answer = "Hold" if for_people else rollout.on_failure
+        self._keep(replace(rollout, failed=why, passed_at=None, on_failure=answer))
 
     def converged(self, target: Snapshot, *, forward: bool) -> None:
         """A commit converged: its policy counts for the next one. Rolling forward clears what failed before."""

@@ -6,6 +6,7 @@ number of lines is the number of starts, whatever gitops-agent believes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,13 @@ CANARY = "a1"
 DRIFTS = 4
 """How many agents die in a life, which is short: one more would be mass drift, and rightly stop everything."""
 GUEST = "guest"
-START = "echo started >> {}; exec sleep 600"
+START = {False: "echo started >> {0}; read never < {1}", True: "echo started >> {0}; exec sleep 600"}
+"""What an agent does: it stays the program that was declared, or becomes another one."""
+
+WRAPPED = "a5"
+"""The agent that becomes another program. When it was just started again after drift, and is not on record because
+of a kill, it cannot be told from a stray child of the old one and is replaced: one start more is explained."""
+
 CALL = 'echo "$MANAGED_AGENT_HOOK_KEY" >> {}'
 
 
@@ -49,6 +56,7 @@ class Life:
         self.version = 0
         self.counts = folder / "counts"
         self.counts.mkdir()
+        os.mkfifo(self.counts / "never")
         self.drifted: set[str] = set()
         self.held = self.guest = False
 
@@ -111,7 +119,7 @@ class Life:
             pid = self.fleet.pid(name)
             signal_pid(pid)
             until(lambda pid=pid: not alive(pid), "the end of the agent")
-        return Explained(dict.fromkeys(gone, (1, 1)))
+        return Explained({name: (1, 2 if name == WRAPPED else 1) for name in gone})
 
     def visit(self) -> Explained:
         """An agent with hooks comes, or goes. A call whose end nobody knows is for people."""
@@ -133,7 +141,8 @@ class Life:
         return {f"{name}.yaml": self.document(name, spec) for name in names}
 
     def document(self, name: str, spec: dict[str, Any]) -> str:
-        command = ("sh", "-c", START.format(self.counts / f"starts.{name}"), f"v{self.version}")
+        body = START[name == WRAPPED].format(self.counts / f"starts.{name}", self.counts / "never")
+        command = ("sh", "-c", body, f"v{self.version}")
         hooks = {"hooks": self.hooks(name)} if name == GUEST else {}
         runtime = {"minUptime": "0s", "stop": {"grace": "5s"}}
         return self.fleet.agent(name, *command, runtime=runtime, **spec, **hooks)

@@ -395,3 +395,23 @@ def test_a_crash_anywhere_calls_nothing_twice(tmp_path: Path) -> None:
 
 def _crash() -> None:
     raise Crash
+
+
+def test_a_call_that_we_were_killed_in_is_not_answered_by_a_revert(world: HookWorld) -> None:
+    """Nobody knows whether it failed: that is for people, and the agent that it welcomed is well."""
+    back = {"rollout": {"onFailure": "Revert"}}
+    world.repository.commit({"z": {}}, policy=back)
+    world.converge()
+    for answer, phase in (
+        (RuntimeError("a bug"), Phase.DEGRADED),
+        (ExecResult(False, "exit code 1"), Phase.CONVERGED),
+    ):
+        world.runs.answers["hello"] = answer
+        sha = world.repository.commit({"z": {}, "a": {"hooks": HOOKS, "description": phase}}, policy=back)
+        assert world.converge().phase is phase, "what failed for certain is taken back"
+        assert (runtime_key(key("a")) in world.live.live) is (phase is Phase.DEGRADED)
+        assert bool(world.repository.pushed) is (phase is Phase.CONVERGED)
+        if phase is Phase.DEGRADED:
+            assert world.phase(sha) is Phase.DEGRADED
+            world.repository.commit({"z": {}}, policy=back)
+            world.converge()
