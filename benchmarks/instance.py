@@ -18,10 +18,10 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.status import Phase
 from gitops_agent.plan.build import build
-from gitops_agent.proceedings import PassResult
 from gitops_agent.settings import Settings
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.testing.memory import MemoryDriver, Thing
+from gitops_agent.status.proceedings import PassResult
+from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
 WIDE = "apiVersion: gitops-agent.dev/v1\nkind: Policy\nspec: {actionsPerPass: 100000}\n"
 """A policy that lets a whole fleet come up in one pass: preparing is not what is measured."""
@@ -84,7 +84,7 @@ def reopened(folder: Path) -> Iterator[Fleet]:
     with open_journal(folder / STATE, read_only=True) as journal:
         for key, base in journal.bases().items():
             if not base.fields.value.get("dormant"):
-                driver.live[key] = Thing(base.fields, Owner.OURS, base.facts, base.applied_at)
+                driver.live[key] = Thing(base.fields, Owner.OURS, base.handle, base.applied_at)
     with _opened(folder, driver) as fleet:
         yield fleet
 

@@ -22,7 +22,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, Workplace
+from gitops_agent.ports import Driver, DriverContext
 
 AGENTS = 200
 ROUNDS = 9
@@ -49,16 +49,16 @@ def _act(driver: Driver, verb: Verb, key: ResourceKey, desired: Fields | None, b
         key=key,
         driver="process",
         verb=verb,
-        cls=Class.CHANGE,
+        drift_class=Class.CHANGE,
         reason="Benchmark",
         message="",
         confidence=Confidence.HIGH,
         decision=Decision.REPAIR,
         base=base.fields if base else None,
         desired=desired,
-        facts=base.facts if base else None,
+        handle=base.handle if base else None,
     )
-    return driver.applier.apply(action, "benchmark").facts
+    return driver.applier.apply(action, "benchmark").handle
 
 
 def _sweep(pids: list[int]) -> None:
@@ -73,7 +73,7 @@ def _sweep(pids: list[int]) -> None:
 def measure() -> tuple[float, float, float]:
     """Seconds for a first pass, for a later pass, and for the bare sweep."""
     with tempfile.TemporaryDirectory(prefix="gitops-agent-bench-") as state:
-        place = Workplace(f"bench-{uuid.uuid4().hex[:8]}", state)
+        place = DriverContext(f"bench-{uuid.uuid4().hex[:8]}", state)
         driver = build(place, _Clock(), Options(groups=None))
         bases: dict[ResourceKey, Base] = {}
         try:
@@ -81,8 +81,8 @@ def measure() -> tuple[float, float, float]:
                 agent = AgentKey(place.instance, f"agent-{number}")
                 fields = driver.compile(agent, _document(agent))[0].fields
                 key = process_key(agent)
-                facts = _act(driver, Verb.CREATE, key, fields, None)
-                bases[key] = Base(key, "process", fields, "", 0.0, facts=facts)
+                handle = _act(driver, Verb.CREATE, key, fields, None)
+                bases[key] = Base(key, "process", fields, "", 0.0, handle=handle)
             pids = [r["pid"] for seen in driver.observer.observe(None, bases) for r in seen.live["replicas"]]
             assert len(pids) == AGENTS, f"{len(pids)} of {AGENTS} agents run"
             jobs: list[Callable[[], object]] = [

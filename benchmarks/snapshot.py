@@ -23,7 +23,6 @@ import yaml_rs
 from benchmarks import Row
 from benchmarks.fleet import build_fleet, commit, git, spec
 from benchmarks.timing import medians, moment, resident_mib, timed
-from gitops_agent.collector import collector_paused
 from gitops_agent.drivers.config.spec import resources as config
 from gitops_agent.drivers.health.spec import resources as health
 from gitops_agent.drivers.process.spec import resources as process
@@ -33,6 +32,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
 from gitops_agent.snapshot.loader import Loader
+from gitops_agent.support.gc import collector_paused
 
 COMPILERS = (("config", config), ("health", health), ("process", process))
 SIZE = 10_000
@@ -49,8 +49,8 @@ class PlainReader:
         """Every file of a commit."""
         found = []
         for record in git(self._repo, "ls-tree", "-r", "-l", "-z", "--full-tree", sha).decode().split("\0")[:-1]:
-            facts, _, path = record.partition("\t")
-            mode, kind, blob, size = facts.split()
+            handle, _, path = record.partition("\t")
+            mode, kind, blob, size = handle.split()
             found.append(TreeEntry(mode, kind, blob, int(size), path))
         return found
 
@@ -58,8 +58,8 @@ class PlainReader:
         """What differs between two commits."""
         parts = git(self._repo, "diff-tree", "-r", "-z", "--no-renames", old_sha, new_sha).decode().split("\0")
         changes: list[tuple[str, str | None, str | None, str]] = []
-        for facts, path in zip(parts[::2], parts[1::2], strict=False):
-            _, mode, old, new, _ = facts.removeprefix(":").split(" ")
+        for handle, path in zip(parts[::2], parts[1::2], strict=False):
+            _, mode, old, new, _ = handle.removeprefix(":").split(" ")
             changes.append((path, old if old.strip("0") else None, new if new.strip("0") else None, mode))
         return changes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gitops_agent.report.metrics import table
+from gitops_agent.report.sinks.registry import table
 
 PAGE = Path(__file__).with_name("metrics.md")
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"

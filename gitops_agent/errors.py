@@ -100,9 +100,9 @@ class EffectSpent(ApplyError):
     ``unknown``: nobody can say whether it happened. ``facts`` are kept in the base, so that it is not forgotten.
     """
 
-    def __init__(self, message: str, facts: Fields, *, unknown: bool) -> None:
+    def __init__(self, message: str, handle: Fields, *, unknown: bool) -> None:
         super().__init__(message, permanent=True)
-        self.facts = facts
+        self.handle = handle
         self.unknown = unknown
 
 

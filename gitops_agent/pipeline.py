@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from gitops_agent.bookkeeping import Bookkeeper
-from gitops_agent.collector import collector_paused
+from gitops_agent.control.directives import Orders
 from gitops_agent.errors import SourceError
-from gitops_agent.intake import Intake, Receiver
-from gitops_agent.leasing import Leasing
-from gitops_agent.lookout import Lookout
 from gitops_agent.model.plan import Plan
-from gitops_agent.orders import Orders
-from gitops_agent.planning import Planning
+from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.observer import Lookout
 from gitops_agent.ports import Driver, Scope
-from gitops_agent.proceedings import PassResult, Proceedings, Witness
-from gitops_agent.reconcile.execute import Crew, Executed, Workbench
-from gitops_agent.reconcile.health import HealthMonitor
-from gitops_agent.settling import Settler
+from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
+from gitops_agent.reconcile.leases.holder import Leasing
+from gitops_agent.reconcile.settling import Recovery
+from gitops_agent.rollout.planning import Planning
+from gitops_agent.source.tracker import Intake, SourceTracker
+from gitops_agent.status.bookkeeping import Bookkeeper
+from gitops_agent.status.proceedings import PassRecord, PassResult, Witness
+from gitops_agent.support.gc import collector_paused
 
 
 class Pipeline:
@@ -26,18 +26,18 @@ class Pipeline:
 
     def __init__(
         self,
-        receiver: Receiver,
+        receiver: SourceTracker,
         drivers: tuple[Driver, ...],
         monitor: HealthMonitor,
-        bench: Workbench,
+        bench: ExecutorContext,
         books: Bookkeeper,
         orders: Orders | None = None,
     ) -> None:
         self.receiver = receiver
         self._lookout = Lookout(drivers, monitor, bench.journal, bench.eyes)
-        self._settler = Settler(bench.journal, bench.clock)
+        self._settler = Recovery(bench.journal, bench.clock)
         self._leasing = Leasing(bench.leases)
-        self._crew = Crew(bench, lambda tenant: self.planning.limits(tenant))
+        self._crew = ActionExecutor(bench, lambda tenant: self.planning.limits(tenant))
         self._bench = bench
         self._books = books
         self._witnesses: list[Witness] = []
@@ -74,7 +74,7 @@ class Pipeline:
         executed = self._reconcile(plan, actor)
         after = self._lookout.again(snapshot, look, (action for action, _ in executed))
         steered = (self.receiver.enforcement.rollout, self.planning.order, self._books.circuits())
-        pass_ = Proceedings(intake, snapshot, plan, blocked, executed, after, self._crew.busy, *steered)
+        pass_ = PassRecord(intake, snapshot, plan, blocked, executed, after, self._crew.busy, *steered)
         return self._close(self._witnessed(pass_))
 
     def fetch(self) -> bool:
@@ -101,7 +101,7 @@ class Pipeline:
             return None
         return scope | moved | self._books.unfinished() | self._lookout.due() | self._leasing.waiting
 
-    def _witnessed(self, pass_: Proceedings) -> Proceedings:
+    def _witnessed(self, pass_: PassRecord) -> PassRecord:
         said = [finding for witness in self._witnesses for finding in witness.witness(pass_)]
         return replace(pass_, plan=replace(pass_.plan, findings=(*pass_.plan.findings, *said))) if said else pass_
 
@@ -111,7 +111,7 @@ class Pipeline:
         ended, self._ended = self._ended, []
         return ended + self._crew.execute(plan, actor)
 
-    def _close(self, pass_: Proceedings) -> PassResult:
+    def _close(self, pass_: PassRecord) -> PassResult:
         """Report, and say when there will be something to do."""
         result = replace(self._books.close(pass_, self.receiver.enforcement), proceedings=pass_)
         self._moved = result.moved

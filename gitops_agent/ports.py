@@ -124,7 +124,7 @@ class SnapshotLoader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class DriverContext:
     """Where drivers may keep things for one instance, and what they may ask for.
 
     ``hook_hosts``: the hosts that HTTP hooks may call. ``runners``: those of the drivers, by name; it is filled
@@ -223,7 +223,7 @@ class Driver:
     runner: Runner | None = None
 
 
-DriverFactory = Callable[[Workplace, Clock], Driver]
+DriverFactory = Callable[[DriverContext, Clock], Driver]
 """What an entry point in the group ``gitops_agent.drivers`` names."""
 
 
@@ -236,7 +236,7 @@ class Entry:
     key: ResourceKey
     driver: str
     verb: str
-    cls: str
+    drift_class: str
     reason: str
     message: str
     confidence: str
@@ -287,7 +287,7 @@ class JournalReader(Protocol):
     def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """The digests of the actions of a plan that were done since a moment."""
 
-    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """The newest actions against drift that were done since a moment, and when."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:

@@ -20,52 +20,52 @@ from types import FrameType
 
 import structlog
 
-from gitops_agent.answers import Answers
-from gitops_agent.bookkeeping import Bookkeeper
-from gitops_agent.clock import SystemClock
-from gitops_agent.collector import collector_paused
-from gitops_agent.daemon import Daemon, Job, Machine, Rhythm
-from gitops_agent.drift_reports import Drifter, DriftSchedule, Reporter, drift_note, write_drift_report
+from gitops_agent.control.commands import Operator, OperatorCommands
+from gitops_agent.control.directives import Orders
+from gitops_agent.daemon.loop import Daemon, Intervals, Job, Machine
+from gitops_agent.daemon.onlooker import Onlooker
+from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.errors import GitopsAgentError, UsageError
-from gitops_agent.imports import Importer
-from gitops_agent.inbox import Inbox
-from gitops_agent.intake import Receiver, Where
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder, make_state_dir
 from gitops_agent.journal.store import has_journal, open_journal
-from gitops_agent.leasing import Spokesman
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
-from gitops_agent.onlooker import Onlooker
-from gitops_agent.orders import Orders
+from gitops_agent.observe.health.monitor import HealthMonitor, recalled
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Clock, Driver, Journal, Sink, SpecCompiler, Watcher, Workplace
-from gitops_agent.preview import Planner, Rollback
-from gitops_agent.proceedings import PassResult
-from gitops_agent.proposals import Desk, Proposer
-from gitops_agent.reconcile.execute import Workbench
-from gitops_agent.reconcile.health import HealthMonitor, recalled
-from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder
+from gitops_agent.ports import Clock, Driver, DriverContext, Journal, Sink, SpecCompiler, Watcher
+from gitops_agent.proposals.import_live import Desk, ImportProposer
+from gitops_agent.proposals.import_queue import ImportQueue
+from gitops_agent.proposals.revert import RevertProposer
+from gitops_agent.query.drift import Drifter, DriftSchedule, Reporter, drift_note, write_drift_report
+from gitops_agent.query.fleet import FleetReader
+from gitops_agent.query.plan_preview import Planner, Rollback
+from gitops_agent.reconcile.executor import ExecutorContext
+from gitops_agent.reconcile.leases.holder import Spokesman
+from gitops_agent.reconcile.leases.host_leases import HostLeases
+from gitops_agent.reconcile.leases.lease_files import Holder
 from gitops_agent.report.drift import DriftReport
-from gitops_agent.report.git_notes import GitNotesSink
-from gitops_agent.report.logs import setup_logs
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.sentry import SentrySink, setup_sentry
-from gitops_agent.reverting import Reverter
+from gitops_agent.report.logging_setup import setup_logs
+from gitops_agent.report.sinks.git_notes import GitNotesSink
+from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
 from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.drift_notes import DriftNotes
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import Notes
-from gitops_agent.source.watch import RefWatcher
-from gitops_agent.source.write import BranchWriter
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.source.ref_watcher import RefWatcher
+from gitops_agent.source.tracker import SourceTracker, Where
+from gitops_agent.status.bookkeeping import Bookkeeper
+from gitops_agent.status.proceedings import PassResult
+from gitops_agent.support.clock import SystemClock
+from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.secrets import Redactor
 
 DRIVERS = "gitops_agent.drivers"
 """The entry-point group through which other packages add drivers."""
@@ -79,7 +79,7 @@ RECALLED = 200
 log = structlog.get_logger(__name__)
 
 
-def load_drivers(workplace: Workplace, clock: Clock) -> tuple[Driver, ...]:
+def load_drivers(workplace: DriverContext, clock: Clock) -> tuple[Driver, ...]:
     """Every installed driver; UsageError names one that cannot be loaded."""
     drivers = []
     for entry in sorted(entry_points(group=DRIVERS), key=lambda entry: entry.name):
@@ -141,7 +141,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         sentry = setup_sentry(settings, redactor)
         if sentry is not None:
             stack.callback(sentry.close)
-        inbox = Inbox()
+        inbox = WorkQueue()
         sinks: tuple[Sink, ...] = (Spokesman(notes, leases.elder), *([sentry] if sentry else []))
         pipeline = _pipeline(parts, sinks, inbox.is_urgent, _reporter(sentry))
         machine = Machine(
@@ -149,7 +149,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
             inbox=inbox,
             watchers=_watchers(parts, inbox),
             clock=parts.clock,
-            rhythm=Rhythm(settings.poll_interval, settings.resync_interval),
+            rhythm=Intervals(settings.poll_interval, settings.resync_interval),
             housekeeping=lambda: _housekeeping(parts),
             on_unexpected=lambda problem: _reporter(sentry)(problem, None),
         )
@@ -185,14 +185,14 @@ def _looked_at(settings: Settings, instance: Instance) -> Iterator[tuple[Machine
     if not settings.listen:
         yield machine, Onlooker()
         return
-    from gitops_agent.meter import Label, Meter, Wires
+    from gitops_agent.daemon.liveness import Liveness
+    from gitops_agent.report.sinks.metrics import Label, MetricsSink, Wires
     from gitops_agent.report.workflows import stuck
-    from gitops_agent.vitals import Vitals
-    from gitops_agent.web.app import Voices
+    from gitops_agent.web.app import Endpoints
     from gitops_agent.web.server import serving
 
-    vitals = Vitals(machine.clock, settings.livez_grace)
-    answers = Answers(parts.journal, settings, parts.clock, instance.redactor)
+    vitals = Liveness(machine.clock, settings.livez_grace)
+    answers = FleetReader(parts.journal, settings, parts.clock, instance.redactor)
     drivers = tuple(driver.name for driver in parts.drivers)
     label = Label(settings.instance, version("gitops-agent"), drivers, GIT_CALLS * settings.git_timeout)
     wires = Wires(
@@ -201,23 +201,23 @@ def _looked_at(settings: Settings, instance: Instance) -> Iterator[tuple[Machine
         stuck=lambda: stuck(answers.workflows()),
         commits=lambda: parts.journal.commits(RECALLED),
     )
-    meter = Meter(label, machine.clock, vitals, wires)
-    with serving(settings.listen, Voices(meter.text, vitals.live, vitals.ready)):
+    meter = MetricsSink(label, machine.clock, vitals, wires)
+    with serving(settings.listen, Endpoints(meter.text, vitals.live, vitals.ready)):
         yield replace(machine, watchers=[_Overheard(each, meter.told) for each in machine.watchers]), meter
 
 
 @contextmanager
-def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[Answers]:
+def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[FleetReader]:
     """The journal, read-only: no lock, no repository, no driver."""
     with open_journal(settings.state, read_only=True) as journal:
-        yield Answers(journal, settings, SystemClock(), make_redactor(settings, environment))
+        yield FleetReader(journal, settings, SystemClock(), make_redactor(settings, environment))
 
 
 @dataclass(frozen=True, slots=True)
 class Helm:
     """What verbs need that steer. ``running``: who would obey now, in words."""
 
-    steering: Steering
+    steering: OperatorCommands
     redactor: Redactor
     running: Callable[[], str | None]
 
@@ -230,7 +230,7 @@ def open_helm(settings: Settings, environment: Mapping[str, str], *, create: boo
         open_journal(settings.state, read_only=True).close()
     operator = Operator(_account(), socket.gethostname(), settings.approvers)
     with open_journal(settings.state) as journal:
-        steering = Steering(journal, SystemClock(), operator)
+        steering = OperatorCommands(journal, SystemClock(), operator)
         yield Helm(steering, make_redactor(settings, environment), lambda: holder(settings.state))
 
 
@@ -317,7 +317,7 @@ def _pipeline(
     on_unexpected: Callable[[BaseException, Action | None], None],
 ) -> Pipeline:
     settings = parts.settings
-    bench = Workbench(
+    bench = ExecutorContext(
         appliers={driver.name: driver.applier for driver in parts.drivers},
         journal=parts.journal,
         clock=parts.clock,
@@ -330,7 +330,9 @@ def _pipeline(
         leases=parts.leases,
     )
     return Pipeline(
-        Receiver(parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)),
+        SourceTracker(
+            parts.mirror, parts.loader, parts.journal, parts.clock, Where(settings.branch, settings.path)
+        ),
         parts.drivers,
         HealthMonitor(parts.clock, parts.eyes, recalled(parts.journal)),
         bench,
@@ -339,12 +341,12 @@ def _pipeline(
     )
 
 
-def _reverter(parts: _Parts) -> Reverter | None:
+def _reverter(parts: _Parts) -> RevertProposer | None:
     """What answers failed gates; nothing is pushed when nothing may be."""
     if not parts.settings.push:
         return None
     writer = BranchWriter(parts.mirror, parts.settings)
-    return Reverter(parts.journal, parts.mirror, writer, parts.settings.branch, parts.hands, parts.clock)
+    return RevertProposer(parts.journal, parts.mirror, writer, parts.settings.branch, parts.hands, parts.clock)
 
 
 def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
@@ -376,7 +378,7 @@ def _importing(parts: _Parts, pipeline: Pipeline, redactor: Redactor) -> Callabl
         limits=settings.limits,
         push=settings.push,
     )
-    importer = Importer(Proposer(desk), parts.journal, parts.clock, settings.import_after)
+    importer = ImportQueue(ImportProposer(desk), parts.journal, parts.clock, settings.import_after)
     pipeline.attach(importer)
     return importer.close
 
@@ -407,11 +409,11 @@ def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:
     return [(driver.name, driver.compile) for driver in drivers]
 
 
-def _workplace(settings: Settings) -> Workplace:
-    return Workplace(settings.instance, str(settings.state.absolute()), settings.hook_hosts)
+def _workplace(settings: Settings) -> DriverContext:
+    return DriverContext(settings.instance, str(settings.state.absolute()), settings.hook_hosts)
 
 
-def _watchers(parts: _Parts, inbox: Inbox) -> list[Watcher]:
+def _watchers(parts: _Parts, inbox: WorkQueue) -> list[Watcher]:
     """What notices events: the drivers' own watchers, controls, and the refs of a local repository."""
     watchers = [driver.watcher for driver in parts.drivers if driver.watcher is not None]
     # Whoever freezes means now: a running pass makes way at the next safe point.

@@ -138,7 +138,7 @@ def _guarded(function: Verb, call: Call, arguments: Mapping[str, Any]) -> int:
 
 def print_error(problem: GitopsAgentError) -> None:
     """One error for people, on stderr: what is wrong, the findings if there are any, the way out."""
-    from gitops_agent.report.text import findings_text
+    from gitops_agent.report.status_text import findings_text
 
     sys.stderr.write(f"error: {problem.message}\n")
     if findings := getattr(problem, "findings", ()):

@@ -10,7 +10,7 @@ import typer
 from gitops_agent.cli.common import FLAG, Call, print_json, print_text
 
 if TYPE_CHECKING:
-    from gitops_agent.steering import Said
+    from gitops_agent.control.commands import Said
     from gitops_agent.wiring import Helm
 
 _SCOPE = typer.Option(
@@ -108,7 +108,7 @@ def retry(
 
 def _tell(call: Call, helm: Helm, said: Said) -> int:
     """What was done, and what happens next."""
-    from gitops_agent.report.shapes import said_shape
+    from gitops_agent.report.json_shapes import said_shape
 
     running = helm.running()
     if call.is_json:

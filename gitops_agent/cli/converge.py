@@ -10,8 +10,8 @@ import typer
 from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
 
 if TYPE_CHECKING:
-    from gitops_agent.proceedings import PassResult
     from gitops_agent.settings import Settings
+    from gitops_agent.status.proceedings import PassResult
 
 _NO_PUSH = typer.Option(
     "--no-push", metavar=FLAG, help="Keep notes in the local mirror; push nothing.", show_default=False
@@ -25,8 +25,8 @@ def plan(
     ] = None,
 ) -> int:
     """Say what would happen, why, and which guard would stop it. Changes nothing."""
-    from gitops_agent.report.shapes import plan_shape
-    from gitops_agent.report.text import plan_text
+    from gitops_agent.report.json_shapes import plan_shape
+    from gitops_agent.report.status_text import plan_text
     from gitops_agent.wiring import open_planner
 
     with open_planner(call.source_settings(), call.environment) as planner:
@@ -49,11 +49,11 @@ def once(
     no_push: Annotated[bool, _NO_PUSH] = False,
 ) -> int:
     """Converge: passes until the newest commit is terminal or held, or the time is up."""
-    from gitops_agent.answers import fleet_status
     from gitops_agent.cli.progress import watching
-    from gitops_agent.daemon import exit_code, run_once
-    from gitops_agent.report.shapes import status_shape
-    from gitops_agent.report.text import status_text
+    from gitops_agent.daemon.loop import exit_code, run_once
+    from gitops_agent.query.fleet import fleet_status
+    from gitops_agent.report.json_shapes import status_shape
+    from gitops_agent.report.status_text import status_text
     from gitops_agent.wiring import open_instance
 
     settings = call.source_settings(**_options(timeout, no_push))

@@ -40,4 +40,4 @@ def drift(
     else:
         details = agent is not None or tenant is not None
         print_text(redactor(drift_text(report, style(call), details=details, mask=redactor.tree)))
-    return DRIFTED if exit_code and (report.drifted or report.blind) else 0
+    return DRIFTED if exit_code and (report.drifted or report.unreachable) else 0

@@ -11,7 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
 
 if TYPE_CHECKING:
     from gitops_agent.report.explain import Explanation
-    from gitops_agent.report.shapes import FleetStatus
+    from gitops_agent.report.json_shapes import FleetStatus
     from gitops_agent.report.table import Style
 
 _AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
@@ -19,7 +19,7 @@ _AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if
 
 def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
-    from gitops_agent.report.shapes import status_shape
+    from gitops_agent.report.json_shapes import status_shape
     from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
@@ -36,7 +36,7 @@ def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
 def _status_text(fleet: FleetStatus, gone: Explanation | None, *, one: bool, style: Style) -> str:
     from gitops_agent.report.agent_text import agent_text
     from gitops_agent.report.explain import gone_text
-    from gitops_agent.report.text import status_text
+    from gitops_agent.report.status_text import status_text
 
     if gone is not None:
         return gone_text(gone)
@@ -68,8 +68,8 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
 ) -> int:
     """Show what became of the commits of the branch, newest first."""
-    from gitops_agent.report.shapes import history_shape
-    from gitops_agent.report.text import history_text
+    from gitops_agent.report.json_shapes import history_shape
+    from gitops_agent.report.status_text import history_text
     from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gitops_agent.cli.common import print_json
 from gitops_agent.model.key import AgentKey
-from gitops_agent.report.inert import inert
+from gitops_agent.support.text import escape_control
 
 FOLLOW_PERIOD = 0.3
 
@@ -35,7 +35,7 @@ def _tail(path: Path, lines: int) -> list[str]:
 def _write(path: Path, lines: Sequence[str], named: bool) -> None:
     prefix = f"{path.stem} | " if named else ""
     # What an agent prints is shown, never obeyed by the terminal.
-    sys.stdout.write("".join(f"{prefix}{inert(line)}\n" for line in lines))
+    sys.stdout.write("".join(f"{prefix}{escape_control(line)}\n" for line in lines))
     sys.stdout.flush()
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gitops_agent.cli.common import Call
-    from gitops_agent.proceedings import PassResult
     from gitops_agent.settings import Settings
+    from gitops_agent.status.proceedings import PassResult
 
 
 @contextmanager
@@ -39,10 +39,10 @@ def _is_watched(settings: Settings, call: Call) -> bool:
 
 @contextmanager
 def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[[PassResult], None]]:
-    from gitops_agent.report.live import ProgressView
-    from gitops_agent.report.redact import Redactor
+    from gitops_agent.report.progress_view import ProgressView
+    from gitops_agent.report.status_text import rollout_line
     from gitops_agent.report.table import wants_colour
-    from gitops_agent.report.text import rollout_line
+    from gitops_agent.support.secrets import Redactor
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
     note, clean = "", Redactor()

@@ -42,8 +42,8 @@ def validate(
 ) -> int:
     """Check a folder of documents, offline, and report every error at once as file:line:col."""
     from gitops_agent.model.finding import errors
-    from gitops_agent.report.shapes import validate_shape
-    from gitops_agent.report.text import validate_text
+    from gitops_agent.report.json_shapes import validate_shape
+    from gitops_agent.report.status_text import validate_text
     from gitops_agent.wiring import validate_path
 
     findings = validate_path(folder, call.settings())

@@ -11,7 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
 
 if TYPE_CHECKING:
     from gitops_agent.errors import NothingToDo
-    from gitops_agent.preview import Proposal, Rollback
+    from gitops_agent.query.plan_preview import Proposal, Rollback
 
 
 def rollback(
@@ -59,13 +59,13 @@ def rollback(
 
 
 def _show(call: Call, tool: Rollback, proposal: Proposal) -> None:
-    from gitops_agent.report.text import plan_text
+    from gitops_agent.report.status_text import plan_text
 
     print_text(tool.redactor(f"{proposal.subject}\n\n{plan_text(proposal.plan, style(call))}"))
 
 
 def _shape(proposal: Proposal, target: str, pushed: bool) -> dict[str, Any]:
-    from gitops_agent.report.shapes import plan_shape
+    from gitops_agent.report.json_shapes import plan_shape
 
     return {
         "commit": proposal.sha,

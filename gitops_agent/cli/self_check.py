@@ -12,7 +12,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json
 
 def doctor(call: Call) -> int:
     """Check what gitops-agent needs here, print the settings in force, and say what to mend."""
-    from gitops_agent.cli.checks import run_checks
+    from gitops_agent.cli.doctor_checks import run_checks
     from gitops_agent.cli.settings_text import settings_lines, settings_shape
     from gitops_agent.wiring import make_redactor
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gitops_agent.report.redact import MASK
 from gitops_agent.settings import Settings
+from gitops_agent.support.secrets import MASK
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms"))
 _SECRET = ("sentry_dsn",)

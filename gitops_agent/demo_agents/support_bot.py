@@ -1,4 +1,4 @@
-"""Answers customers of Acme with the rule of its instructions that fits: ``GET /ask?q=…&name=ada``."""
+"""FleetReader customers of Acme with the rule of its instructions that fits: ``GET /ask?q=…&name=ada``."""
 
 from __future__ import annotations
 

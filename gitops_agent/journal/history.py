@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Connection, Select, case, func, or_, select
 
 from gitops_agent.journal import observation_rows, rows, schema
-from gitops_agent.journal.rows import Decided, Planned
+from gitops_agent.journal.rows import Decided, PlannedRow
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
@@ -18,7 +18,9 @@ NEWEST = 1000
 """How many intents are looked through for what was done lately."""
 
 _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
-_ENTRY = [column for column in schema.intents.c if column.name not in ("base", "facts", "patch", "outcome_facts")]
+_ENTRY = [
+    column for column in schema.intents.c if column.name not in ("base", "handle", "patch", "outcome_handle")
+]
 
 
 def entries(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Entry]:
@@ -44,7 +46,7 @@ def decisions(connection: Connection, agent: AgentKey | None, commit: str | None
     return [rows.decided_of(row) for row in connection.execute(query)]
 
 
-def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[Planned]:
+def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[PlannedRow]:
     """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
     table = schema.decisions
     waits = case((or_(table.c.held, table.c.decision == Decision.ASK.value), 1), else_=0)
@@ -56,7 +58,7 @@ def plans(connection: Connection, digest: str, commits: Collection[str] | None) 
     if commits is not None:
         query = query.where(table.c.commit_sha.in_(commits))
     query = query.group_by(table.c.plan, table.c.commit_sha).order_by(func.max(table.c.at).desc())
-    return [Planned(*row) for row in connection.execute(query)]
+    return [PlannedRow(*row) for row in connection.execute(query)]
 
 
 def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequence[Observation]:
@@ -79,11 +81,11 @@ def carried_out(connection: Connection, digest: str, since: float) -> frozenset[
 _DRIFT = [member.value for member in Class if member.is_drift]
 
 
-def mended(connection: Connection, since: float) -> Sequence[tuple[Action, float]]:
+def recently_repaired(connection: Connection, since: float) -> Sequence[tuple[Action, float]]:
     """Actions against drift that were done since a moment, among the newest of all: enough to know a mass by."""
     newest = select(schema.intents).order_by(schema.intents.c.seq.desc()).limit(NEWEST).subquery()
     query = select(newest).where(
-        newest.c.cls.in_(_DRIFT),
+        newest.c.drift_class.in_(_DRIFT),
         newest.c.verb.not_in(_RECORD_ONLY),
         newest.c.result == Result.DONE.value,
         newest.c.finished_at > since,
@@ -97,7 +99,7 @@ def repairs(connection: Connection, key: ResourceKey, since: float) -> Sequence[
     query = select(table.c.finished_at).where(
         table.c.agent == str(key.agent),
         table.c.key == str(key),
-        table.c.cls.in_(_DRIFT),
+        table.c.drift_class.in_(_DRIFT),
         table.c.verb.not_in(_RECORD_ONLY),
         table.c.result == Result.DONE.value,
         table.c.duration > 0.0,

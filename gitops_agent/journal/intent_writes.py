@@ -18,7 +18,7 @@ _OLDER = table.update().where(
     table.c.key == bindparam("of_key"), table.c.id != bindparam("by_id"), table.c.result.is_(None)
 )
 _OPEN: dict[str, Any] = dict.fromkeys(
-    ("result", "outcome", "finished_at", "duration", "outcome_facts", "permanent")
+    ("result", "outcome", "finished_at", "duration", "outcome_handle", "permanent")
 )
 
 

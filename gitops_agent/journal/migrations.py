@@ -28,6 +28,12 @@ STEPS: Mapping[int, tuple[str, ...]] = {
         "target VARCHAR NOT NULL, actor VARCHAR NOT NULL, reason VARCHAR NOT NULL, until DOUBLE, "
         "plan VARCHAR NOT NULL, PRIMARY KEY (seq))",
     ),
+    5: (
+        *(f"ALTER TABLE {table} RENAME COLUMN facts TO handle" for table in ("bases", "intents", "observations")),
+        "ALTER TABLE intents RENAME COLUMN outcome_facts TO outcome_handle",
+        *(f"ALTER TABLE {table} RENAME COLUMN deletion TO deletion_policy" for table in ("bases", "intents")),
+        *(f"ALTER TABLE {table} RENAME COLUMN cls TO drift_class" for table in ("intents", "decisions")),
+    ),
 }
 """The statements that lead to each version from the one before, in SQL that SQLite and PostgreSQL share."""
 

@@ -22,7 +22,7 @@ def fingerprint(observation: Observation) -> bytes:
     words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, repr(seen.started_at)]
     words += [word for item in seen.evidence for word in (item.source, item.said)]
     content = b"-" if seen.fields is None else seen.fields.raw
-    parts = (content, seen.facts.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
+    parts = (content, seen.handle.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
     return blake2b(b"\0".join(parts), digest_size=8).digest()
 
 
@@ -49,7 +49,7 @@ def observation_row(observation: Observation, mark: bytes) -> Row:
         "reason": observation.reason,
         "message": observation.message,
         "live": observation.live,
-        "facts": observation.facts,
+        "handle": observation.handle,
         "evidence": evidence_values(observation.evidence),
         "started_at": observation.started_at,
         "heartbeats": beats,
@@ -69,7 +69,7 @@ def observation_of(row: Found) -> Observation:
         reason=row.reason,
         message=row.message,
         live=row.live,
-        facts=row.facts,
+        handle=row.handle,
         evidence=evidence_of(row.evidence),
         started_at=row.started_at,
         heartbeats=tuple(beat and Heartbeat(beat[0], beat[1], tuple(beat[2])) for beat in row.heartbeats),

@@ -48,17 +48,17 @@ def base_row(base: Base) -> Row:
         "fields": base.fields,
         "commit_sha": base.commit,
         "applied_at": base.applied_at,
-        "deletion": base.deletion.value,
+        "deletion_policy": base.deletion_policy.value,
         "idempotent": base.idempotent,
         "retained": base.retained,
-        "facts": base.facts,
+        "handle": base.handle,
         "established": base.established,
     }
 
 
 def base_of(row: Found) -> Base:
     """The base in a row (by position, in the order of the table: tens of thousands are read at once)."""
-    key, driver, fields, commit, applied_at, deletion, idempotent, retained, facts, established = row
+    key, driver, fields, commit, applied_at, deletion, idempotent, retained, handle, established = row
     return Base(
         key_of(key),
         intern(driver),
@@ -68,7 +68,7 @@ def base_of(row: Found) -> Base:
         _DELETION.get(deletion) or DeletionPolicy(deletion),
         idempotent,
         retained,
-        facts,
+        handle,
         established,
     )
 
@@ -108,7 +108,7 @@ def _action_row(action: Action) -> Row:
         "key": str(action.key),
         "driver": action.driver,
         "verb": action.verb.value,
-        "cls": action.cls.value,
+        "drift_class": action.drift_class.value,
         "reason": action.reason,
         "message": action.message,
         "confidence": action.confidence.value,
@@ -131,26 +131,26 @@ def intent_row(intent: Intent) -> Row:
         "base": action.base,
         "desired": action.desired,
         "live": action.live,
-        "facts": action.facts,
-        "deletion": action.deletion.value,
+        "handle": action.handle,
+        "deletion_policy": action.deletion_policy.value,
         "idempotent": action.idempotent,
     }
 
 
-def _action_of(row: Found, **legs: Any) -> Action:
+def _action_of(row: Found, **three_way: Any) -> Action:
     """The action in a row of either table; ``legs`` are the parts that only intents keep."""
     return Action(
         key=key_of(row.key),
         driver=row.driver,
         verb=Verb(row.verb),
-        cls=Class(row.cls),
+        drift_class=Class(row.drift_class),
         reason=row.reason,
         message=row.message,
         confidence=Confidence(row.confidence),
         decision=Decision(row.decision),
         patch=tuple(row.patch),
         evidence=evidence_of(row.evidence),
-        **legs,
+        **three_way,
     )
 
 
@@ -161,8 +161,8 @@ def intent_of(row: Found) -> Intent:
         base=row.base,
         desired=row.desired,
         live=row.live,
-        facts=row.facts,
-        deletion=DeletionPolicy(row.deletion),
+        handle=row.handle,
+        deletion_policy=DeletionPolicy(row.deletion_policy),
         idempotent=row.idempotent,
     )
     return Intent(row.id, action, row.commit_sha, row.plan, row.actor, row.at)
@@ -176,7 +176,7 @@ def outcome_row(outcome: Outcome) -> Row:
         "outcome": outcome.message,
         "finished_at": outcome.at,
         "duration": outcome.duration,
-        "outcome_facts": outcome.facts,
+        "outcome_handle": outcome.handle,
         "permanent": outcome.permanent,
     }
 
@@ -189,7 +189,7 @@ def entry_of(row: Found) -> Entry:
         key=key_of(row.key),
         driver=row.driver,
         verb=row.verb,
-        cls=row.cls,
+        drift_class=row.drift_class,
         reason=row.reason,
         message=row.message,
         confidence=row.confidence,
@@ -217,7 +217,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRow:
     """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
 
     digest: str

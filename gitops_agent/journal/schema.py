@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from gitops_agent.model.fields import Fields
 
-VERSION = 4
+VERSION = 5
 
 
 class Text(TypeDecorator[str]):
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 def _action_columns() -> tuple[Column[Any], ...]:
     """What decisions and intents both keep of an action."""
-    words = ("agent", "key", "driver", "verb", "cls", "reason", "message", "confidence", "decision")
+    words = ("agent", "key", "driver", "verb", "drift_class", "reason", "message", "confidence", "decision")
     texts = tuple(Column(word, Text, nullable=False) for word in words)
     return (*texts, Column("patch", Json, nullable=False), Column("evidence", Json, nullable=False))
 
@@ -143,10 +143,10 @@ bases = Table(
     Column("fields", RawFields, nullable=False),
     Column("commit_sha", Text, nullable=False),
     Column("applied_at", Double, nullable=False),
-    Column("deletion", Text, nullable=False),
+    Column("deletion_policy", Text, nullable=False),
     Column("idempotent", Boolean, nullable=False),
     Column("retained", Boolean, nullable=False),
-    Column("facts", RawFields, nullable=False),
+    Column("handle", RawFields, nullable=False),
     Column("established", Boolean, nullable=False, server_default=true()),
 )
 
@@ -173,15 +173,15 @@ intents = Table(
     Column("base", RawFields),
     Column("desired", RawFields),
     Column("live", RawFields),
-    Column("facts", RawFields),
-    Column("deletion", Text, nullable=False),
+    Column("handle", RawFields),
+    Column("deletion_policy", Text, nullable=False),
     Column("idempotent", Boolean, nullable=False),
     # The outcome. NULL in ``result`` is what makes an intent open.
     Column("result", Text),
     Column("outcome", Text),
     Column("finished_at", Double),
     Column("duration", Double),
-    Column("outcome_facts", RawFields),
+    Column("outcome_handle", RawFields),
     Column("permanent", Boolean),
     Index("ix_intents_result", "result"),
     Index("ix_intents_agent", "agent", "seq"),
@@ -217,7 +217,7 @@ observations = Table(
     Column("reason", Text),
     Column("message", Text, nullable=False),
     Column("live", Json, nullable=False),
-    Column("facts", RawFields, nullable=False),
+    Column("handle", RawFields, nullable=False),
     Column("evidence", Json, nullable=False),
     Column("started_at", Double),
     Column("heartbeats", Json, nullable=False),

@@ -22,7 +22,7 @@ from gitops_agent.journal import (
     schema,
     status_rows,
 )
-from gitops_agent.journal.rows import Decided, Planned
+from gitops_agent.journal.rows import Decided, PlannedRow
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.journal.statements import CHUNK, chunks, delete, insert, replace
 from gitops_agent.model.control import Control
@@ -155,7 +155,7 @@ class SqlJournal:
         with self._database.reading() as connection:
             return connection.execute(select(func.max(schema.controls.c.seq))).scalar() or 0
 
-    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[Planned]:
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlannedRow]:
         """The plans on record whose digest begins so, of some commits or of all, newest first."""
         with self._database.reading() as connection:
             return history.plans(connection, digest, commits)
@@ -172,10 +172,10 @@ class SqlJournal:
         with self._database.reading() as connection:
             return history.carried_out(connection, digest, since)
 
-    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """The newest actions against drift that were done since a moment, and when."""
         with self._database.reading() as connection:
-            return history.mended(connection, since)
+            return history.recently_repaired(connection, since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment. What a crash left and a look settled is none."""

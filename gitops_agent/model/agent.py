@@ -84,7 +84,7 @@ class Agent:
     origin: Origin
     resources: tuple[Resource, ...]
     lifecycle: Lifecycle = Lifecycle.RUNNING
-    deletion: DeletionPolicy = DeletionPolicy.DELETE
+    deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     mode: Mode = Mode.ENFORCE
     pause: Pause | None = None
     adopt: bool = False
@@ -94,5 +94,5 @@ class Agent:
     authority: tuple[tuple[str, str], ...] = ()
     description: str = ""
     canary: bool = False
-    soak: float = 0.0
+    pause_after_ready: float = 0.0
     abandoned: str = ""

@@ -62,7 +62,7 @@ class Observation:
     reason: str | None = None
     message: str = ""
     live: Mapping[str, Any] = field(default_factory=dict)
-    facts: Fields = EMPTY
+    handle: Fields = EMPTY
     evidence: tuple[Evidence, ...] = ()
     started_at: float | None = None
     heartbeats: tuple[Heartbeat | None, ...] = ()
@@ -81,8 +81,8 @@ class Base:
     fields: Fields
     commit: str
     applied_at: float
-    deletion: DeletionPolicy = DeletionPolicy.DELETE
+    deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     idempotent: bool = True
     retained: bool = False
-    facts: Fields = EMPTY
+    handle: Fields = EMPTY
     established: bool = True

@@ -32,32 +32,34 @@ class OneShot:
         return self.result in (Result.FAILED, Result.UNKNOWN)
 
     @property
-    def facts(self) -> Fields:
+    def handle(self) -> Fields:
         """As a base keeps it."""
         outcome = self.result.value if self.result else None
         return Fields.of({"generation": self.generation, "outcome": outcome, "said": self.said})
 
     @classmethod
-    def read(cls, facts: Fields | None) -> OneShot | None:
+    def read(cls, handle: Fields | None) -> OneShot | None:
         """From the facts of a base; None when it was never tried."""
-        value = facts.value if facts is not None else {}
+        value = handle.value if handle is not None else {}
         if "generation" not in value:
             return None
         outcome = value.get("outcome")
         return cls(str(value["generation"]), Result(outcome) if outcome else None, str(value.get("said") or ""))
 
 
-def generation_of(facts: Fields | None, intent: str) -> str:
+def generation_of(handle: Fields | None, intent: str) -> str:
     """The generation that an effect belongs to: that of an earlier try, or this intent begins it."""
-    earlier = OneShot.read(facts)
+    earlier = OneShot.read(handle)
     return earlier.generation if earlier else intent
 
 
 def due_again(bases: Iterable[Base], agent: AgentKey) -> list[Base]:
     """The records of an agent's one-shot effects that were left for people, once a person says: again."""
-    spent = ((base, OneShot.read(base.facts)) for base in bases if base.key.agent == agent and not base.idempotent)
+    spent = (
+        (base, OneShot.read(base.handle)) for base in bases if base.key.agent == agent and not base.idempotent
+    )
     return [
-        replace(base, facts=replace(shot, result=None).facts)
+        replace(base, handle=replace(shot, result=None).handle)
         for base, shot in spent
         if shot is not None and shot.spent
     ]

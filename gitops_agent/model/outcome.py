@@ -46,7 +46,7 @@ class Outcome:
     message: str
     at: float
     duration: float
-    facts: Fields = EMPTY
+    handle: Fields = EMPTY
     permanent: bool = False  # trying again without a new commit cannot help (command not found)
     spent: bool = False  # a one-shot effect was tried and did not succeed: our record says so, for good
 
@@ -56,7 +56,7 @@ class Applied:
     """What a driver reports after a successful apply."""
 
     message: str
-    facts: Fields = EMPTY
+    handle: Fields = EMPTY
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Action:
     key: ResourceKey
     driver: str
     verb: Verb
-    cls: Class
+    drift_class: Class
     reason: str
     message: str
     confidence: Confidence
@@ -88,16 +88,16 @@ class Action:
     desired: Fields | None = None
     live: Fields | None = None
     patch: tuple[Mapping[str, Any], ...] = ()
-    facts: Fields | None = None
-    deletion: DeletionPolicy = DeletionPolicy.DELETE
+    handle: Fields | None = None
+    deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     idempotent: bool = True
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def digest(self) -> str:
         """What an approval is bound to: verb, resource, and the hashes of base, desired and live fields."""
-        legs = (self.base, self.desired, self.live)
-        hashes = [None if fields is None else fields.digest for fields in legs]
+        three_way = (self.base, self.desired, self.live)
+        hashes = [None if fields is None else fields.digest for fields in three_way]
         return digest(canonical([self.verb, str(self.key), *hashes]))
 
 

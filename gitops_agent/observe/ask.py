@@ -20,7 +20,7 @@ class Observed:
     """
 
     seen: Mapping[ResourceKey, Observation]
-    blind: Mapping[str, str]
+    unreachable: Mapping[str, str]
 
 
 def observe(
@@ -35,13 +35,13 @@ def observe(
         (driver.name, pool.submit(driver.observer.observe, scope, bases, claims)) for driver in drivers
     ]
     seen: dict[ResourceKey, Observation] = {}
-    blind: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for name, answer in answers:
         try:
             # Whole before it counts: an answer that breaks off in the middle is none.
             seen |= {observation.key: observation for observation in answer.result()}
         except GitopsAgentError as problem:
-            blind[name] = problem.message
+            unreachable[name] = problem.message
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
-            blind[name] = f"unexpected {type(problem).__name__} in driver {name}"
-    return Observed(seen, blind)
+            unreachable[name] = f"unexpected {type(problem).__name__} in driver {name}"
+    return Observed(seen, unreachable)

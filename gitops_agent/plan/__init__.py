@@ -3,7 +3,7 @@
 What belongs here: pairing the three legs of a resource, comparing them, saying why they differ and how sure we
 are, ordering the steps, and the guards that hold some of them. What does not: asking drivers (``observe/``),
 doing anything (``reconcile/``), rendering (``report/``, ``cli/``). No module here does I/O or reads a clock,
-the environment or randomness: time is ``Situation.now``.
+the environment or randomness: time is ``PlanContext.now``.
 
 ``pipeline.py`` calls ``build.build``. The road inside::
 

@@ -19,14 +19,14 @@ from gitops_agent.model.status import Health
 from gitops_agent.plan.action import make_action
 from gitops_agent.plan.classify import Ruling, classify, classify_stuck
 from gitops_agent.plan.compare import Difference, compare
+from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.describe import finding_for, retained
 from gitops_agent.plan.digest import plan_digest
-from gitops_agent.plan.guard import evaluate
-from gitops_agent.plan.guards.ruling import is_from_commit
+from gitops_agent.plan.guards import evaluate
+from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
-from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.order import order_actions
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
 Observed = dict[ResourceKey, Observation]
@@ -40,7 +40,7 @@ class _Differing:
     the driver says of a live agent is true.
     """
 
-    legs: Legs
+    three_way: ThreeWay
     difference: Difference
     health: Health | None
 
@@ -48,7 +48,7 @@ class _Differing:
 def build(
     snapshot: Snapshot,
     observations: Iterable[Observation],
-    situation: Situation,
+    context: PlanContext,
     healths: Healths,
     *,
     is_whole: bool = False,
@@ -61,15 +61,15 @@ def build(
     Observations must be complete for the scope: what is not among them does not exist. ``Plan.findings`` holds
     everything there is to say, those of the verdicts included.
     """
-    if situation.snapshot is not snapshot:
-        situation = replace(situation, snapshot=snapshot)
+    if context.snapshot is not snapshot:
+        context = replace(context, snapshot=snapshot)
     actions: list[Action] = []
     findings: list[Finding] = []
-    for found in _differing(situation, _by_key(observations), healths):
+    for found in _differing(context, _by_key(observations), healths):
         if found.difference is Difference.RETAINED:
-            findings.append(retained(found.legs))
+            findings.append(retained(found.three_way))
             continue
-        action = _approved(_action(found, situation), situation)
+        action = _approved(_action(found, context), context)
         actions.append(action)
     ordered = order_actions(actions, snapshot.agents)
     # A commit that asks for nothing is not what is judged: then it is the drift.
@@ -78,7 +78,7 @@ def build(
     digest = plan_digest(meant)
     findings += filter(None, (finding_for(action, digest) for action in meant))
     plan = Plan(snapshot.revision.sha, ordered, digest, findings=tuple(sorted(findings)))
-    return evaluate(plan, situation)
+    return evaluate(plan, context)
 
 
 def _by_key(observations: Iterable[Observation]) -> Observed:
@@ -97,11 +97,11 @@ def _doubt(observation: Observation) -> tuple[int, bytes, float]:
     return (owner if raw else -1, raw, observation.observed_at)
 
 
-def _differing(situation: Situation, observed: Observed, healths: Healths) -> Iterator[_Differing]:
+def _differing(context: PlanContext, observed: Observed, healths: Healths) -> Iterator[_Differing]:
     """What is not in sync, wanted resources first."""
-    bases, paired = situation.bases, 0
-    unknown = _unknown(situation)
-    for agent in _agents(situation):
+    bases, paired = context.bases, 0
+    unknown = _unknown(context)
+    for agent in _agents(context):
         if agent.key in unknown:
             continue
         health = healths.get(agent.key)
@@ -112,15 +112,15 @@ def _differing(situation: Situation, observed: Observed, healths: Healths) -> It
             paired += (base is not None) + (live is not None)
             if not ailing and _is_quiet(agent, resource, base, live):
                 continue
-            yield from _judge(Legs(key, agent, resource, base, live), health)
+            yield from _judge(ThreeWay(key, agent, resource, base, live), health)
     # Everything on record and everything seen found its partner: nothing can be left over.
     if paired == len(bases) + len(observed):
         return
-    agents = situation.snapshot.agents
-    for key in _unwanted(situation, observed):
+    agents = context.snapshot.agents
+    for key in _unwanted(context, observed):
         if key.agent in unknown:
             continue
-        yield from _judge(Legs(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
+        yield from _judge(ThreeWay(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
 
 
 def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:
@@ -131,72 +131,72 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
     return (
         live.fields.raw == raw == base.fields.raw
         and live.owner is Owner.OURS
-        and base.deletion is agent.deletion
+        and base.deletion_policy is agent.deletion_policy
         and not (resource.dormant or base.retained)
     )
 
 
-def _judge(legs: Legs, health: Health | None) -> Iterator[_Differing]:
-    difference = compare(legs)
-    if health is not None and not _concerns(health, legs, difference):
+def _judge(three_way: ThreeWay, health: Health | None) -> Iterator[_Differing]:
+    difference = compare(three_way)
+    if health is not None and not _concerns(health, three_way, difference):
         health = None
     if health is not None or difference is not Difference.IN_SYNC:
-        yield _Differing(legs, difference, health)
+        yield _Differing(three_way, difference, health)
 
 
-def _concerns(health: Health, legs: Legs, difference: Difference) -> bool:
+def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bool:
     """Whether health decides about a resource: a runtime that is there, and nothing else."""
-    if legs.key.kind != Kind.RUNTIME or legs.live is None or not legs.present:
+    if three_way.key.kind != Kind.RUNTIME or three_way.live is None or not three_way.present:
         return False
     if difference in (Difference.IN_SYNC, Difference.ADOPT):
         # A restart writes the record as well, so it takes the place of an adoption.
         return health.restart
-    said = legs.live.reason if difference is Difference.DRIFT and not health.restart else None
+    said = three_way.live.reason if difference is Difference.DRIFT and not health.restart else None
     return said is not None and said in (health.reason, health.disputes)
 
 
-def _agents(situation: Situation) -> Iterable[Agent]:
+def _agents(context: PlanContext) -> Iterable[Agent]:
     """The agents in scope that Git knows."""
-    agents = situation.snapshot.agents
-    if situation.scope is None:
+    agents = context.snapshot.agents
+    if context.scope is None:
         return agents.values()
-    return [agents[key] for key in situation.scope if key in agents]
+    return [agents[key] for key in context.scope if key in agents]
 
 
-def _unknown(situation: Situation) -> set[AgentKey]:
+def _unknown(context: PlanContext) -> set[AgentKey]:
     """The agents with a resource that could not be looked at, or with an action under way. Nothing of them is
     touched: neither may a runtime start on a config that is not known, nor a config go from under a runtime that
     may still be there."""
-    blind = situation.blind
-    if not blind:
-        return set(situation.busy)
-    wanted = {a.key for a in _agents(situation) if any(r.driver in blind for r in a.resources)}
-    return wanted | situation.busy | {key.agent for key, base in situation.bases.items() if base.driver in blind}
+    unreachable = context.unreachable
+    if not unreachable:
+        return set(context.busy)
+    wanted = {a.key for a in _agents(context) if any(r.driver in unreachable for r in a.resources)}
+    return wanted | context.busy | {key.agent for key, base in context.bases.items() if base.driver in unreachable}
 
 
-def _unwanted(situation: Situation, observed: Observed) -> set[ResourceKey]:
+def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
-    scope, bases = situation.scope, situation.bases
-    wanted = {resource.key for agent in _agents(situation) for resource in agent.resources}
+    scope, bases = context.scope, context.bases
+    wanted = {resource.key for agent in _agents(context) for resource in agent.resources}
     if scope is None:
         return {key for known in (bases, observed) for key in known if key not in wanted}
     return {key for known in (bases, observed) for key in known if key.agent in scope} - wanted
 
 
-def _rule(found: _Differing, situation: Situation) -> Ruling:
+def _rule(found: _Differing, context: PlanContext) -> Ruling:
     if found.health is not None and found.health.restart:
-        return classify_stuck(found.health, found.legs, situation)
-    return classify(found.difference, found.legs, situation, found.health)
+        return classify_stuck(found.health, found.three_way, context)
+    return classify(found.difference, found.three_way, context, found.health)
 
 
-def _action(found: _Differing, situation: Situation) -> Action:
-    action = make_action(found.legs, _rule(found, situation), found.health)
-    return as_hook(action, situation) if action.key.kind == Kind.HOOK else action
+def _action(found: _Differing, context: PlanContext) -> Action:
+    action = make_action(found.three_way, _rule(found, context), found.health)
+    return as_hook(action, context) if action.key.kind == Kind.HOOK else action
 
 
-def _approved(action: Action, situation: Situation) -> Action:
+def _approved(action: Action, context: PlanContext) -> Action:
     """An action that asks, and that people approved as it stands, is done. No other doubt is lifted that way:
     what is not clearly ours stays untouched."""
-    if action.decision is Decision.ASK and action.digest in situation.approved:
+    if action.decision is Decision.ASK and action.digest in context.approved:
         return replace(action, decision=Decision.REPAIR)
     return action

@@ -11,10 +11,10 @@ from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference
 from gitops_agent.plan.confidence import Signals, judge, read_signals
-from gitops_agent.plan.legs import Legs
+from gitops_agent.plan.context import PlanContext, recent_repairs
 from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import Reason, drift_class, restarts
-from gitops_agent.plan.situation import Situation, recent_repairs
+from gitops_agent.plan.three_way import ThreeWay
 
 _BY_CONFIDENCE = {
     Confidence.HIGH: Decision.REPAIR,
@@ -31,13 +31,15 @@ class Ruling:
     """What is to be done about one difference, why, and how sure we are."""
 
     verb: Verb
-    cls: Class
+    drift_class: Class
     reason: str
     confidence: Confidence
     decision: Decision
 
 
-def classify(difference: Difference, legs: Legs, situation: Situation, health: Health | None = None) -> Ruling:
+def classify(
+    difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
+) -> Ruling:
     """The ruling on one difference (not on IN_SYNC and RETAINED, which need none).
 
     ``health`` is what the cross-check says of the driver's reason, if that is about progress.
@@ -45,35 +47,35 @@ def classify(difference: Difference, legs: Legs, situation: Situation, health: H
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Ruling(Verb.ADOPT, Class.LAG, Reason.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
-    verb = verb_for(difference, legs)
-    reason = reason_for(difference, legs, verb)
-    cls = class_for(difference, legs, reason)
+    verb = verb_for(difference, three_way)
+    reason = reason_for(difference, three_way, verb)
+    cls = class_for(difference, three_way, reason)
     if cls is Class.LAG:
         return Ruling(verb, cls, reason, Confidence.HIGH, Decision.WAIT)
     if not cls.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
         return Ruling(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
-    signals = signals_for(legs, verb, situation, health)
+    signals = signals_for(three_way, verb, context, health)
     if health is not None and health.disputes == reason:
         # Time may settle a tie; where the others outvote the driver, its eyes are wrong, and people should know.
         decision = Decision.WAIT if health.agree == health.oppose else Decision.ALERT
         return Ruling(verb, cls, Reason.SOURCES_DISAGREE, judge(signals), decision)
-    return Ruling(verb, cls, reason, judge(signals), _decide(difference, legs, _apart_from_repeats(signals)))
+    return Ruling(verb, cls, reason, judge(signals), _decide(difference, three_way, _apart_from_repeats(signals)))
 
 
-def classify_stuck(health: Health, legs: Legs, situation: Situation) -> Ruling:
+def classify_stuck(health: Health, three_way: ThreeWay, context: PlanContext) -> Ruling:
     """The ruling on a runtime that is as desired and does not make progress."""
-    signals = signals_for(legs, Verb.RESTART, situation, health)
+    signals = signals_for(three_way, Verb.RESTART, context, health)
     decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
     return Ruling(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, judge(signals), decision)
 
 
-def signals_for(legs: Legs, verb: Verb, situation: Situation, health: Health | None = None) -> Signals:
+def signals_for(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None = None) -> Signals:
     """What speaks for and against this repair."""
-    limit = situation.limits(legs.key.agent.tenant).oscillation
-    repeated = len(recent_repairs(situation, legs.key)) >= limit.repairs
-    adopted = legs.agent is not None and legs.agent.adopt
-    return read_signals(legs.live, verb, health, adopted=adopted, repeated=repeated, now=situation.now)
+    limit = context.limits(three_way.key.agent.tenant).oscillation
+    repeated = len(recent_repairs(context, three_way.key)) >= limit.repairs
+    adopted = three_way.agent is not None and three_way.agent.adopt
+    return read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
 
 
 def _apart_from_repeats(signals: Signals) -> Confidence:
@@ -82,7 +84,7 @@ def _apart_from_repeats(signals: Signals) -> Confidence:
     return judge(replace(signals, repeated=False))
 
 
-def _decide(difference: Difference, legs: Legs, confidence: Confidence) -> Decision:
+def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence) -> Decision:
     if difference is Difference.AMBIGUOUS:
         return Decision.ALERT
     if difference is Difference.ORPHAN:
@@ -90,13 +92,13 @@ def _decide(difference: Difference, legs: Legs, confidence: Confidence) -> Decis
     if difference is Difference.ADOPT:
         return Decision.REPAIR  # writes our record only
     decision = _BY_CONFIDENCE[confidence]
-    once_only = legs.desired is not None and not legs.desired.idempotent
+    once_only = three_way.desired is not None and not three_way.desired.idempotent
     if difference is Difference.MISSING_EXTERNAL and once_only and decision is Decision.REPAIR:
         return Decision.ASK
     return decision
 
 
-def verb_for(difference: Difference, legs: Legs) -> Verb:
+def verb_for(difference: Difference, three_way: ThreeWay) -> Verb:
     """What would be done about it."""
     match difference:
         case Difference.ADOPT:
@@ -106,35 +108,37 @@ def verb_for(difference: Difference, legs: Legs) -> Verb:
         case Difference.ORPHAN:
             return Verb.DELETE
         case Difference.AMBIGUOUS:
-            return Verb.ADOPT if legs.desired is not None else Verb.DELETE
+            return Verb.ADOPT if three_way.desired is not None else Verb.DELETE
         case Difference.PRUNE:
-            return Verb.RELEASE if is_retained_on_leaving(legs) else Verb.DELETE
-    return _verb_towards(legs)
+            return Verb.RELEASE if is_retained_on_leaving(three_way) else Verb.DELETE
+    return _verb_towards(three_way)
 
 
-def is_retained_on_leaving(legs: Legs) -> bool:
+def is_retained_on_leaving(three_way: ThreeWay) -> bool:
     """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones. What
     is asked of its health is a record of ours and nothing else, so there is nothing to be left behind."""
-    if legs.agent is not None or legs.base is None or legs.key.kind == Kind.HEALTH:
+    if three_way.agent is not None or three_way.base is None or three_way.key.kind == Kind.HEALTH:
         return False
-    return legs.base.deletion is DeletionPolicy.RETAIN
+    return three_way.base.deletion_policy is DeletionPolicy.RETAIN
 
 
-def _verb_towards(legs: Legs) -> Verb:
+def _verb_towards(three_way: ThreeWay) -> Verb:
     """The verb that makes live as desired."""
-    assert legs.desired is not None
-    if legs.desired.dormant:
+    assert three_way.desired is not None
+    if three_way.desired.dormant:
         return Verb.STOP
-    if legs.live is None or not legs.present:
+    if three_way.live is None or not three_way.present:
         return Verb.CREATE
-    if restarts(legs.live.reason) or not set(legs.desired.restart_on).isdisjoint(changed_names(legs)):
+    if restarts(three_way.live.reason) or not set(three_way.desired.restart_on).isdisjoint(
+        changed_names(three_way)
+    ):
         return Verb.RESTART
     return Verb.UPDATE
 
 
-def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
+def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
     """The stable code that says why."""
-    said = legs.live.reason if legs.live is not None else None
+    said = three_way.live.reason if three_way.live is not None else None
     match difference:
         case Difference.CREATE:
             return Reason.AGENT_ADDED
@@ -142,7 +146,7 @@ def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
             return Reason.ADOPTED
         case Difference.CHANGE:
             return Reason.LIFECYCLE_STOPPED if verb is Verb.STOP else Reason.SPEC_CHANGED
-        case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(legs):
+        case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(three_way):
             return Reason.NOT_SEEN_YET
         case Difference.DRIFT:
             return Reason.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or Reason.FIELDS_DIFFER
@@ -153,38 +157,38 @@ def reason_for(difference: Difference, legs: Legs, verb: Verb) -> str:
         case Difference.ORPHAN:
             return Reason.ORPHAN
         case Difference.AMBIGUOUS:
-            other = legs.live is not None and legs.live.owner is Owner.OTHER
+            other = three_way.live is not None and three_way.live.owner is Owner.OTHER
             return Reason.MARKED_BY_OTHER if other else Reason.NOT_MARKED
-    return _leaving(legs, verb)
+    return _leaving(three_way, verb)
 
 
-def _is_older_than_base(legs: Legs) -> bool:
+def _is_older_than_base(three_way: ThreeWay) -> bool:
     """Whether it was looked at before it was applied last: then it shows what was, and nothing drifted."""
-    if legs.live is None or legs.base is None:
+    if three_way.live is None or three_way.base is None:
         return False
-    return 0.0 < legs.base.applied_at - legs.live.observed_at <= LAG_SECONDS
+    return 0.0 < three_way.base.applied_at - three_way.live.observed_at <= LAG_SECONDS
 
 
-def _leaving(legs: Legs, verb: Verb) -> str:
+def _leaving(three_way: ThreeWay, verb: Verb) -> str:
     """Why something is pruned or forgotten."""
-    if verb is Verb.RELEASE or (legs.base is not None and legs.base.retained):
+    if verb is Verb.RELEASE or (three_way.base is not None and three_way.base.retained):
         return Reason.RETAINED
-    if legs.agent is None:
+    if three_way.agent is None:
         return Reason.AGENT_REMOVED
-    if legs.agent.abandoned:
+    if three_way.agent.abandoned:
         return Reason.PROVISIONING_TIMED_OUT
-    return Reason.AGENT_RETIRED if legs.agent.lifecycle is Lifecycle.RETIRED else Reason.SPEC_CHANGED
+    return Reason.AGENT_RETIRED if three_way.agent.lifecycle is Lifecycle.RETIRED else Reason.SPEC_CHANGED
 
 
-def class_for(difference: Difference, legs: Legs, reason: str) -> Class:
+def class_for(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
     """Whether a commit moved it, or which class of drift it is."""
     match difference:
         case Difference.DRIFT | Difference.CONFLICT | Difference.MISSING_EXTERNAL:
-            return drift_class(reason, present=legs.present)
+            return drift_class(reason, present=three_way.present)
         case Difference.AMBIGUOUS:
             return Class.UNSAFE_AMBIGUITY
         case Difference.ORPHAN:
             return Class.MISSING_INTERNAL
-        case Difference.ADOPT if legs.base is None and legs.present:
+        case Difference.ADOPT if three_way.base is None and three_way.present:
             return Class.MISSING_INTERNAL
     return Class.CHANGE

@@ -7,9 +7,9 @@ from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.plan.classify import Ruling
 from gitops_agent.plan.hooks import spent_finding
-from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import MEANINGS, Reason
+from gitops_agent.plan.three_way import ThreeWay
 
 _WAY_OUT = {
     Decision.ALERT: "It is never touched. Remove it by hand, or rename the agent in Git",
@@ -20,11 +20,11 @@ _WAY_OUT = {
 _CODES = frozenset(Reason)
 
 
-def message_for(legs: Legs, ruling: Ruling) -> str:
+def message_for(three_way: ThreeWay, ruling: Ruling) -> str:
     """One sentence: the meaning of the reason, what the driver said, and which fields are concerned."""
     known = MEANINGS[Reason(ruling.reason)].text if ruling.reason in _CODES else f"{ruling.reason}."
-    said = legs.live.message.rstrip(".") if legs.live is not None and ruling.cls.is_drift else ""
-    names = changed_names(legs) if ruling.verb in (Verb.UPDATE, Verb.RESTART) else ()
+    said = three_way.live.message.rstrip(".") if three_way.live is not None and ruling.drift_class.is_drift else ""
+    names = changed_names(three_way) if ruling.verb in (Verb.UPDATE, Verb.RESTART) else ()
     told = f" ({said})" if said else ""
     return f"{known[:-1]}{told}." + (f" Fields: {', '.join(names)}." if names else "")
 
@@ -65,12 +65,12 @@ def _imported(action: Action) -> Finding:
     )
 
 
-def retained(legs: Legs) -> Finding:
+def retained(three_way: ThreeWay) -> Finding:
     """The reminder that an object lives on without us."""
     return Finding(
         Severity.INFO,
         Reason.RETAINED,
-        str(legs.key),
+        str(three_way.key),
         "left in place by deletionPolicy: Retain",
         "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back.",
     )

@@ -17,8 +17,8 @@ from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED, Kind, ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.plan.context import PlanContext, resting
 from gitops_agent.plan.reasons import Reason
-from gitops_agent.plan.situation import Situation, resting
 
 _SPENT = {Result.FAILED: Reason.HOOK_FAILED, Result.UNKNOWN: Reason.HOOK_UNKNOWN}
 _MESSAGES = {
@@ -29,18 +29,18 @@ _MESSAGES = {
 }
 
 
-def as_hook(action: Action, situation: Situation) -> Action:
+def as_hook(action: Action, context: PlanContext) -> Action:
     """What a difference of a hook comes to."""
-    agent, shot = situation.snapshot.agents.get(action.key.agent), OneShot.read(action.facts)
+    agent, shot = context.snapshot.agents.get(action.key.agent), OneShot.read(action.handle)
     leaving = action.desired is None
     if shot is not None and shot.spent and _is_open_question(action, agent):
-        return _for_people(action, shot, situation)
+        return _for_people(action, shot, context)
     if leaving:
-        return _leaving(action, agent, situation)
+        return _leaving(action, agent, context)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
-        return replace(_ruled(action, Verb.ADOPT, Reason.HOOK_RECORDED), facts=None)
-    due = _is_due(action, agent, shot, situation)
+        return replace(_ruled(action, Verb.ADOPT, Reason.HOOK_RECORDED), handle=None)
+    due = _is_due(action, agent, shot, context)
     return _ruled(action, *((Verb.CREATE, Reason.HOOK_DUE) if due else (Verb.ADOPT, Reason.HOOK_RECORDED)))
 
 
@@ -70,30 +70,30 @@ def _has_ended(agent: Agent | None) -> bool:
     return agent is None or agent.lifecycle is Lifecycle.RETIRED
 
 
-def _leaving(action: Action, agent: Agent | None, situation: Situation) -> Action:
+def _leaving(action: Action, agent: Agent | None, context: PlanContext) -> Action:
     """Git asks for the hook no more. Only the end of an agent calls ``onRetired``: not the end of our claim on it
     (deletionPolicy: Retain), and not a document that is there still and has dropped the hook."""
     ended = _has_ended(agent)
     if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
-        facts = action.facts if OneShot.read(action.facts) else _life(action.key, situation)
-        return replace(_ruled(action, Verb.DELETE, Reason.HOOK_RETIRED), facts=facts)
+        handle = action.handle if OneShot.read(action.handle) else _life(action.key, context)
+        return replace(_ruled(action, Verb.DELETE, Reason.HOOK_RETIRED), handle=handle)
     forgotten = _ruled(action, Verb.FORGET, Reason.HOOK_FORGOTTEN)
-    return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, situation) else forgotten
+    return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, context) else forgotten
 
 
-def _life(key: ResourceKey, situation: Situation) -> Fields | None:
+def _life(key: ResourceKey, context: PlanContext) -> Fields | None:
     """The generation that the welcome of an agent began: its end belongs to the same life."""
-    welcome = situation.bases.get(key._replace(id=ON_PROVISIONED))
-    shot = OneShot.read(welcome.facts) if welcome is not None else None
-    return OneShot(shot.generation, None).facts if shot is not None else None
+    welcome = context.bases.get(key._replace(id=ON_PROVISIONED))
+    shot = OneShot.read(welcome.handle) if welcome is not None else None
+    return OneShot(shot.generation, None).handle if shot is not None else None
 
 
-def _is_needed(key: ResourceKey, situation: Situation) -> bool:
+def _is_needed(key: ResourceKey, context: PlanContext) -> bool:
     """Whether a welcome stays on record, because the call at the end waits for its next try and tells its life."""
-    return key.id == ON_PROVISIONED and resting(situation, key._replace(id=ON_RETIRED)) is not None
+    return key.id == ON_PROVISIONED and resting(context, key._replace(id=ON_RETIRED)) is not None
 
 
-def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, situation: Situation) -> bool:
+def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, context: PlanContext) -> bool:
     """Whether ``onProvisioned`` is still to be called in this generation."""
     if agent is None or agent.lifecycle is not Lifecycle.RUNNING:
         return False
@@ -101,12 +101,12 @@ def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, situation
         return shot.result is None
     if action.base is not None:
         return action.base.value.get("lifecycle") != Lifecycle.RUNNING  # it was stopped when the hook was recorded
-    return not _is_provisioned(agent, situation)
+    return not _is_provisioned(agent, context)
 
 
-def _is_provisioned(agent: Agent, situation: Situation) -> bool:
+def _is_provisioned(agent: Agent, context: PlanContext) -> bool:
     """Whether the agent was there before the hook: some commit has converged with it, or it was found alive."""
-    runtimes = (situation.bases.get(each.key) for each in agent.resources if each.key.kind == Kind.RUNTIME)
+    runtimes = (context.bases.get(each.key) for each in agent.resources if each.key.kind == Kind.RUNTIME)
     return any(base is not None and base.established for base in runtimes)
 
 
@@ -114,7 +114,7 @@ def _ruled(action: Action, verb: Verb, reason: Reason) -> Action:
     return replace(
         action,
         verb=verb,
-        cls=Class.CHANGE,
+        drift_class=Class.CHANGE,
         reason=reason,
         message=_MESSAGES[reason],
         confidence=Confidence.HIGH,
@@ -123,19 +123,19 @@ def _ruled(action: Action, verb: Verb, reason: Reason) -> Action:
     )
 
 
-def _for_people(action: Action, shot: OneShot, situation: Situation) -> Action:
+def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
     """It asks. Approved, it is taken for done (or forgotten, at the end); the commit that called it degrades."""
-    base = situation.bases.get(action.key)
-    ours = base is not None and base.commit == situation.snapshot.revision.sha
+    base = context.bases.get(action.key)
+    ours = base is not None and base.commit == context.snapshot.revision.sha
     verb = Verb.FORGET if action.desired is None else Verb.ADOPT
     reason = _SPENT[shot.result or Result.UNKNOWN]
     return replace(
         _ruled(action, verb, Reason.HOOK_RECORDED),
-        cls=Class.CHANGE if ours else Class.LAG,
+        drift_class=Class.CHANGE if ours else Class.LAG,
         reason=reason,
         message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
         decision=Decision.ASK,
-        facts=_accepted(shot),
+        handle=_accepted(shot),
     )
 
 
@@ -146,4 +146,4 @@ _THEN = {
 
 
 def _accepted(shot: OneShot) -> Fields:
-    return OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").facts
+    return OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle

@@ -85,7 +85,7 @@ class Meaning:
     ``fields``: it says no more than that some field differs from what was applied.
     """
 
-    cls: Class
+    drift_class: Class
     decision: Decision
     text: str
     restart: bool = False
@@ -187,7 +187,7 @@ def restarts(reason: str | None) -> bool:
 def is_stuck(reason: str | None) -> bool:
     """Whether this reason of a driver is about progress, which no field shows."""
     meaning = _meaning(reason)
-    return meaning is not None and meaning.cls is Class.STUCK_PROGRESS
+    return meaning is not None and meaning.drift_class is Class.STUCK_PROGRESS
 
 
 def speaks_of_fields(reason: str | None) -> bool:
@@ -199,11 +199,11 @@ def speaks_of_fields(reason: str | None) -> bool:
 def drift_class(reason: str, *, present: bool) -> Class:
     """The class of drift (or the lag) a reason stands for; unknown ones are judged by whether it is there."""
     meaning = _meaning(reason)
-    if meaning is not None and meaning.cls is Class.LAG:
+    if meaning is not None and meaning.drift_class is Class.LAG:
         return Class.LAG
     if not present:
         return Class.MISSING_EXTERNAL
-    return meaning.cls if meaning is not None and meaning.cls.is_drift else Class.CONFLICTING
+    return meaning.drift_class if meaning is not None and meaning.drift_class.is_drift else Class.CONFLICTING
 
 
 def _meaning(reason: str | None) -> Meaning | None:
@@ -222,7 +222,7 @@ def markdown() -> str:
         "",
         "| code | class | meaning | decision |",
         "|---|---|---|---|",
-        *(f"| `{reason}` | {m.cls} | {m.text} | {m.decision} |" for reason, m in MEANINGS.items()),
+        *(f"| `{reason}` | {m.drift_class} | {m.text} | {m.decision} |" for reason, m in MEANINGS.items()),
         "",
         "The decision is that of high confidence. With medium confidence a repair of drift asks first, with low",
         "it only alerts. What a commit asks for is always repaired, unless a guard holds it. Lag is no drift, and",

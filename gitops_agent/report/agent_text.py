@@ -7,31 +7,31 @@ from pathlib import PurePath
 
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus
-from gitops_agent.report.inert import inert
+from gitops_agent.report.json_shapes import FleetStatus
 from gitops_agent.report.moments import ago, ahead
-from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.status_text import fleet_head, pids_of, plain_message, ready_word
 from gitops_agent.report.table import PLAIN, Style, table
-from gitops_agent.report.text import fleet_head, pids_of, plain_message, ready_word
 from gitops_agent.report.words import findings_text, short
+from gitops_agent.support.text import escape_control
 
 
 def agent_text(fleet: FleetStatus, status: AgentStatus, style: Style = PLAIN) -> str:
     """Everything the last pass knew of one agent."""
     now = fleet.at if fleet.at is not None else 0.0
     word, colours = ready_word(status)
-    facts = [
-        f"{style.paint(inert(str(status.agent)), 'bold')}",
+    handle = [
+        f"{style.paint(escape_control(str(status.agent)), 'bold')}",
         f"  ready     {style.paint(word, *colours)}",
-        f"  desired   {status.lifecycle}{f' at {inert(status.origin)}' if status.origin else ''}",
+        f"  desired   {status.lifecycle}{f' at {escape_control(status.origin)}' if status.origin else ''}",
         f"  commit    {short(status.observed_commit)}",
-        *(f"  log       {inert(path)}" for path in _logs(status)),
+        *(f"  log       {escape_control(path)}" for path in _logs(status)),
         *(
             [f"  next try  {ahead(status.next_try_at, now)} ({iso(status.next_try_at)})"]
             if status.next_try_at
             else []
         ),
     ]
-    blocks = [fleet_head(fleet, style), "\n".join(facts)]
+    blocks = [fleet_head(fleet, style), "\n".join(handle)]
     if status.resources:
         blocks.append(table(["RESOURCE", "DRIVER", "STATE", "HEALTH", "PID"], list(_resources(status)), style))
     if status.conditions:

@@ -17,9 +17,9 @@ from gitops_agent.model.observation import Evidence, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Plan
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.shapes import Shape, findings_shape
+from gitops_agent.report.json_shapes import Shape, findings_shape
 from gitops_agent.report.words import is_about
+from gitops_agent.support.secrets import Redactor
 
 ORDER = (
     Class.UNSAFE_AMBIGUITY,
@@ -68,17 +68,17 @@ class DriftReport:
     agents: int
     drifts: tuple[Drift, ...]
     findings: tuple[Finding, ...] = ()
-    blind: tuple[tuple[str, str], ...] = ()
+    unreachable: tuple[tuple[str, str], ...] = ()
 
     @property
     def drifted(self) -> int:
         """How many agents drifted. Lag is none, and neither is a field that live decides."""
-        return len({drift.action.key.agent for drift in self.drifts if drift.action.cls.is_drift})
+        return len({drift.action.key.agent for drift in self.drifts if drift.action.drift_class.is_drift})
 
     @property
     def counts(self) -> dict[Class, int]:
         """How many agents each class concerns, every class named."""
-        pairs = {(drift.action.cls, drift.action.key.agent) for drift in self.drifts}
+        pairs = {(drift.action.drift_class, drift.action.key.agent) for drift in self.drifts}
         counted = Counter(cls for cls, _ in pairs)
         return {cls: counted[cls] for cls in ORDER}
 
@@ -96,9 +96,9 @@ def drifts(plan: Plan, past: Past, at: float) -> tuple[Drift, ...]:
     found = [
         Drift(action, since(action, past, at), _holders(action, plan), tuple(_differences(action)))
         for action in plan.actions
-        if action.cls is not Class.CHANGE
+        if action.drift_class is not Class.CHANGE
     ]
-    return tuple(sorted(found, key=lambda drift: (ORDER.index(drift.action.cls), drift.action.key)))
+    return tuple(sorted(found, key=lambda drift: (ORDER.index(drift.action.drift_class), drift.action.key)))
 
 
 def since(action: Action, past: Past, at: float) -> float:
@@ -152,9 +152,9 @@ def _differences(action: Action) -> Iterable[Difference]:
             yield Difference(path, _at(path, action.live, action.base), target)
 
 
-def _at(path: str, *legs: Fields | None) -> Any:
+def _at(path: str, *three_way: Fields | None) -> Any:
     """What live shows at a JSON pointer, or what we last applied where live does not show the field."""
-    for leg in legs:
+    for leg in three_way:
         value: Any = NOWHERE if leg is None else leg.value
         for raw in path.split("/")[1:]:
             part = raw.replace("~1", "/").replace("~0", "~")
@@ -194,7 +194,7 @@ def drift_shape(report: DriftReport, mask: Mask | None = None) -> Shape:
         "summary": {str(cls): count for cls, count in report.counts.items()},
         "drifts": [_drift(drift, masked) for drift in report.drifts],
         "findings": findings_shape(report.findings),
-        "blind": [{"driver": driver, "reason": reason} for driver, reason in report.blind],
+        "unreachable": [{"driver": driver, "reason": reason} for driver, reason in report.unreachable],
     }
 
 
@@ -204,7 +204,7 @@ def _drift(drift: Drift, mask: Mask) -> Shape:
         "agent": str(action.key.agent),
         "resource": str(action.key),
         "driver": action.driver,
-        "class": str(action.cls),
+        "class": str(action.drift_class),
         "reason": action.reason,
         "message": action.message,
         "confidence": str(action.confidence),

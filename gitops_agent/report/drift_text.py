@@ -9,11 +9,11 @@ from typing import Any
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.quantity import counted, iso
 from gitops_agent.report.drift import NOWHERE, Difference, Drift, DriftReport, Mask
-from gitops_agent.report.inert import clipped, inert
 from gitops_agent.report.moments import ago
-from gitops_agent.report.redact import Redactor
 from gitops_agent.report.table import PLAIN, Cell, Style, table
 from gitops_agent.report.words import findings_text, short
+from gitops_agent.support.secrets import Redactor
+from gitops_agent.support.text import clipped, escape_control
 
 _VALUE = 120  # characters shown of one value
 _DIFFERENCES = 12  # fields shown of one resource
@@ -32,8 +32,10 @@ def drift_text(
 ) -> str:
     """The whole report; with ``details`` also the evidence and the fields that differ."""
     blocks = [_headline(report, style)]
-    if report.blind:
-        lines = [f"  driver {inert(driver)}: {inert(reason)}" for driver, reason in report.blind]
+    if report.unreachable:
+        lines = [
+            f"  driver {escape_control(driver)}: {escape_control(reason)}" for driver, reason in report.unreachable
+        ]
         blocks.append("\n".join([style.paint("could not be looked at:", "bold", "yellow"), *lines]))
     if report.drifts:
         counts = [(cls, count) for cls, count in report.counts.items() if count]
@@ -51,12 +53,12 @@ def drift_text(
 def headline(report: DriftReport) -> str:
     """One line: how many agents drifted, from what."""
     much = f"{report.drifted} of {counted(report.agents, 'agent')} drifted"
-    unseen = ", but some could not be looked at" if report.blind else ""
+    unseen = ", but some could not be looked at" if report.unreachable else ""
     return f"{report.instance}: {much if report.drifted else 'no drift'} at {short(report.commit)}{unseen}"
 
 
 def _headline(report: DriftReport, style: Style) -> str:
-    colour = "yellow" if report.drifted or report.blind else "green"
+    colour = "yellow" if report.drifted or report.unreachable else "green"
     return f"{style.paint(headline(report), 'bold', colour)} ({counted(report.agents, 'agent')}, {iso(report.at)})"
 
 
@@ -70,7 +72,7 @@ def _row(drift: Drift, at: float) -> list[Cell | str]:
     return [
         str(action.key.agent),
         f"{action.key.kind}/{action.key.id}",
-        str(action.cls),
+        str(action.drift_class),
         action.reason,
         str(action.confidence),
         ago(drift.since, at),
@@ -92,9 +94,12 @@ def _repair(action: Action) -> str:
 
 def _details(drift: Drift, mask: Mask) -> str:
     action = drift.action
-    lines = [f"{inert(str(action.key))}: {mask(inert(action.message), '')}"]
+    lines = [f"{escape_control(str(action.key))}: {mask(escape_control(action.message), '')}"]
     lines.append(f"  since {iso(drift.since)}, {action.confidence} confidence, would be done: {_intention(drift)}")
-    lines += [f"  {inert(item.source)} said at {iso(item.at)}: {inert(item.said)}" for item in action.evidence]
+    lines += [
+        f"  {escape_control(item.source)} said at {iso(item.at)}: {escape_control(item.said)}"
+        for item in action.evidence
+    ]
     shown = [each for each in drift.differences if each.path not in _DIGESTS]
     lines += [f"  {line}" for each in shown[:_DIFFERENCES] for line in _difference(each, mask)]
     if len(shown) > _DIFFERENCES:
@@ -105,10 +110,10 @@ def _details(drift: Drift, mask: Mask) -> str:
 def _difference(difference: Difference, mask: Mask) -> Iterator[str]:
     name = difference.path.rpartition("/")[2]
     live, git = (_value(value, name, mask) for value in (difference.live, difference.git))
-    yield f"{inert(difference.path)}: live {live}, Git {git}"
+    yield f"{escape_control(difference.path)}: live {live}, Git {git}"
 
 
 def _value(value: Any, name: str, mask: Mask) -> str:
     if value is NOWHERE:
         return "nothing"
-    return clipped(inert(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)
+    return clipped(escape_control(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)

@@ -11,12 +11,12 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
 from gitops_agent.ports import Entry
-from gitops_agent.report.inert import clipped, inert
+from gitops_agent.report.json_shapes import Shape, agent_shape, commit_shape, findings_shape
 from gitops_agent.report.moments import ago, ahead, span
-from gitops_agent.report.shapes import Shape, agent_shape, commit_shape, findings_shape
+from gitops_agent.report.status_text import pids_of, ready_condition
 from gitops_agent.report.table import PLAIN, Style
-from gitops_agent.report.text import pids_of, ready_condition
 from gitops_agent.report.words import clause, findings_text, in_words, sentence, short
+from gitops_agent.support.text import clipped, escape_control
 
 _ENTRIES = 8
 _FINDINGS = 5
@@ -60,12 +60,12 @@ def explain_text(known: Explanation, style: Style = PLAIN, *, everything: bool =
             ("In the way", _in_the_way(known, known.status)),
             ("Next", _next(known, known.status)),
         )
-    head = style.paint(inert(str(known.agent)), "bold")
+    head = style.paint(escape_control(str(known.agent)), "bold")
     if known.journal_age is not None:
         head += style.paint(f" (as of {span(known.journal_age)} ago)", "dim")
     lines = [head]
     for title, sentences in sections:
-        said = [f"  {line}" for each in sentences for line in inert(each, lines=True).split("\n")]
+        said = [f"  {line}" for each in sentences for line in escape_control(each, lines=True).split("\n")]
         lines += ["", style.paint(title, "bold"), *said]
     return "\n".join(lines)
 
@@ -99,7 +99,7 @@ def _entry_shape(entry: Entry) -> Shape:
         "resource": str(entry.key),
         "driver": entry.driver,
         "verb": entry.verb,
-        "class": entry.cls,
+        "class": entry.drift_class,
         "reason": entry.reason,
         "message": entry.message,
         "confidence": entry.confidence,

@@ -15,10 +15,10 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted, iso
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Entry
-from gitops_agent.report.inert import clipped, inert
+from gitops_agent.report.json_shapes import condition_shape, findings_shape
 from gitops_agent.report.moments import iso_or_none, span
-from gitops_agent.report.shapes import condition_shape, findings_shape
 from gitops_agent.report.yaml_text import to_yaml
+from gitops_agent.support.text import clipped, escape_control
 
 API_VERSION = "gitops-agent.dev/v1"
 KIND = "ConvergenceStatus"
@@ -96,7 +96,7 @@ def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
         if record.started_at is not None and record.finished_at is not None:
             parts.append(span(record.finished_at - record.started_at))
     if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
-        said = clipped(inert(redact(record.summary)), 160)
+        said = clipped(escape_control(redact(record.summary)), 160)
         # "Superseded by …" rather than "Superseded, superseded by …".
         parts = [said.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, said]
     if record.rolls_back_to:
@@ -162,7 +162,7 @@ def _action(entry: Entry) -> Note:
     action: Note = {
         "resource": str(entry.key),
         "verb": entry.verb,
-        "class": entry.cls,
+        "class": entry.drift_class,
         "reason": entry.reason,
         "result": entry.result or "Unknown",
         "at": iso(entry.at),
@@ -191,7 +191,7 @@ def _fit(items: Sequence[T], render: Callable[[T], Note], budget: int) -> tuple[
 
 def _safe(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
-        return inert(redact(value), lines=True)
+        return escape_control(redact(value), lines=True)
     if isinstance(value, Mapping):
         return {key: _safe(item, redact) for key, item in value.items()}
     return [_safe(item, redact) for item in value] if isinstance(value, list) else value

@@ -10,11 +10,11 @@ from typing import Any
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verb, Verdict
 from gitops_agent.model.quantity import counted
-from gitops_agent.report.inert import clipped, inert
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.shapes import count_verbs
+from gitops_agent.report.json_shapes import count_verbs
 from gitops_agent.report.table import PLAIN, Style
 from gitops_agent.report.words import findings_text, in_words, short
+from gitops_agent.support.secrets import Redactor
+from gitops_agent.support.text import clipped, escape_control
 
 _STEPS = 12  # lines of difference shown of one action
 _VALUE = 160  # characters shown of one value
@@ -58,7 +58,7 @@ def plan_text(plan: Plan, style: Style = PLAIN, redactor: Redactor | None = None
 def _actions(plan: Plan, style: Style, mask: Callable[..., Any]) -> str:
     lines: list[str] = []
     for agent, actions in groupby(plan.actions, key=lambda action: action.key.agent):
-        lines += ["", style.paint(inert(str(agent)), "bold")]
+        lines += ["", style.paint(escape_control(str(agent)), "bold")]
         for action in actions:
             lines += _action(action, plan, style, mask)
     return "\n".join(lines[1:])
@@ -73,11 +73,10 @@ def _totals(plan: Plan) -> str:
 
 def _action(action: Action, plan: Plan, style: Style, mask: Callable[..., Any]) -> list[str]:
     sign, colour = _SIGNS.get(action.verb, ("~", "yellow"))
-    why = mask(inert(action.message)) or in_words(action.reason)
-    head = (
-        f"  {style.paint(f'{sign} {action.verb}', colour)} {inert(action.key.kind)}/{inert(action.key.id)}: {why}"
-    )
-    tags = [inert(action.reason), str(action.cls)]
+    why = mask(escape_control(action.message)) or in_words(action.reason)
+    what = escape_control(f"{action.key.kind}/{action.key.id}")
+    head = f"  {style.paint(f'{sign} {action.verb}', colour)} {what}: {why}"
+    tags = [escape_control(action.reason), str(action.drift_class)]
     if action.key in plan.held:
         tags.append("held")
     elif action.decision is not Decision.REPAIR:
@@ -107,15 +106,17 @@ def _step(step: Mapping[str, Any], action: Action, style: Style, mask: Callable[
     before = step["before"] if "before" in step else _before(path, action)
     lines = []
     if step.get("op") != "add" and before is not _MISSING:
-        lines.append(style.paint(f"      - {inert(path)}: {_value(before, path, mask)}", "red"))
+        lines.append(style.paint(f"      - {escape_control(path)}: {_value(before, path, mask)}", "red"))
     if step.get("op") != "remove":
-        lines.append(style.paint(f"      + {inert(path)}: {_value(step.get('value'), path, mask)}", "green"))
+        lines.append(
+            style.paint(f"      + {escape_control(path)}: {_value(step.get('value'), path, mask)}", "green")
+        )
     return lines
 
 
 def _value(value: Any, path: str, mask: Callable[..., Any]) -> str:
     name = path.rsplit("/", 1)[-1]
-    return clipped(inert(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)
+    return clipped(escape_control(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)
 
 
 def _before(path: str, action: Action) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from gitops_agent.report.inert import inert
+from gitops_agent.support.text import escape_control
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -88,7 +88,7 @@ def table(headers: Sequence[str], rows: Sequence[Row], style: Style = PLAIN) -> 
 
 
 def _cell(cell: Cell | str) -> Cell:
-    return Cell(inert(cell.text), cell.colours) if isinstance(cell, Cell) else Cell(inert(cell))
+    return Cell(escape_control(cell.text), cell.colours) if isinstance(cell, Cell) else Cell(escape_control(cell))
 
 
 def _line(row: Sequence[Cell], widths: Sequence[int], style: Style) -> str:

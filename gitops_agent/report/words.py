@@ -12,8 +12,8 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted
 from gitops_agent.model.status import AgentStatus, Phase
-from gitops_agent.report.inert import inert
 from gitops_agent.report.table import PLAIN, Style
+from gitops_agent.support.text import escape_control
 
 SEVERITY_COLOURS = {
     Severity.ERROR: ("bold", "red"),
@@ -45,7 +45,7 @@ def short(sha: str | None) -> str:
 
 def in_words(code: str) -> str:
     """A reason code as words: ``ProcessGone`` reads ``process gone``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", inert(code)).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", escape_control(code)).lower()
 
 
 def sentence(text: str) -> str:
@@ -117,7 +117,7 @@ def _statement(finding: Finding) -> tuple[str, ...]:
 
 
 def _finding(address: str, finding: Finding, style: Style) -> str:
-    label = style.paint(f"{finding.severity}[{inert(finding.code)}]", *SEVERITY_COLOURS[finding.severity])
-    lines = [f"{style.paint(inert(address), 'bold')}: {label}: {inert(finding.summary)}"]
-    lines += [f"    {line}" for line in inert(finding.detail, lines=True).split("\n") if line.strip()]
+    label = style.paint(f"{finding.severity}[{escape_control(finding.code)}]", *SEVERITY_COLOURS[finding.severity])
+    lines = [f"{style.paint(escape_control(address), 'bold')}: {label}: {escape_control(finding.summary)}"]
+    lines += [f"    {line}" for line in escape_control(finding.detail, lines=True).split("\n") if line.strip()]
     return "\n".join(lines)

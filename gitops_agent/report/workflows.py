@@ -110,7 +110,7 @@ def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
 
 
 def _state(base: Base) -> str:
-    shot = OneShot.read(base.facts)
+    shot = OneShot.read(base.handle)
     if shot is None:
         return "recorded"
     return shot.result.value.lower() if shot.result else "due"
@@ -200,7 +200,7 @@ def _patience(intent: Intent) -> float:
 
 def _hooks(known: Known) -> Iterator[Workflow]:
     for key, base in known.bases.items():
-        shot = OneShot.read(base.facts) if key.kind == Kind.HOOK else None
+        shot = OneShot.read(base.handle) if key.kind == Kind.HOOK else None
         if shot is None or shot.result is Result.DONE:
             continue
         about = next((each for each in known.findings if each.address == str(key)), None)

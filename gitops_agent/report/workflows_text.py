@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gitops_agent.model.quantity import counted
-from gitops_agent.report.inert import inert
+from gitops_agent.report.json_shapes import Shape
 from gitops_agent.report.moments import ago, iso_or_none, span
-from gitops_agent.report.shapes import Shape
 from gitops_agent.report.table import PLAIN, Cell, Style, table
 from gitops_agent.report.words import sentence
 from gitops_agent.report.workflows import Known, Workflow, hook_counts, workflows
+from gitops_agent.support.text import escape_control
 
 
 def workflows_shape(known: Known) -> Shape:
@@ -63,8 +63,8 @@ def _row(each: Workflow, now: float) -> tuple[Cell | str, ...]:
 
 
 def _way_out(each: Workflow, style: Style) -> Iterator[str]:
-    yield f"{style.paint(inert(each.subject), 'bold')}: {sentence(inert(each.message))}"
-    yield f"    {sentence(inert(each.way_out))}"
+    yield f"{style.paint(escape_control(each.subject), 'bold')}: {sentence(escape_control(each.message))}"
+    yield f"    {sentence(escape_control(each.way_out))}"
 
 
 def _hooks(known: Known) -> str:

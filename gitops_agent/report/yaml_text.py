@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gitops_agent.report.inert import inert
+from gitops_agent.support.text import escape_control
 
 _WORD = r"[A-Za-z0-9_./-]*[A-Za-z0-9_/-]"
 _BARE = re.compile(rf"[A-Za-z](?:{_WORD})?(?::{_WORD})*(?:,? {_WORD})*\Z")
@@ -60,7 +60,7 @@ def _leaf(value: Any) -> str:
 def _scalar(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float):
         return json.dumps(value)
-    text = inert(str(value), lines=True)
+    text = escape_control(str(value), lines=True)
     if _BARE.match(text) and text.lower() not in _RESERVED:
         return text
     return json.dumps(text, ensure_ascii=False)

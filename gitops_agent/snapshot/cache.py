@@ -21,8 +21,8 @@ from gitops_agent.model.fields import canonical, digest
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.codec import decode, encode
 from gitops_agent.snapshot.compile import Compilers
+from gitops_agent.snapshot.compiled_file import FileUnit
 from gitops_agent.snapshot.schema import json_schema
-from gitops_agent.snapshot.unit import FileUnit
 
 FILE_NAME = "snapshot-cache.sqlite"
 SPARE = 20_000

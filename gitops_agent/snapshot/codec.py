@@ -15,7 +15,7 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.snapshot.unit import AgentUnit, FileUnit, OverlayUnit, PolicyUnit, PoolUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, OverlayUnit, PolicyUnit, PoolUnit
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
@@ -67,7 +67,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.origin.line,
         [[r.key.kind, r.key.id, r.driver, r.restart_on, r.dormant, r.idempotent] for r in agent.resources],
         agent.lifecycle,
-        agent.deletion,
+        agent.deletion_policy,
         agent.mode,
         None if agent.pause is None else [agent.pause.reason, agent.pause.until],
         agent.adopt,
@@ -77,7 +77,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.authority,
         agent.description,
         agent.canary,
-        agent.soak,
+        agent.pause_after_ready,
         None if unit.labels == agent.labels else unit.labels,
         unit.overlays,
         unit.inlined,
@@ -87,7 +87,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
 
 def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUnit:
     (tenant, name, line, resources, lifecycle, deletion, mode, pause, adopt) = row[:9]
-    (labels, depends_on, health_timeout, authority, description, canary, soak) = row[9:16]
+    (labels, depends_on, health_timeout, authority, description, canary, pause_after_ready) = row[9:16]
     (authored, overlays, inlined, pool) = row[16:]
     key = AgentKey(intern(tenant), name)
     pairs = _pairs(labels) if labels else ()
@@ -106,7 +106,7 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
         _pairs(authority) if authority else (),
         description,
         canary,
-        soak,
+        pause_after_ready,
     )
     own = pairs if authored is None else _pairs(authored)
     return AgentUnit(agent, own, tuple(overlays), tuple(inlined) if inlined else None, pool)

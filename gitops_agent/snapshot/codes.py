@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.snapshot.literal import looks_secret
+from gitops_agent.support.literal import looks_secret
 
 
 class Code(StrEnum):
@@ -77,7 +77,7 @@ class Code(StrEnum):
     UNKNOWN_POOL = "UnknownPool"
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """A position in a file of the repository; lines and columns count from 1."""
 
     path: str
@@ -85,10 +85,10 @@ class Place(NamedTuple):
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{inert(self.path)}:{self.line}:{self.column}"
+        return f"{escape_control(self.path)}:{self.line}:{self.column}"
 
 
-def inert(text: str) -> str:
+def escape_control(text: str) -> str:
     """Text that no terminal, log or page can take for anything but text: one line, all of it visible."""
     if text.isprintable():
         return text
@@ -112,23 +112,23 @@ def shown(value: object, limit: int = 60) -> str:
     text = str(value)
     if looks_secret(text):
         return "(hidden)"
-    text = inert(text[: limit + 1])
+    text = escape_control(text[: limit + 1])
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def error(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+def error(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
     """An error: the commit is invalid."""
-    return Finding(Severity.ERROR, str(code), str(place), inert(summary), inert(detail))
+    return Finding(Severity.ERROR, str(code), str(place), escape_control(summary), escape_control(detail))
 
 
-def warning(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+def warning(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
     """A warning: the commit is valid, and probably not what was meant."""
-    return Finding(Severity.WARNING, str(code), str(place), inert(summary), inert(detail))
+    return Finding(Severity.WARNING, str(code), str(place), escape_control(summary), escape_control(detail))
 
 
-def info(code: Code, place: Place, summary: str, detail: str = "") -> Finding:
+def info(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
     """Something worth saying that needs no action."""
-    return Finding(Severity.INFO, str(code), str(place), inert(summary), inert(detail))
+    return Finding(Severity.INFO, str(code), str(place), escape_control(summary), escape_control(detail))
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -20,9 +20,9 @@ from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.ports import SpecCompiler
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, shown
-from gitops_agent.snapshot.explain import nearest
-from gitops_agent.snapshot.tree import Entry
-from gitops_agent.snapshot.unit import AgentUnit, Issue, OverlayUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, OverlayUnit
+from gitops_agent.snapshot.schema_errors import nearest
+from gitops_agent.snapshot.tree_rules import Entry
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
@@ -45,7 +45,7 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
+class CompileContext:
     """What compiling one document may look at besides the document."""
 
     compilers: Compilers
@@ -56,7 +56,7 @@ class Workbench:
 
 
 def draft(
-    bench: Workbench, origin: Origin, document: AgentDocument, raw: bytes
+    bench: CompileContext, origin: Origin, document: AgentDocument, raw: bytes
 ) -> tuple[Draft | None, list[Issue]]:
     """Name the agent, apply its overlays and find the file of its instructions."""
     tenant, issues = _tenant(origin, document)
@@ -76,7 +76,7 @@ def draft(
     return _with_file(bench, made)
 
 
-def finish(bench: Workbench, made: Draft, content: bytes | None) -> tuple[AgentUnit | None, list[Issue]]:
+def finish(bench: CompileContext, made: Draft, content: bytes | None) -> tuple[AgentUnit | None, list[Issue]]:
     """The compiled agent. ``content`` is that of the file of its instructions, if it names one."""
     document, inlined = made.document, None
     if made.inlined is not None and content is not None:
@@ -105,7 +105,7 @@ def _agent(
         origin=made.origin,
         resources=resources,
         lifecycle=_LIFECYCLE[spec.lifecycle],
-        deletion=_DELETION[spec.deletion_policy],
+        deletion_policy=_DELETION[spec.deletion_policy],
         mode=_MODE[spec.reconcile.mode],
         pause=_pause(spec.reconcile),
         adopt=spec.adopt,
@@ -113,7 +113,7 @@ def _agent(
         depends_on=depends_on,
         health_timeout=seconds(spec.rollout.health_timeout),
         canary=spec.rollout.canary,
-        soak=seconds(spec.rollout.pause),
+        pause_after_ready=seconds(spec.rollout.pause),
         authority=tuple(sorted(spec.authority.items())) if spec.authority else (),
         description=spec.description or "",
     )
@@ -155,7 +155,7 @@ def _tenant(origin: Origin, document: AgentDocument) -> tuple[str | None, list[I
     return tenant, []
 
 
-def _with_file(bench: Workbench, made: Draft) -> tuple[Draft | None, list[Issue]]:
+def _with_file(bench: CompileContext, made: Draft) -> tuple[Draft | None, list[Issue]]:
     """Find the file of the instructions: inside the repository below the path, and a regular file."""
     reference = made.document.spec.instructions_from
     assert reference is not None

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, Place, error, shown
-from gitops_agent.snapshot.documents import not_utf8
-from gitops_agent.snapshot.text import BYTE_ORDER_MARK
+from gitops_agent.snapshot.codes import Code, FilePosition, error, shown
+from gitops_agent.snapshot.yaml_documents import not_utf8
+from gitops_agent.snapshot.yaml_text_guard import BYTE_ORDER_MARK
 
 IGNORE_FILE = ".gitopsignore"
 PATTERNS = 256
@@ -88,7 +88,7 @@ class Ignored:
 def too_large(size: int, allowed: int) -> Finding:
     """The finding for a file of patterns that is not read because of its size."""
     summary = f"{size} bytes; at most {allowed} are read"
-    return error(Code.TOO_LARGE, Place(IGNORE_FILE), summary, "Name folders instead of files.")
+    return error(Code.TOO_LARGE, FilePosition(IGNORE_FILE), summary, "Name folders instead of files.")
 
 
 def read(data: bytes, allowed: int) -> tuple[Ignored, list[Finding]]:
@@ -110,14 +110,16 @@ def _read(text: str) -> tuple[Ignored, list[Finding]]:
             continue
         if len(patterns) == PATTERNS:
             summary = f"more than {PATTERNS} patterns"
-            findings.append(error(Code.TOO_LARGE, Place(IGNORE_FILE, number), summary, "Name folders instead."))
+            findings.append(
+                error(Code.TOO_LARGE, FilePosition(IGNORE_FILE, number), summary, "Name folders instead.")
+            )
             break
         try:
             patterns.append(parse(pattern))
         except ValueError as problem:
             summary = f"the pattern {shown(pattern)} {problem}"
             detail = "Correct the line, or remove it; the grammar is that of .gitignore."
-            findings.append(error(Code.BAD_PATTERN, Place(IGNORE_FILE, number), summary, detail))
+            findings.append(error(Code.BAD_PATTERN, FilePosition(IGNORE_FILE, number), summary, detail))
     return Ignored(patterns), findings
 
 

@@ -13,10 +13,10 @@ from typing import TypeVar
 from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
-from gitops_agent.snapshot import graph
-from gitops_agent.snapshot.codes import Code, Place, warning
+from gitops_agent.snapshot import references as graph
+from gitops_agent.snapshot.codes import Code, FilePosition, warning
+from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, Issue, OverlayUnit, PolicyUnit
 from gitops_agent.snapshot.overlay import in_path_order, matching
-from gitops_agent.snapshot.unit import AgentUnit, FileUnit, Issue, OverlayUnit, PolicyUnit
 
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
@@ -108,11 +108,14 @@ class Index:
         found: list[Finding] = []
         for overlay in self.overlays:
             if not self.applied.get(overlay.digest):
-                place, summary = Place(overlay.origin.path, overlay.origin.line), "the overlay selects no agent"
+                place, summary = (
+                    FilePosition(overlay.origin.path, overlay.origin.line),
+                    "the overlay selects no agent",
+                )
                 found.append(warning(Code.OVERLAY_UNUSED, place, summary, "Check its selector."))
         if not self.agents:
             summary = "no agent is declared"
-            found.append(warning(Code.NO_AGENTS, Place("."), summary, "Add a document of kind: Agent."))
+            found.append(warning(Code.NO_AGENTS, FilePosition("."), summary, "Add a document of kind: Agent."))
         return found
 
     def issues(self, suspects: set[str]) -> list[Issue]:

@@ -11,7 +11,6 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gitops_agent.collector import collector_paused
 from gitops_agent.errors import InvalidDesiredState, SourceRefused
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
@@ -22,14 +21,15 @@ from gitops_agent.ports import BlobReader, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
-from gitops_agent.snapshot.codes import Code, Place, error, in_order
+from gitops_agent.snapshot.codes import Code, FilePosition, error, in_order
 from gitops_agent.snapshot.compile import Compilers
+from gitops_agent.snapshot.compiled_file import FileUnit
+from gitops_agent.snapshot.file_reader import Reading
 from gitops_agent.snapshot.index import Index
-from gitops_agent.snapshot.places import located
-from gitops_agent.snapshot.reading import Reading
-from gitops_agent.snapshot.survey import Change, Survey
-from gitops_agent.snapshot.tree import REGULAR, TreeRules
-from gitops_agent.snapshot.unit import FileUnit
+from gitops_agent.snapshot.locate import located
+from gitops_agent.snapshot.tree_changes import Change, Survey
+from gitops_agent.snapshot.tree_rules import REGULAR, TreeRules
+from gitops_agent.support.gc import collector_paused
 
 BULK = 1_000
 """From so many files on, a load is worth telling the garbage collector to look away."""
@@ -171,7 +171,7 @@ def _snapshot(revision: Revision, index: Index, findings: list[Finding]) -> Snap
 
 def _no_path(path: str) -> Finding:
     detail = "Create the folder in the repository, or correct --path."
-    return error(Code.MISSING_PATH, Place(path), "the path does not exist in this commit", detail)
+    return error(Code.MISSING_PATH, FilePosition(path), "the path does not exist in this commit", detail)
 
 
 def _refused(revision: Revision, findings: list[Finding]) -> InvalidDesiredState:

@@ -18,9 +18,9 @@ from gitops_agent.model.document import AgentDocument, OverlayDocument
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey
 from gitops_agent.snapshot.codes import Code
-from gitops_agent.snapshot.explain import Problem
+from gitops_agent.snapshot.compiled_file import Issue, Labels, OverlayUnit
 from gitops_agent.snapshot.schema import check
-from gitops_agent.snapshot.unit import Issue, Labels, OverlayUnit
+from gitops_agent.snapshot.schema_errors import Problem
 
 _IDENTITY = ("name", "tenant")
 

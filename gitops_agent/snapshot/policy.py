@@ -6,9 +6,9 @@ from typing import Any
 
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
-from gitops_agent.model.strictness import is_looser
+from gitops_agent.model.policy_merge import is_looser
 from gitops_agent.snapshot.codes import Code
-from gitops_agent.snapshot.unit import Issue
+from gitops_agent.snapshot.compiled_file import Issue
 
 
 def effective(spec: PolicySpec) -> PolicySpec:

@@ -10,12 +10,12 @@ from pydantic.json_schema import models_json_schema
 
 from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, Strict
 from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, Place, error, shown
-from gitops_agent.snapshot.documents import Document
-from gitops_agent.snapshot.explain import Problem, explain, nearest
-from gitops_agent.snapshot.literal import SHORTEST, looks_secret
+from gitops_agent.snapshot.codes import Code, FilePosition, error, shown
+from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.positions import Loc, Locator
-from gitops_agent.snapshot.strays import misspelt
+from gitops_agent.snapshot.schema_errors import Problem, explain, nearest
+from gitops_agent.snapshot.yaml_documents import Document
+from gitops_agent.support.literal import SHORTEST, looks_secret
 
 _VALIDATORS = {kind: model.__pydantic_validator__.validate_json for kind, model in DOCUMENTS.items()}
 
@@ -32,7 +32,7 @@ def validate(path: str, document: Document, locator: Locator) -> tuple[Strict | 
     findings = []
     for problem in problems:
         spot = positions.key(problem.loc) if problem.at_key else positions.value(problem.loc)
-        findings.append(error(problem.code, Place(path, *spot), problem.summary, problem.detail))
+        findings.append(error(problem.code, FilePosition(path, *spot), problem.summary, problem.detail))
     return None, findings
 
 
@@ -61,18 +61,18 @@ def json_schema() -> dict[str, Any]:
 def _unknown(path: str, document: Document, locator: Locator) -> Finding:
     positions = locator.positions(document.text, document.line)
     if document.version != API_VERSION:
-        place = Place(path, *positions.value(["apiVersion"]))
+        place = FilePosition(path, *positions.value(["apiVersion"]))
         summary = f"unknown apiVersion {shown(document.version)}; expected {API_VERSION}"
         detail = f"This version of gitops-agent reads {API_VERSION}: correct the line, or update gitops-agent."
         return error(Code.UNKNOWN_API_VERSION, place, summary, detail)
     expected = f"Expected one of {', '.join(DOCUMENTS)}."
     if document.kind:
-        place = Place(path, *positions.value(["kind"]))
+        place = FilePosition(path, *positions.value(["kind"]))
         summary = f"unknown kind {shown(document.kind)}{nearest(document.kind, DOCUMENTS)}"
         return error(Code.UNKNOWN_KIND, place, summary, expected)
     wrong = misspelt(orjson.loads(document.raw), "kind")
     summary = f"key {shown(wrong)}; did you mean kind?" if wrong else "kind is missing or not text"
-    return error(Code.UNKNOWN_KIND, Place(path, *positions.key([wrong or "kind"])), summary, expected)
+    return error(Code.UNKNOWN_KIND, FilePosition(path, *positions.key([wrong or "kind"])), summary, expected)
 
 
 def _literal_secrets(document: AgentDocument) -> list[Loc]:

@@ -15,9 +15,9 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import Approval
 from gitops_agent.settings import Settings
+from gitops_agent.source.approval_statements import Statement, noted, trailed
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.signature import Signatures
-from gitops_agent.source.statements import Statement, noted, trailed
 
 DIGEST = re.compile(r"[0-9a-f]{32}")
 

@@ -23,10 +23,10 @@ from typing import IO, Any
 from gitops_agent.errors import SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address
-from gitops_agent.source.complaint import explain, redact
+from gitops_agent.source.bounded_process import Bounded, Overflow, Overrun
 from gitops_agent.source.credentials import Credentials, credentials_for
-from gitops_agent.source.hermetic import base_environment, config_text, foreign_names
-from gitops_agent.source.process import Bounded, Overflow, Overrun
+from gitops_agent.source.git_environment import base_environment, config_text, foreign_names
+from gitops_agent.source.git_errors import explain, redact
 
 OLDEST = (2, 38)
 ANSWER_CAP = 64 * 1024 * 1024

@@ -18,12 +18,13 @@ from gitops_agent.errors import SourceError, SourceRefused
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import Clock, TreeEntry
 from gitops_agent.settings import Settings
-from gitops_agent.source import batch, storage
+from gitops_agent.source import blobs as batch
+from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
-from gitops_agent.source.complaint import explain
 from gitops_agent.source.git import Git, LocalFailure, check_version
-from gitops_agent.source.inverse import Lines, patch_lines, reverted, takes_back
-from gitops_agent.source.tree import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
+from gitops_agent.source.git_errors import explain
+from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
+from gitops_agent.source.revert_match import Lines, patch_lines, reverted, takes_back
 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"

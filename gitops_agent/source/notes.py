@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
-from gitops_agent.source.backoff import delay
 from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
+from gitops_agent.support.backoff import delay
 
 TRIES = 6
 

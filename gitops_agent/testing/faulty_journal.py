@@ -72,9 +72,9 @@ class FaultyJournal:
         """Passed on."""
         return self._journal.carried_out(digest, since)
 
-    def mended(self, since: float) -> Sequence[tuple[Action, float]]:
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """Passed on."""
-        return self._journal.mended(since)
+        return self._journal.recently_repaired(since)
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """Passed on."""

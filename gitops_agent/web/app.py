@@ -17,7 +17,7 @@ _FRESH = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
-class Voices:
+class Endpoints:
     """What is asked for an answer. Each returns at once, from any thread, and takes no lock a pass may hold."""
 
     metrics: Callable[[], bytes]
@@ -26,7 +26,7 @@ class Voices:
     metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_app(voices: Voices) -> Starlette:
+def make_app(voices: Endpoints) -> Starlette:
     """The application; whatever is not one of its paths is 404, whatever is not GET (or HEAD) is 405."""
 
     # On the event loop itself, not on a pool of threads: nothing here waits for anything.

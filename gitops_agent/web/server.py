@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import structlog
 import uvicorn
 
-from gitops_agent.web.app import Voices, make_app
+from gitops_agent.web.app import Endpoints, make_app
 from gitops_agent.web.listen import is_loopback, listen, parse, shown
 
 GRACE = 2
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def serving(address: str, voices: Voices) -> Iterator[str]:
+def serving(address: str, voices: Endpoints) -> Iterator[str]:
     """Answer on this address while the block runs; gives the address in force. UsageError when it is not free."""
     listening = listen(address)
     where = shown(listening)
@@ -45,7 +45,7 @@ def serving(address: str, voices: Voices) -> Iterator[str]:
         listening.close()
 
 
-def _configuration(voices: Voices) -> uvicorn.Config:
+def _configuration(voices: Endpoints) -> uvicorn.Config:
     """Plain HTTP/1.1 and nothing that is not needed; logs go where those of all libraries go."""
     return uvicorn.Config(
         make_app(voices),

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gitops_agent.cli.app import app
+from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder
@@ -22,8 +23,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Decision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
-from gitops_agent.reconcile.rollout import dump_rollout
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.rollout.waves import dump_rollout
 from gitops_agent.testing.clock import FrozenClock
 from tests.journal.values import a_commit, a_plan, a_status, an_action
 from tests.support.fast_disk import fast_disk
@@ -54,19 +54,21 @@ def journal(tmp_path: Path, clock: FrozenClock) -> Iterator[SqlJournal]:
         yield journal
 
 
-def steering(journal: SqlJournal, clock: FrozenClock, *approvers: str) -> Steering:
-    return Steering(journal, clock, Operator("ada", "host", approvers))
+def steering(journal: SqlJournal, clock: FrozenClock, *approvers: str) -> OperatorCommands:
+    return OperatorCommands(journal, clock, Operator("ada", "host", approvers))
 
 
 @pytest.fixture
-def ada(journal: SqlJournal, clock: FrozenClock) -> Steering:
+def ada(journal: SqlJournal, clock: FrozenClock) -> OperatorCommands:
     return steering(journal, clock)
 
 
 # ----- freeze and unfreeze
 
 
-def test_a_freeze_is_written_once_with_who_and_why(ada: Steering, journal: SqlJournal, clock: FrozenClock) -> None:
+def test_a_freeze_is_written_once_with_who_and_why(
+    ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
+) -> None:
     said = ada.freeze("acme", "  looking\n into it ", "2h")
     (control,) = journal.controls()
     assert said.controls == (
@@ -77,33 +79,33 @@ def test_a_freeze_is_written_once_with_who_and_why(ada: Steering, journal: SqlJo
     assert said.warning == ""
 
 
-def test_a_freeze_of_nobody_says_so(ada: Steering) -> None:
+def test_a_freeze_of_nobody_says_so(ada: OperatorCommands) -> None:
     assert "no agent known now" in ada.freeze("umbrella", "why", None).warning
     assert ada.freeze("acme/bot", "why", None).warning == ""
 
 
 @pytest.mark.parametrize("scope", ["", "a/b/c", "Acme", "acme/", "-x", "a b", "acme/*"])
-def test_a_wrong_scope_is_refused(ada: Steering, journal: SqlJournal, scope: str) -> None:
+def test_a_wrong_scope_is_refused(ada: OperatorCommands, journal: SqlJournal, scope: str) -> None:
     with pytest.raises(UsageError, match="is not a scope"):
         ada.freeze(scope, "why", None)
     assert journal.controls() == []
 
 
 @pytest.mark.parametrize("until", ["soon", "2001-01-01T00:00:00Z", "0s", "2030-13-01T00:00:00Z", "-1h", ""])
-def test_a_wrong_end_is_refused(ada: Steering, journal: SqlJournal, until: str) -> None:
+def test_a_wrong_end_is_refused(ada: OperatorCommands, journal: SqlJournal, until: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         ada.freeze("*", "why", until)
     assert journal.controls() == []
 
 
 @pytest.mark.parametrize("verb", ["freeze", "unfreeze"])
-def test_a_reason_must_say_something(ada: Steering, verb: str) -> None:
+def test_a_reason_must_say_something(ada: OperatorCommands, verb: str) -> None:
     with pytest.raises(UsageError, match="--reason is empty"):
         ada.freeze("*", " ", None) if verb == "freeze" else ada.unfreeze("*", " \n")
 
 
 def test_unfreeze_lifts_one_scope_and_names_what_is_left(
-    ada: Steering, journal: SqlJournal, clock: FrozenClock
+    ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
 ) -> None:
     ada.freeze("*", "night", None)
     ada.freeze("acme", "look", None)
@@ -112,14 +114,14 @@ def test_unfreeze_lifts_one_scope_and_names_what_is_left(
     assert [each.target for each in freezes(journal.controls(), clock.now())] == ["*"]
 
 
-def test_unfreeze_all_lifts_every_scope(ada: Steering, journal: SqlJournal, clock: FrozenClock) -> None:
+def test_unfreeze_all_lifts_every_scope(ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock) -> None:
     for scope in ("*", "acme", "acme/bot"):
         ada.freeze(scope, "night", None)
     assert len(ada.unfreeze("*", "day", everything=True).controls) == 3
     assert freezes(journal.controls(), clock.now()) == ()
 
 
-def test_unfreeze_of_what_is_not_frozen_lists_what_is(ada: Steering, journal: SqlJournal) -> None:
+def test_unfreeze_of_what_is_not_frozen_lists_what_is(ada: OperatorCommands, journal: SqlJournal) -> None:
     with pytest.raises(UsageError, match="nothing is frozen") as wrong:
         ada.unfreeze("*", "day")
     assert "lifted by a commit" in wrong.value.hint
@@ -131,14 +133,16 @@ def test_unfreeze_of_what_is_not_frozen_lists_what_is(ada: Steering, journal: Sq
     assert len(journal.controls()) == 1
 
 
-def test_a_freeze_at_its_end_needs_no_lifting(ada: Steering, clock: FrozenClock) -> None:
+def test_a_freeze_at_its_end_needs_no_lifting(ada: OperatorCommands, clock: FrozenClock) -> None:
     ada.freeze("*", "look", "1h")
     clock.advance(3601)
     with pytest.raises(UsageError, match="nothing is frozen"):
         ada.unfreeze("*", "day")
 
 
-def test_only_approvers_lift_what_a_guard_froze(ada: Steering, journal: SqlJournal, clock: FrozenClock) -> None:
+def test_only_approvers_lift_what_a_guard_froze(
+    ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
+) -> None:
     journal.control(Control(ControlVerb.FREEZE, "*", "guard mass_drift", clock.now(), "40 of 50", plan=WAITS))
     with pytest.raises(UsageError, match="may not approve"):
         steering(journal, clock, "bob").unfreeze("*", "day")
@@ -149,7 +153,9 @@ def test_only_approvers_lift_what_a_guard_froze(ada: Steering, journal: SqlJourn
 
 
 @pytest.mark.parametrize("text", [WAITS, WAITS[:8], f" {WAITS.upper()} "])
-def test_a_plan_that_waits_is_approved_by_its_digest(ada: Steering, journal: SqlJournal, text: str) -> None:
+def test_a_plan_that_waits_is_approved_by_its_digest(
+    ada: OperatorCommands, journal: SqlJournal, text: str
+) -> None:
     said = ada.approve(text, "")
     (control,) = journal.controls()
     assert (control.verb, control.target) == (ControlVerb.APPROVE, WAITS)
@@ -168,7 +174,7 @@ def test_a_plan_that_waits_is_approved_by_its_digest(ada: Steering, journal: Sql
     ],
 )
 def test_anything_else_approves_nothing_and_lists_what_waits(
-    ada: Steering, journal: SqlJournal, text: str, problem: str
+    ada: OperatorCommands, journal: SqlJournal, text: str, problem: str
 ) -> None:
     with pytest.raises(UsageError, match=problem) as wrong:
         ada.approve(text, "")
@@ -181,13 +187,15 @@ def test_anything_else_approves_nothing_and_lists_what_waits(
     "known", [{"valid": NEW}, {"rollout": dump_rollout(Rollout(NEW, "7e", ()))}], ids=["valid", "rollout"]
 )
 def test_a_plan_below_an_invalid_head_can_be_approved(
-    ada: Steering, journal: SqlJournal, known: dict[str, str]
+    ada: OperatorCommands, journal: SqlJournal, known: dict[str, str]
 ) -> None:
     journal.put({"head": "0d" * 20, **known})
     assert ada.approve(WAITS, "").controls[0].target == WAITS
 
 
-def test_an_ambiguous_digest_names_all_it_could_be(ada: Steering, journal: SqlJournal, clock: FrozenClock) -> None:
+def test_an_ambiguous_digest_names_all_it_could_be(
+    ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
+) -> None:
     twin = WAITS[:-1] + "0"
     journal.record_plan(a_plan(an_action(decision=Decision.ASK), digest=twin, commit=NEW), clock.now())
     with pytest.raises(UsageError, match="more than one plan") as wrong:
@@ -207,7 +215,7 @@ def test_who_is_not_an_approver_approves_nothing(journal: SqlJournal, clock: Fro
 
 
 def test_a_clock_that_was_set_back_does_not_void_an_approval(
-    ada: Steering, journal: SqlJournal, clock: FrozenClock
+    ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
 ) -> None:
     converged = clock.now() + 3600
     journal.put_commits([a_commit(OLD, 1, finished_at=converged)])
@@ -221,7 +229,7 @@ def test_a_clock_that_was_set_back_does_not_void_an_approval(
 @pytest.mark.parametrize(
     ("text", "target"), [("acme/bot", "acme/bot"), ("bot", "acme/bot"), (NEW, NEW), (NEW[:7], NEW)]
 )
-def test_retry_of_what_is_known(ada: Steering, journal: SqlJournal, text: str, target: str) -> None:
+def test_retry_of_what_is_known(ada: OperatorCommands, journal: SqlJournal, text: str, target: str) -> None:
     ada.retry(text, "mended")
     assert [(each.verb, each.target, each.reason) for each in journal.controls()] == [
         (ControlVerb.RETRY, target, "mended")
@@ -229,7 +237,7 @@ def test_retry_of_what_is_known(ada: Steering, journal: SqlJournal, text: str, t
 
 
 @pytest.mark.parametrize("text", ["acme/nobody", "0b0b", "ffffffff", "", "*"])
-def test_retry_of_what_is_not_known_names_what_is(ada: Steering, journal: SqlJournal, text: str) -> None:
+def test_retry_of_what_is_not_known_names_what_is(ada: OperatorCommands, journal: SqlJournal, text: str) -> None:
     with pytest.raises(UsageError, match="no agent and no commit") as wrong:
         ada.retry(text, "")
     assert "acme/bot" in wrong.value.hint
@@ -283,7 +291,7 @@ def test_it_says_who_obeys(tmp_path: Path, journal: SqlJournal) -> None:
 # ----- the daemon hears
 
 
-def test_a_control_is_noticed_once(journal: SqlJournal, ada: Steering) -> None:
+def test_a_control_is_noticed_once(journal: SqlJournal, ada: OperatorCommands) -> None:
     ada.freeze("*", "before the start", None)
     told = threading.Semaphore(0)
     watcher = ControlWatcher(journal, told.release, period=0.01)

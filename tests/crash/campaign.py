@@ -27,16 +27,16 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 import gitops_agent.cli.app
-from gitops_agent.clock import SystemClock
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
-from gitops_agent.ports import Workplace
+from gitops_agent.ports import DriverContext
+from gitops_agent.support.clock import SystemClock
 from gitops_agent.testing.faults import FaultInjector
 from gitops_agent.wiring import load_drivers
 from tests.support.fast_disk import hurry
 from tests.support.fleet import Fleet, alive, signal_pid, until
 
-LATE = ("git", "gitops_agent.answers", "gitops_agent.cli.progress", "gitops_agent.testing.faulty_journal")
+LATE = ("git", "gitops_agent.query.fleet", "gitops_agent.cli.progress", "gitops_agent.testing.faulty_journal")
 """What the command line imports when it is needed; here it is needed by every child."""
 
 AGENTS = ("one", "two")
@@ -179,7 +179,7 @@ def live(folder: Path, points: dict[str, str]) -> None:
 def main(folder: Path, part: int, parts: int) -> None:
     for name in LATE:
         import_module(name)
-    load_drivers(Workplace("campaign", str(folder)), SystemClock())
+    load_drivers(DriverContext("campaign", str(folder)), SystemClock())
     open_journal(folder / "warm").close()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)

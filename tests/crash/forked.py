@@ -12,15 +12,15 @@ import traceback
 from importlib import import_module
 
 import gitops_agent.cli.app
-from gitops_agent.clock import SystemClock
-from gitops_agent.ports import Workplace
+from gitops_agent.ports import DriverContext
+from gitops_agent.support.clock import SystemClock
 from gitops_agent.wiring import load_drivers
 from tests.support.fleet import Fleet
 
 LATE = (
     "git",
     "apscheduler.schedulers.background",
-    "gitops_agent.answers",
+    "gitops_agent.query.fleet",
     "gitops_agent.cli.progress",
     "gitops_agent.testing.faulty_journal",
 )
@@ -31,7 +31,7 @@ def warm(folder: str) -> None:
     """Import what children need."""
     for name in LATE:
         import_module(name)
-    load_drivers(Workplace("campaign", folder), SystemClock())
+    load_drivers(DriverContext("campaign", folder), SystemClock())
 
 
 def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.local.cgroup import Parent
+from gitops_agent.drivers.local.log_files import Rotation
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process import Options, build
-from gitops_agent.drivers.process.cgroup import Parent
-from gitops_agent.drivers.process.logs import Rotation
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, Workplace
+from gitops_agent.ports import Driver, DriverContext
 
 # One tenant per test process: an agent of the same name in another instance is, rightly, in the way.
 BOT = AgentKey(f"acme-{os.getpid()}", "bot")
@@ -65,7 +65,7 @@ def action(
         key=key,
         driver="process",
         verb=verb,
-        cls=Class.CHANGE,
+        drift_class=Class.CHANGE,
         reason="Test",
         message="",
         confidence=Confidence.HIGH,
@@ -73,7 +73,7 @@ def action(
         base=base.fields if base else None,
         desired=desired,
         live=seen.fields if seen else None,
-        facts=seen.facts if seen else (base.facts if base else None),
+        handle=seen.handle if seen else (base.handle if base else None),
     )
 
 
@@ -108,7 +108,7 @@ class Fleet:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
         return build(
-            Workplace(self.instance, str(state or self.state)),
+            DriverContext(self.instance, str(state or self.state)),
             RealClock(),
             Options(environment=self.environment, groups=groups, **options),
         )
@@ -132,7 +132,7 @@ class Fleet:
         step = action(key, verb, desired=fields, seen=self.see(agent), base=self.bases.get(key))
         done = self.driver.applier.apply(step, "intent")
         if fields is not None:
-            self.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, facts=done.facts)
+            self.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, handle=done.handle)
         else:
             self.bases.pop(key, None)
         return done

@@ -17,18 +17,18 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Driver, Workplace
+from gitops_agent.ports import Driver, DriverContext
 from tests.drivers.conftest import RealClock, action, agent_document
 
 AGENT = AgentKey("acme", "bot")
 KEY = config_key(AGENT)
 
 
-class Place:
+class AgentDir:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.file = state / "agents" / "acme" / "bot" / "config.json"
-        self.driver: Driver = config_driver(Workplace("me", str(state)), RealClock())
+        self.driver: Driver = config_driver(DriverContext("me", str(state)), RealClock())
         self.bases: dict[Any, Base] = {}
 
     def fields(self, **spec: Any) -> Fields:
@@ -38,11 +38,11 @@ class Place:
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE) -> None:
         applied = self.driver.applier.apply(action(KEY, verb, desired=fields, seen=self.see()), "intent")
         if fields is not None:
-            self.bases[KEY] = Base(KEY, "config", fields, "c0ffee", 0.0, facts=applied.facts)
+            self.bases[KEY] = Base(KEY, "config", fields, "c0ffee", 0.0, handle=applied.handle)
 
     def restart(self) -> None:
         """gitops-agent starts anew: only the journal and the file remain."""
-        self.driver = config_driver(Workplace("me", str(self.state)), RealClock())
+        self.driver = config_driver(DriverContext("me", str(self.state)), RealClock())
 
     def see(self) -> Observation | None:
         found = self.driver.observer.observe(None, self.bases)
@@ -50,11 +50,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "state")
+def place(tmp_path: Path) -> AgentDir:
+    return AgentDir(tmp_path / "state")
 
 
-def test_the_bundle_holds_the_brain_and_only_we_can_read_it(place: Place) -> None:
+def test_the_bundle_holds_the_brain_and_only_we_can_read_it(place: AgentDir) -> None:
     fields = place.fields(
         instructions="Be kind.",
         model={"provider": "openai", "name": "gpt-5", "parameters": {"temperature": 0.2}},
@@ -92,7 +92,7 @@ def test_the_bundle_holds_the_brain_and_only_we_can_read_it(place: Place) -> Non
         '{"tenant": "acme", "name": "bot", "model": null, "tools": [], "mcpServers": [], "limits": {}}',
     ],
 )
-def test_an_edited_file_differs_in_what_is_compared_and_is_rewritten(place: Place, content: str) -> None:
+def test_an_edited_file_differs_in_what_is_compared_and_is_rewritten(place: AgentDir, content: str) -> None:
     fields = place.fields()
     place.apply(fields)
     place.file.write_text(content)
@@ -108,7 +108,7 @@ def test_an_edited_file_differs_in_what_is_compared_and_is_rewritten(place: Plac
     assert (after.fields, after.reason) == (fields, None)
 
 
-def test_a_new_process_sees_what_the_file_says_and_an_edit_of_the_same_length(place: Place) -> None:
+def test_a_new_process_sees_what_the_file_says_and_an_edit_of_the_same_length(place: AgentDir) -> None:
     fields = place.fields(instructions="Be kind.")
     place.apply(fields)
     place.restart()
@@ -124,7 +124,7 @@ def test_a_new_process_sees_what_the_file_says_and_an_edit_of_the_same_length(pl
     assert edited.reason == "ConfigEdited"
 
 
-def test_an_extra_key_is_an_edit(place: Place) -> None:
+def test_an_extra_key_is_an_edit(place: AgentDir) -> None:
     place.apply(place.fields())
     place.file.write_text(json.dumps({**json.loads(place.file.read_text()), "extra": 1}))
     seen = place.see()
@@ -132,7 +132,7 @@ def test_an_extra_key_is_an_edit(place: Place) -> None:
     assert seen.reason == "ConfigEdited"
 
 
-def test_other_white_space_is_not_an_edit(place: Place) -> None:
+def test_other_white_space_is_not_an_edit(place: AgentDir) -> None:
     place.apply(place.fields())
     place.file.write_text(json.dumps(json.loads(place.file.read_text())))
     seen = place.see()
@@ -140,7 +140,7 @@ def test_other_white_space_is_not_an_edit(place: Place) -> None:
     assert seen.reason is None
 
 
-def test_a_lost_file_is_absent(place: Place) -> None:
+def test_a_lost_file_is_absent(place: AgentDir) -> None:
     fields = place.fields()
     assert place.see() is None
     place.apply(fields)
@@ -152,7 +152,7 @@ def test_a_lost_file_is_absent(place: Place) -> None:
     assert place.file.exists()
 
 
-def test_a_file_without_a_record_is_found(place: Place) -> None:
+def test_a_file_without_a_record_is_found(place: AgentDir) -> None:
     fields = place.fields()
     place.apply(fields)
     place.bases.clear()
@@ -161,7 +161,7 @@ def test_a_file_without_a_record_is_found(place: Place) -> None:
     assert (seen.fields, seen.reason) == (fields, None)
 
 
-def test_a_planted_link_is_replaced_and_its_target_untouched(place: Place, tmp_path: Path) -> None:
+def test_a_planted_link_is_replaced_and_its_target_untouched(place: AgentDir, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     fields = place.fields()
@@ -176,7 +176,7 @@ def test_a_planted_link_is_replaced_and_its_target_untouched(place: Place, tmp_p
     assert victim.read_text() == "precious"
 
 
-def test_a_planted_folder_link_is_not_followed(place: Place, tmp_path: Path) -> None:
+def test_a_planted_folder_link_is_not_followed(place: AgentDir, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     place.file.parent.parent.mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_a_planted_folder_link_is_not_followed(place: Place, tmp_path: Path) -> 
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_pipe_in_its_place_does_not_hang_us(place: Place) -> None:
+def test_a_pipe_in_its_place_does_not_hang_us(place: AgentDir) -> None:
     fields = place.fields()
     place.apply(fields)
     place.file.unlink()
@@ -198,7 +198,7 @@ def test_a_pipe_in_its_place_does_not_hang_us(place: Place) -> None:
     assert place.file.is_file()
 
 
-def test_delete_removes_the_file_and_an_empty_folder(place: Place) -> None:
+def test_delete_removes_the_file_and_an_empty_folder(place: AgentDir) -> None:
     place.apply(place.fields())
     place.apply(None, Verb.DELETE)
     place.bases.clear()
@@ -207,14 +207,14 @@ def test_delete_removes_the_file_and_an_empty_folder(place: Place) -> None:
     place.apply(None, Verb.DELETE)
 
 
-def test_delete_leaves_what_the_agent_wrote(place: Place) -> None:
+def test_delete_leaves_what_the_agent_wrote(place: AgentDir) -> None:
     place.apply(place.fields())
     (place.file.parent / "work").mkdir()
     place.apply(None, Verb.DELETE)
     assert (place.file.parent / "work").exists()
 
 
-def test_a_full_disk_keeps_the_old_bundle_and_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_old_bundle_and_says_so(place: AgentDir, monkeypatch: pytest.MonkeyPatch) -> None:
     old = place.fields()
     place.apply(old)
 
@@ -231,7 +231,7 @@ def test_a_full_disk_keeps_the_old_bundle_and_says_so(place: Place, monkeypatch:
     assert [path.name for path in place.file.parent.iterdir()] == ["config.json"]
 
 
-def test_the_precheck_sees_an_edit(place: Place) -> None:
+def test_the_precheck_sees_an_edit(place: AgentDir) -> None:
     place.apply(place.fields())
     step = action(KEY, Verb.UPDATE, desired=place.fields(instructions="New."), seen=place.see())
     assert place.driver.applier.unchanged(step)
@@ -240,12 +240,12 @@ def test_the_precheck_sees_an_edit(place: Place) -> None:
 
 
 def test_only_local_runtimes_have_a_file() -> None:
-    driver = config_driver(Workplace("me", "/nowhere"), RealClock())
+    driver = config_driver(DriverContext("me", "/nowhere"), RealClock())
     assert driver.compile(AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
     assert driver.compile(AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=["x"])) == ()
 
 
-def test_numbers_that_json_cannot_carry_are_refused_in_one_sentence(place: Place) -> None:
+def test_numbers_that_json_cannot_carry_are_refused_in_one_sentence(place: AgentDir) -> None:
     document = agent_document(AGENT, command=["bot"])
     huge = document.model_copy(update={"spec": document.spec.model_copy(update={"limits": {"turns": 2**70}})})
     with pytest.raises(ValueError, match="JSON cannot carry"):

@@ -11,13 +11,13 @@ from gitops_agent.drivers.health.spec import health_key
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Workplace
+from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import RealClock, action, agent_document
 
 pytestmark = pytest.mark.unit
 
 AGENT = AgentKey("acme", "bot")
-DRIVER = health_driver(Workplace("me", "/nowhere"), RealClock())
+DRIVER = health_driver(DriverContext("me", "/nowhere"), RealClock())
 
 
 def fields(spec: dict[str, Any] | None = None, **runtime: Any) -> dict[str, Any] | None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.place import Place
-from gitops_agent.drivers.process.beats import read_heartbeat
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.heartbeat import Heartbeat
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
@@ -25,13 +25,13 @@ AGENT = AgentKey("acme", "bot")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    place = Place(str(tmp_path))
+def place(tmp_path: Path) -> AgentDir:
+    place = AgentDir(str(tmp_path))
     place.folder(AGENT).mkdir(parents=True)
     return place
 
 
-def test_what_the_helper_writes_is_what_the_driver_reads(place: Place) -> None:
+def test_what_the_helper_writes_is_what_the_driver_reads(place: AgentDir) -> None:
     path = place.heartbeat(AGENT, 0)
     heartbeat = Heartbeat(str(path))
     assert read_heartbeat(place, AGENT, 0, time.time()) is None
@@ -48,7 +48,7 @@ def test_what_the_helper_writes_is_what_the_driver_reads(place: Place) -> None:
     assert set(json.loads(path.read_text())) == {"version", "at", "turn", "pending"}
 
 
-def test_a_tool_call_that_fails_is_no_longer_pending(place: Place) -> None:
+def test_a_tool_call_that_fails_is_no_longer_pending(place: AgentDir) -> None:
     heartbeat = Heartbeat(str(place.heartbeat(AGENT, 0)))
     with pytest.raises(RuntimeError), heartbeat.tool_call("crm"):
         raise RuntimeError
@@ -79,7 +79,7 @@ def test_the_folder_may_be_lost_in_between(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_the_background_beats_by_itself(place: Place) -> None:
+def test_the_background_beats_by_itself(place: AgentDir) -> None:
     path = place.heartbeat(AGENT, 0)
     with Heartbeat(str(path)).background(every=0.01):
         first = until(lambda: path.exists() and path.read_text())
@@ -87,7 +87,7 @@ def test_the_background_beats_by_itself(place: Place) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
-def test_readers_never_see_half_a_file(place: Place) -> None:
+def test_readers_never_see_half_a_file(place: AgentDir) -> None:
     heartbeat = Heartbeat(str(place.heartbeat(AGENT, 0)))
     heartbeat.beat(turn=0)
     writer = threading.Thread(target=lambda: [heartbeat.beat(turn=n) for n in range(300)])
@@ -121,12 +121,12 @@ def test_importing_the_helper_needs_only_the_standard_library() -> None:
         '{"at": 1, "pad": "' + "x" * 70000 + '"}',
     ],
 )
-def test_what_is_not_a_heartbeat_is_none(place: Place, content: str) -> None:
+def test_what_is_not_a_heartbeat_is_none(place: AgentDir, content: str) -> None:
     place.heartbeat(AGENT, 0).write_text(content)
     assert read_heartbeat(place, AGENT, 0, time.time()) is None
 
 
-def test_strange_parts_are_dropped_and_the_future_is_not_believed(place: Place) -> None:
+def test_strange_parts_are_dropped_and_the_future_is_not_believed(place: AgentDir) -> None:
     path = place.heartbeat(AGENT, 0)
     names = ["a\x1b[31mb", 7, None, "y" * 900, *["n"] * 500]
     path.write_text(json.dumps({"at": 9e12, "turn": True, "pending": names}))
@@ -139,7 +139,7 @@ def test_strange_parts_are_dropped_and_the_future_is_not_believed(place: Place) 
     assert len(seen.pending) <= 100
 
 
-def test_a_link_a_pipe_or_a_folder_is_no_heartbeat(place: Place, tmp_path: Path) -> None:
+def test_a_link_a_pipe_or_a_folder_is_no_heartbeat(place: AgentDir, tmp_path: Path) -> None:
     path = place.heartbeat(AGENT, 0)
     target = tmp_path / "target"
     target.write_text('{"at": 1}')
@@ -155,7 +155,7 @@ def test_a_link_a_pipe_or_a_folder_is_no_heartbeat(place: Place, tmp_path: Path)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_break_the_reader(place: Place, noise: bytes) -> None:
+def test_no_bytes_break_the_reader(place: AgentDir, noise: bytes) -> None:
     place.heartbeat(AGENT, 0).write_bytes(noise)
     read_heartbeat(place, AGENT, 0, 5.0)
 

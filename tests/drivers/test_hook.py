@@ -16,7 +16,7 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Driver, Workplace
+from gitops_agent.ports import Driver, DriverContext
 from gitops_agent.testing.clock import FrozenClock
 from tests.support.hook_server import hook_server
 
@@ -33,7 +33,7 @@ def hooks(**spec: Any) -> dict[str, Fields]:
 
 
 def calls(url: str, *hosts: str, timeout: str = "5s", **more: Any) -> tuple[Driver, Fields]:
-    made = driver(Workplace("test", "/nowhere", hosts), FrozenClock())
+    made = driver(DriverContext("test", "/nowhere", hosts), FrozenClock())
     return made, hooks(onProvisioned={"http": {"url": url, **more}, "timeout": timeout})["onProvisioned"]
 
 
@@ -70,14 +70,14 @@ def test_http_is_sent_once_with_its_key() -> None:
         made, wanted = calls(called.url, called.host, method="PUT")
         applied = made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
         again = action(
-            HELLO, Verb.CREATE, desired=wanted, base=Base(HELLO, "hook", wanted, "c", 0.0, facts=applied.facts)
+            HELLO, Verb.CREATE, desired=wanted, base=Base(HELLO, "hook", wanted, "c", 0.0, handle=applied.handle)
         )
         made.applier.apply(again, "intent-2")
     assert called.keys == [f"test/{BOT}/intent-1/onProvisioned"] * 2, "a second try keeps the key of the first"
     assert called.bodies[0] == {"agent": str(BOT), "hook": "onProvisioned", "instance": "test"}
     assert called.methods[0] == "PUT /hooks?from=fleet"
     assert "from=fleet" not in applied.message, "tokens stand in queries"
-    assert OneShot.read(applied.facts) == OneShot("intent-1", Result.DONE, applied.message)
+    assert OneShot.read(applied.handle) == OneShot("intent-1", Result.DONE, applied.message)
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
@@ -87,7 +87,7 @@ def test_an_answer_that_is_no_success_is_spent(status: int) -> None:
         with pytest.raises(EffectSpent, match=str(status)) as caught:
             made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert len(called.keys) == 1, "no redirect is followed"
-    shot = OneShot.read(caught.value.facts)
+    shot = OneShot.read(caught.value.handle)
     assert shot is not None
     assert shot.result is Result.FAILED
 
@@ -124,7 +124,7 @@ def test_a_host_that_is_not_listed_is_never_called(listed: tuple[str, ...]) -> N
 
 def commands(fleet: Fleet, *command: str, timeout: str = "5s") -> tuple[Driver, Fields]:
     assert fleet.driver.runner is not None
-    place = Workplace(fleet.instance, str(fleet.state), runners={"process": fleet.driver.runner})
+    place = DriverContext(fleet.instance, str(fleet.state), runners={"process": fleet.driver.runner})
     (fleet.state / "agents" / BOT.tenant / BOT.name / "work").mkdir(parents=True, exist_ok=True)
     return driver(place, FrozenClock()), hooks(onRetired={"command": command, "timeout": timeout})["onRetired"]
 

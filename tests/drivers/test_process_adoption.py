@@ -93,9 +93,10 @@ def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: F
             import os, signal
             from gitops_agent.drivers.process import Options, build
             from gitops_agent.model.fields import Fields
-            from gitops_agent.ports import Workplace
+            from gitops_agent.ports import DriverContext
             from tests.drivers.conftest import RealClock, action, Verb, process_key, BOT
-            driver = build(Workplace({fleet.instance!r}, {str(fleet.state)!r}), RealClock(), Options(groups=None))
+            driver = build(
+                DriverContext({fleet.instance!r}, {str(fleet.state)!r}), RealClock(), Options(groups=None))
             key = process_key(type(BOT)({BOT.tenant!r}, {BOT.name!r}))
             driver.applier.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
             os.kill(os.getpid(), signal.SIGKILL)

@@ -101,7 +101,7 @@ def test_the_plan_touches_it_only_where_git_says_adopt(fleet: Fleet, tmp_path: P
         seen = in_the_way(fleet, fields)
         planned = make.plan(make.snapshot([declared]), [seen], now=seen.observed_at)
         (planned_action,) = planned.actions
-        assert planned_action.cls is Class.UNSAFE_AMBIGUITY
+        assert planned_action.drift_class is Class.UNSAFE_AMBIGUITY
         for step in planned.allowed:
             assert fleet.driver.applier.unchanged(step)
             fleet.driver.applier.apply(step, "intent")

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.local.handle import decode, encode
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process import Options, build
-from gitops_agent.drivers.process.facts import decode, encode
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Workplace
+from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, until
 
 
@@ -89,18 +89,18 @@ def test_one_of_two_replicas_gone(fleet: Fleet) -> None:
 def test_after_a_reboot_absence_is_explained(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
     key = process_key(BOT)
-    facts = decode(fleet.bases[key].facts)
-    assert facts.host is not None
+    handle = decode(fleet.bases[key].handle)
+    assert handle.host is not None
     kill(fleet.pids()[0])
     until(lambda: fleet.look().fields is None)
     for change in ({"boot": "an-earlier-boot"}, {"pid_namespace": "pid:[1]"}):
-        old = encode(facts.host._replace(**change), facts.replicas)
+        old = encode(handle.host._replace(**change), handle.replicas)
         base = fleet.bases[key]
-        fleet.bases[key] = type(base)(key, "process", base.fields, base.commit, 0.0, facts=old)
+        fleet.bases[key] = type(base)(key, "process", base.fields, base.commit, 0.0, handle=old)
         for _ in range(2):
             seen = fleet.look()
             assert (seen.fields, seen.reason) == (None, "HostRestarted")
-            assert seen.facts == old, "the explanation must survive until the agent runs again"
+            assert seen.handle == old, "the explanation must survive until the agent runs again"
 
 
 def test_suspended_by_hand_is_seen_and_continued(fleet: Fleet) -> None:
@@ -123,7 +123,7 @@ def test_a_marked_process_with_the_wrong_command_is_replaced(fleet: Fleet) -> No
         seen = until(lambda: (found := fleet.look()).reason == "CommandDiffers" and found)
         assert seen.fields is not None
         assert seen.fields.value["spec"] != fields.value["spec"], "so that the verb is restart"
-        assert decode(seen.facts).replicas == (), "what is wrong must not become known"
+        assert decode(seen.handle).replicas == (), "what is wrong must not become known"
         repaired(fleet, fields, Verb.RESTART)
         assert stranger.wait(10) == -signal.SIGTERM
 
@@ -251,9 +251,9 @@ def test_a_process_table_that_cannot_be_read_is_an_error_not_an_empty_fleet(
     if content is not None:
         root.mkdir()
     options = Options(proc=str(root), groups=None, environment={})
-    blind = build(Workplace(fleet.instance, str(fleet.state)), RealClock(), options)
+    unreachable = build(DriverContext(fleet.instance, str(fleet.state)), RealClock(), options)
     with pytest.raises(ObserveError):
-        blind.observer.observe(None, fleet.bases)
+        unreachable.observer.observe(None, fleet.bases)
 
 
 def test_scope_limits_what_is_returned(make_fleet: Callable[..., Fleet]) -> None:

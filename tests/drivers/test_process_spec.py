@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.process.census import count, split_extras, tree
-from gitops_agent.drivers.process.cgroup import Groups, Parent, delegated_parent
-from gitops_agent.drivers.process.facts import Facts, Known
-from gitops_agent.drivers.process.marks import Marks, read_marks
-from gitops_agent.drivers.process.match import has_environment, runs_command
+from gitops_agent.drivers.local.cgroup import Groups, Parent, delegated_parent
+from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
+from gitops_agent.drivers.local.marks import Marks, read_marks
+from gitops_agent.drivers.local.process_tree import count, split_extras, tree
+from gitops_agent.drivers.local.procfs import Host, ProcessInfo
 from gitops_agent.drivers.process.spec import Desired, resources
-from gitops_agent.drivers.process.table import Host, Proc
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import agent_document
@@ -187,12 +187,12 @@ def test_environments_compare_literals_only() -> None:
 
 def proc(
     pid: int, *, ppid: int = 1, session: int | None = None, replica: int | None = 0, state: str = "S"
-) -> Proc:
+) -> ProcessInfo:
     marks = None if replica is None else Marks("me", AGENT, replica, "aa")
-    return Proc(pid, state, ppid, pid, session if session is not None else pid, pid * 10, 100, marks)
+    return ProcessInfo(pid, state, ppid, pid, session if session is not None else pid, pid * 10, 100, marks)
 
 
-def table(*procs: Proc) -> dict[int, Proc]:
+def table(*procs: ProcessInfo) -> dict[int, ProcessInfo]:
     return {one.pid: one for one in procs}
 
 
@@ -216,15 +216,15 @@ def test_only_marked_session_leaders_without_marked_ancestors_are_replicas() -> 
 
 def test_facts_make_an_unmarked_process_ours_only_by_pid_and_start() -> None:
     sweep = table(proc(10, replica=None), proc(11, replica=None))
-    facts = Facts(Host("b", "n"), (Known(0, 10, 100, "aa"), Known(1, 11, 999, "aa")))
-    (replica,) = count(sweep, "me", {AGENT: facts}).ours[AGENT]
+    handle = Handle(Host("b", "n"), (Known(0, 10, 100, "aa"), Known(1, 11, 999, "aa")))
+    (replica,) = count(sweep, "me", {AGENT: handle}).ours[AGENT]
     assert (replica.proc.pid, replica.known) == (10, True)
 
 
 def test_of_two_the_recorded_one_counts_and_a_daemon_is_not_extra() -> None:
     sweep = table(proc(10), proc(20), proc(30))
-    facts = Facts(Host("b", "n"), (Known(0, 20, 200, "aa"),))
-    replicas = count(sweep, "me", {AGENT: facts}).ours[AGENT]
+    handle = Handle(Host("b", "n"), (Known(0, 20, 200, "aa"),))
+    replicas = count(sweep, "me", {AGENT: handle}).ours[AGENT]
     lines = {10: ("bot",), 20: ("bot",), 30: ("tool",)}
     first, extra = split_extras(replicas, lambda pid: lines[pid])
     assert [replica.proc.pid for replica in first] == [20]
@@ -237,7 +237,7 @@ pids = st.integers(min_value=1, max_value=30)
 @given(
     st.lists(st.builds(proc, pids, ppid=pids, session=pids, replica=st.sampled_from([None, 0, 1])), max_size=30)
 )
-def test_every_marked_process_belongs_to_at_most_one_replica(procs: list[Proc]) -> None:
+def test_every_marked_process_belongs_to_at_most_one_replica(procs: list[ProcessInfo]) -> None:
     census = count(table(*procs), "me", {})
     replicas = census.ours.get(AGENT, ())
     leaders = {replica.proc.pid for replica in replicas}

@@ -88,7 +88,7 @@ def test_secrets_appear_in_nothing_we_keep_or_say(make_fleet: Callable[..., Flee
     seen = fleet.look()
     with pytest.raises(ApplyError) as refused:
         fleet.apply(fleet.fields("/does/not/exist", env=env), Verb.RESTART)
-    kept = [fields.raw, done.facts.raw, seen.facts.raw, repr(done).encode(), repr(seen).encode()]
+    kept = [fields.raw, done.handle.raw, seen.handle.raw, repr(done).encode(), repr(seen).encode()]
     kept += [str(refused.value).encode(), repr(refused.value).encode(), refused.value.hint.encode()]
     for path in fleet.state.rglob("*"):
         kept.append(path.read_bytes() if path.is_file() else b"")

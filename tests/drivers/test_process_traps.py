@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.drivers import place
+from gitops_agent.drivers.local import agent_dir as place
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process import stop
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, SLEEP, Fleet, alive, until
@@ -71,7 +71,7 @@ def test_a_process_that_is_not_ours_to_signal_is_named_and_the_rest_still_ends(
     until(lambda: os.getsid(child) == child)
     real = stop.send
 
-    def send(proc: stop.Proc, number: int, table: ProcessTable) -> bool:
+    def send(proc: stop.ProcessInfo, number: int, table: ProcessTable) -> bool:
         return False if proc.pid == child else real(proc, number, table)
 
     with monkeypatch.context() as patch:

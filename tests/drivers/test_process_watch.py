@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gitops_agent.drivers.place import Place
-from gitops_agent.drivers.process.logs import Logs, Rotation
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.log_files import Logs, Rotation
 from gitops_agent.drivers.process.watch import ProcessWatcher
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
@@ -249,7 +249,7 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
 
 @pytest.mark.unit
 def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> None:
-    logs = Logs(Place(str(tmp_path)), Rotation(size=4, keep=2))
+    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
     for text in (b"first", b"second", b"third"):
         handle = logs.open(BOT, 0)
         os.write(handle, text)
@@ -268,7 +268,7 @@ def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> No
 
 @pytest.mark.unit
 def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
-    logs = Logs(Place(str(tmp_path)), Rotation(size=4, keep=2))
+    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
     os.close(logs.open(BOT, 0))
     victim = tmp_path / "victim"
     victim.write_text("precious content")

@@ -12,13 +12,13 @@ import pytest
 
 from gitops_agent.drivers.config import driver as config_driver
 from gitops_agent.drivers.config.spec import config_key
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.stop import open_pidfd, wait_gone
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Workplace
+from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, until
 
 OURS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO]
@@ -88,11 +88,11 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
     fields = fleet.fields(*SLEEP)
     step = action(process_key(BOT), Verb.CREATE, desired=fields)
 
-    def blind(*_: object) -> None:
+    def unreachable(*_: object) -> None:
         raise ObserveError("no descriptors left", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gitops_agent.drivers.process.start.Starter._settled", blind)
+        patch.setattr("gitops_agent.drivers.process.start.Starter._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
             fleet.driver.applier.apply(step, "intent")
     (pid,) = fleet.pids()
@@ -136,7 +136,7 @@ def test_a_heartbeat_that_cannot_be_read_now_is_not_silence(
 def test_a_bundle_that_cannot_be_read_now_was_not_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    driver = config_driver(Workplace("test", str(tmp_path)), RealClock())
+    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
     wanted = Fields.of({"name": "bot"})
     driver.applier.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
     broken = Broken(monkeypatch, number)
@@ -150,7 +150,7 @@ def test_a_bundle_that_cannot_be_read_now_was_not_edited(
 
 
 def test_a_folder_that_an_agent_closed_blinds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = config_driver(Workplace("test", str(tmp_path)), RealClock())
+    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
     other = BOT._replace(name="other")
     for agent in (BOT, other):
         wanted = Fields.of({"name": agent.name})

@@ -84,10 +84,10 @@ def test_a_merge_its_revert_an_invalid_commit_and_any_earlier_state(fleet: Fleet
     now = pids(fleet, "a", "b", "d", "e")
     invalid = fleet.commit(fleet.agents("a", lifecycle="Runing"), "Oops")
     assert fleet.once(code=3)["enforced"] == again
-    mended = fleet.revert("HEAD")
+    recently_repaired = fleet.revert("HEAD")
     assert fleet.once()["phase"] == "Converged"
     assert pids(fleet, "a", "b", "d", "e") == now
-    assert story(fleet, invalid, mended) == [(mended, None), (None, again)]
+    assert story(fleet, invalid, recently_repaired) == [(recently_repaired, None), (None, again)]
 
     # All of it at once, invalid commits and reverts included. It goes to the newest commit with that tree, and
     # who is taken back twice names the newer one.
@@ -95,7 +95,7 @@ def test_a_merge_its_revert_an_invalid_commit_and_any_earlier_state(fleet: Fleet
     assert fleet.once()["phase"] == "Converged"
     assert picture(fleet, "a", "b", "c") == before
     assert fleet.pid("b") == was["b"], "nobody touched b in all that time"
-    assert story(fleet, end, again, invalid, mended) == [
+    assert story(fleet, end, again, invalid, recently_repaired) == [
         (None, back),
         (end, merge),
         (end, None),

@@ -225,7 +225,7 @@ def restart_host(fleet: Fleet) -> None:
     journal = open_journal(fleet.state)
     bases = [base for key, base in journal.bases().items() if key.kind == "runtime"]
     journal.finish(
-        (), bases=[replace(base, facts=Fields.of({**base.facts.value, "boot": "earlier"})) for base in bases]
+        (), bases=[replace(base, handle=Fields.of({**base.handle.value, "boot": "earlier"})) for base in bases]
     )
     journal.close()
 

@@ -72,9 +72,9 @@ class State:
     def of(cls, folder: Path) -> State:
         with open_journal(folder) as journal:
             seen = journal.observations(CONFIG.agent)
-            facts = (journal.bases(), journal.attempts(), journal.statuses())
+            handle = (journal.bases(), journal.attempts(), journal.statuses())
             records = (journal.open_intents(), journal.commits(), journal.entries(), journal.decisions(), seen)
-            return cls((journal.get("head"), *map(dict, facts), *records))
+            return cls((journal.get("head"), *map(dict, handle), *records))
 
 
 def run(folder: Path, injector: FaultInjector) -> None:

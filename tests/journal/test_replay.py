@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops_agent.journal.replay import settle
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
+from gitops_agent.reconcile.recovery import settle
 
 from . import values
 from .values import RUNTIME, SHA, WANTED, a_base, an_action, an_intent, an_observation
@@ -75,13 +75,13 @@ def test_what_a_driver_objects_to_counts_unless_our_record_is_what_is_behind(
     verb: Verb, base: Fields | None, expected: Result | None
 ) -> None:
     """The process driver says SpecDiffers of a replica that already runs the spec we were about to record."""
-    action = an_action(verb=verb, base=base, facts=Fields.of({"pid": 7}))
-    seen = an_observation(reason="SpecDiffers", facts=Fields.of({"pid": 8}))
+    action = an_action(verb=verb, base=base, handle=Fields.of({"pid": 7}))
+    seen = an_observation(reason="SpecDiffers", handle=Fields.of({"pid": 8}))
     assert result_of(an_intent(action=action), seen) is expected
 
 
 @pytest.mark.parametrize(
-    ("facts", "started_at", "expected"),
+    ("handle", "started_at", "expected"),
     [
         (Fields.of({"pid": 7}), 19.0, None),
         (Fields.of({"pid": 8}), 19.0, Result.DONE),
@@ -90,10 +90,10 @@ def test_what_a_driver_objects_to_counts_unless_our_record_is_what_is_behind(
     ],
 )
 def test_equal_fields_do_not_show_a_restart(
-    facts: Fields, started_at: float | None, expected: Result | None
+    handle: Fields, started_at: float | None, expected: Result | None
 ) -> None:
-    action = an_action(verb=Verb.RESTART, live=WANTED, base=WANTED, facts=Fields.of({"pid": 7}))
-    seen = an_observation(facts=facts, started_at=started_at)
+    action = an_action(verb=Verb.RESTART, live=WANTED, base=WANTED, handle=Fields.of({"pid": 7}))
+    seen = an_observation(handle=handle, started_at=started_at)
     assert result_of(an_intent(action=action, at=20.0), seen) is expected
 
 
@@ -124,9 +124,9 @@ def test_one_is_not_true() -> None:
 
 
 def test_a_settled_intent_brings_the_record_up_to_date() -> None:
-    action = an_action(deletion=DeletionPolicy.RETAIN, idempotent=False)
+    action = an_action(deletion_policy=DeletionPolicy.RETAIN, idempotent=False)
     outcomes, bases, forgotten = settle(
-        [an_intent(action=action)], {RUNTIME: an_observation(facts=Fields.of({"pid": 9}))}, NOW
+        [an_intent(action=action)], {RUNTIME: an_observation(handle=Fields.of({"pid": 9}))}, NOW
     )
     expected = Base(
         RUNTIME,
@@ -136,7 +136,7 @@ def test_a_settled_intent_brings_the_record_up_to_date() -> None:
         NOW,
         DeletionPolicy.RETAIN,
         idempotent=False,
-        facts=Fields.of({"pid": 9}),
+        handle=Fields.of({"pid": 9}),
         established=False,
     )
     assert (bases, forgotten) == ([expected], [])

@@ -73,7 +73,7 @@ def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action
     plan = Plan(f"commit-{next(numbers)}", tuple(actions), "digest", held=frozenset({actions[0].key}))
     journal.record_plan(plan, at)
     found = reader.decisions(commit=plan.commit)
-    kept = {"base": None, "desired": None, "live": None, "facts": None, "deletion": DeletionPolicy.DELETE}
+    kept = {"base": None, "desired": None, "live": None, "handle": None, "deletion_policy": DeletionPolicy.DELETE}
     assert [item.action for item in found] == [replace(a, **kept, idempotent=True) for a in actions]
     assert [item.held for item in found] == [action.key == actions[0].key for action in actions]
 

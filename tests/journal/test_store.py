@@ -67,7 +67,7 @@ def test_an_executed_action_keeps_everything_about_it(journal: SqlJournal) -> No
         "memory",
         "update",
     )
-    assert (entry.cls, entry.reason, entry.message) == ("Change", "Created", "new in Git")
+    assert (entry.drift_class, entry.reason, entry.message) == ("Change", "Created", "new in Git")
     assert (entry.confidence, entry.actor, entry.commit, entry.plan) == ("high", "once", SHA, "digest")
     assert (entry.before, entry.after) == (Fields.of({"replicas": 2}), WANTED)
     assert (entry.result, entry.outcome, entry.duration) == ("Done", "started", 0.5)
@@ -202,7 +202,7 @@ def test_observations_are_kept_when_they_say_something_new(state: Path, journal:
         {"reason": "MemoryLimit"},
         {"message": "over the limit"},
         {"live": {"pid": 8}},
-        {"facts": Fields.of({"pid": 8})},
+        {"handle": Fields.of({"pid": 8})},
         {"fields": Fields.of({})},
         {"fields": None},
         {"started_at": 4.0},

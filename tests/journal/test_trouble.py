@@ -101,7 +101,7 @@ def test_a_damaged_page_is_told_when_it_is_read(state: Path) -> None:
 def test_a_row_that_does_not_decode_is_damage_too(journal: SqlJournal) -> None:
     journal.finish([], bases=[a_base()])
     with journal._database.writing() as connection:
-        connection.exec_driver_sql("UPDATE bases SET deletion = 'Perhaps'")
+        connection.exec_driver_sql("UPDATE bases SET deletion_policy = 'Perhaps'")
     journal._bases = None
     with pytest.raises(JournalError, match="damaged"):
         journal.bases()

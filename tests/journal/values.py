@@ -29,7 +29,7 @@ def a_base(key: ResourceKey = RUNTIME, fields: Fields = WANTED, **more: Any) -> 
 def an_action(key: ResourceKey = RUNTIME, verb: Verb = Verb.CREATE, **more: Any) -> Action:
     more.setdefault("desired", WANTED)
     return Action(
-        key, "memory", verb, more.pop("cls", Class.CHANGE), "Created", "new in Git", Confidence.HIGH,
+        key, "memory", verb, more.pop("drift_class", Class.CHANGE), "Created", "new in Git", Confidence.HIGH,
         more.pop("decision", Decision.REPAIR), **more,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ actions = st.builds(
     key=resource_keys,
     driver=texts,
     verb=st.sampled_from(Verb),
-    cls=st.sampled_from(Class),
+    drift_class=st.sampled_from(Class),
     reason=texts,
     message=texts,
     confidence=st.sampled_from(Confidence),
@@ -95,8 +95,8 @@ actions = st.builds(
     desired=st.none() | fields,
     live=st.none() | fields,
     patch=st.lists(json_objects, max_size=2).map(tuple),
-    facts=st.none() | fields,
-    deletion=deletions,
+    handle=st.none() | fields,
+    deletion_policy=deletions,
     idempotent=st.booleans(),
     evidence=evidences,
 )
@@ -115,7 +115,7 @@ observations = st.builds(
     reason=st.none() | texts,
     message=texts,
     live=json_objects,
-    facts=fields,
+    handle=fields,
     evidence=evidences,
     started_at=st.none() | times,
     heartbeats=st.lists(heartbeats, max_size=2).map(tuple),

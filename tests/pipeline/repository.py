@@ -171,7 +171,7 @@ class Repository:
             # A driver has the kinds config and runtime, and health comes between them.
             resources=tuple(sorted(resources, key=lambda each: each.key.kind)),
             lifecycle=Lifecycle(spec.lifecycle),
-            deletion=DeletionPolicy(spec.deletion_policy),
+            deletion_policy=DeletionPolicy(spec.deletion_policy),
             mode=Mode(spec.reconcile.mode),
             adopt=spec.adopt,
             depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gitops_agent.errors import JournalError, SourceUnavailable
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import Phase
-from gitops_agent.reconcile.rollout import load_failed
+from gitops_agent.rollout.waves import load_failed
 from gitops_agent.testing.faults import Crash, FaultInjector, crash, disk_full
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
 from .world import World
@@ -206,7 +206,7 @@ steps = st.one_of(
     st.tuples(st.just("remove"), st.integers(0, 20)),
     st.tuples(st.just("edit"), st.integers(0, 20)),
     st.tuples(st.just("fail"), st.integers(1, 4)),
-    st.tuples(st.just("blind"), st.integers(1, 2)),
+    st.tuples(st.just("unreachable"), st.integers(1, 2)),
     st.tuples(st.just("unreachable"), st.booleans()),
     st.tuples(st.just("run"), st.none()),
     st.tuples(st.just("event"), st.sampled_from(NAMES)),

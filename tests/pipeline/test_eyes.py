@@ -16,7 +16,7 @@ from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.observe import observe
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 from .repository import key
 from .world import World, verbs
@@ -103,7 +103,7 @@ def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> 
     with ThreadPoolExecutor(2) as pool:
         found = observe([one.driver, two.driver], None, {}, pool)
     assert set(found.seen) == {runtime_key(key("second"))}
-    assert found.blind == {"first": "the live system does not answer"}
+    assert found.unreachable == {"first": "the live system does not answer"}
 
 
 def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
@@ -120,7 +120,7 @@ def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
     with ThreadPoolExecutor(1) as pool:
         found = observe([driver], None, {}, pool)
     assert found.seen == {}
-    assert "ConnectionResetError" in found.blind["memory"]
+    assert "ConnectionResetError" in found.unreachable["memory"]
 
 
 # -- eyes that lie

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation
@@ -20,12 +21,11 @@ from gitops_agent.model.outcome import Intent
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
-from gitops_agent.reconcile.execute import Workbench
-from gitops_agent.reconcile.rollout import load_rollout
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.reconcile.executor import ExecutorContext
+from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
-from gitops_agent.testing.liars import hears_until, says_running, says_suspended
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.lying_sources import hears_until, says_running, says_suspended
+from gitops_agent.testing.memory_driver import runtime_key
 
 from . import world as world_module
 from .repository import key
@@ -156,7 +156,7 @@ class Late(Inline):
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Late]]:
     monkeypatch.setattr(world_module, "Inline", Late)
-    monkeypatch.setattr(world_module, "Workbench", lambda **parts: Workbench(**{"patience": 0.01, **parts}))
+    monkeypatch.setattr(world_module, "Workbench", lambda **parts: ExecutorContext(**{"patience": 0.01, **parts}))
     yield Late
     Late.slow, Late.waiting = None, []
 
@@ -223,7 +223,7 @@ def test_an_answer_in_part_starts_nothing_twice_and_takes_nothing_away_that_is_w
     for _ in range(4):
         witness.begin()
         result = started.run()
-        witness.check(blind=False)
+        witness.check(unreachable=False)
         started.clock.advance(result.wait or 1.0)
     assert not [action for action in effects(started) if action.verb in ENDS]
     assert {resource.agent.name for resource in started.live.live} == set(NAMES)
@@ -317,7 +317,7 @@ def test_a_jump_in_a_backoff_keeps_the_canary_waiting_at_most_the_longest_delay(
 
 
 def test_a_clock_set_back_lifts_no_freeze_before_its_time(started: World) -> None:
-    people = Steering(started.journal, started.clock, Operator("ada", "host"))
+    people = OperatorCommands(started.journal, started.clock, Operator("ada", "host"))
     people.freeze("*", "a look", "30m")
     started.live.remove(runtime_key(key("a03")))
     started.clock.jump(-3600.0)

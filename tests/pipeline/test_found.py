@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.status import Phase
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
 from .test_crashes import check

@@ -9,7 +9,7 @@ import pytest
 
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import Phase
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
 from .test_rollout import BROKEN_BODY, GOOD, NAMES, fleet, following

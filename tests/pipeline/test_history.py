@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import CommitRecord, ConditionType, Phase
-from gitops_agent.proceedings import PassResult
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.status.proceedings import PassResult
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
 from .world import World

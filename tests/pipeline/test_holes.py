@@ -1,4 +1,4 @@
-"""Ways in which a fleet was once lost, left alone or kept waiting: each stays closed."""
+"""WaveCandidates in which a fleet was once lost, left alone or kept waiting: each stays closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Report
-from gitops_agent.testing.memory import config_key, runtime_key
+from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .repository import key
 from .world import World

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.drivers import hook
 from gitops_agent.drivers.hook.spec import hook_key
 from gitops_agent.errors import UsageError
@@ -16,10 +17,9 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.ports import AS_IT_RUNS, Driver, ExecResult, RunAs, Workplace
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.ports import AS_IT_RUNS, Driver, DriverContext, ExecResult, RunAs
 from gitops_agent.testing.faults import Crash, FaultInjector
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 from .repository import key
 from .world import World
@@ -56,7 +56,7 @@ class HookWorld(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.runs = Runs(self.live)
-        place = Workplace("test", str(folder), runners={"process": self.runs})
+        place = DriverContext("test", str(folder), runners={"process": self.runs})
         self.hook = hook.driver(place, self.clock)
         self.repository.drivers = (*self.repository.drivers, self.hook)
         self.boot()
@@ -73,7 +73,7 @@ class HookWorld(World):
 
     def shot(self, name: str, which: str = "onProvisioned") -> OneShot | None:
         base = self.journal.bases().get(hook_key(key(name), which))
-        return OneShot.read(base.facts) if base else None
+        return OneShot.read(base.handle) if base else None
 
     def retry(self, name: str) -> None:
         self.journal.control(Control(ControlVerb.RETRY, str(key(name)), "ada", self.clock.now()))
@@ -295,7 +295,7 @@ def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
     assert shot is not None
     assert shot.result is Result.DONE
     with pytest.raises(UsageError, match="done already"):
-        Steering(world.journal, world.clock, Operator("ada", "host")).approve(result.plan.digest, "")
+        OperatorCommands(world.journal, world.clock, Operator("ada", "host")).approve(result.plan.digest, "")
 
 
 def test_a_hook_that_never_started_is_tried_again(world: HookWorld) -> None:

@@ -14,7 +14,6 @@ from gitops_agent.drivers.config.spec import resources as config
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.spec import resources as process
 from gitops_agent.errors import SourceUnavailable
-from gitops_agent.imports import RETRY_AFTER, Importer, proposed
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.control import Control, ControlVerb
@@ -26,14 +25,15 @@ from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.context import PlanContext
 from gitops_agent.ports import SnapshotLoader
-from gitops_agent.proposals import Desk, Proposer, Refused, branch_of
-from gitops_agent.report.redact import Redactor
+from gitops_agent.proposals.import_live import Desk, ImportProposer, Refused, branch_of
+from gitops_agent.proposals.import_queue import RETRY_AFTER, ImportQueue, proposed
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.loader import Loader
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.source.write import BranchWriter
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from tests.source.conftest import Desk as People
 from tests.source.conftest import git
@@ -68,7 +68,7 @@ class Fleet:
         self.settings = Settings(repo=str(bare), state_dir=str(folder / "state"), instance="prod-eu")
         self.mirror = Mirror(self.settings, {}, FrozenClock())
 
-    def proposer(self, **changes: Any) -> Proposer:
+    def proposer(self, **changes: Any) -> ImportProposer:
         @contextmanager
         def loader() -> Iterator[SnapshotLoader]:
             yield Loader(self.mirror, COMPILERS, self.settings)
@@ -82,7 +82,7 @@ class Fleet:
             "instance": "prod-eu",
             "limits": Limits(),
         }
-        return Proposer(Desk(**(values | changes)))
+        return ImportProposer(Desk(**(values | changes)))
 
     def snapshot(self) -> Snapshot:
         return Loader(self.mirror, COMPILERS, self.settings).load(self.mirror.refresh())
@@ -96,7 +96,7 @@ class Fleet:
             bases[resource.key] = Base(resource.key, resource.driver, resource.fields, "c" * 40, 0.0)
             shown = {n: live.get(n, v) for n, v in resource.fields.value.items() if n not in ("env", "command")}
             seen.append(Observation(resource.key, resource.driver, Owner.OURS, Fields.of(shown), "Running", 1.0))
-        plan = build(snapshot, seen, Situation(now=1.0, snapshot=snapshot, bases=bases), {})
+        plan = build(snapshot, seen, PlanContext(now=1.0, snapshot=snapshot, bases=bases), {})
         assert all(action.decision is Decision.IMPORT for action in plan.actions)
         return list(plan.actions)
 
@@ -240,14 +240,14 @@ def wish(value: int = 3) -> Action:
     return an_action(key=process_key(BOT), decision=Decision.IMPORT, patch=(step,))
 
 
-def settled(importer: Importer) -> None:
+def settled(importer: ImportQueue) -> None:
     """Everything that was handed over has been done, as if time had passed."""
     for future in list(importer._running.values()):
         future.exception()
 
 
-def importing(fake: Fake, journal: SqlJournal, clock: FrozenClock, hold: float = 0.0) -> Importer:
-    return Importer(fake, journal, clock, hold)  # type: ignore[arg-type]
+def importing(fake: Fake, journal: SqlJournal, clock: FrozenClock, hold: float = 0.0) -> ImportQueue:
+    return ImportQueue(fake, journal, clock, hold)  # type: ignore[arg-type]
 
 
 def test_each_change_is_proposed_once_also_across_restarts(journal: SqlJournal) -> None:
@@ -344,7 +344,7 @@ def test_a_remote_that_does_not_answer_is_asked_again_later(journal: SqlJournal)
 def test_what_was_refused_is_tried_again_when_git_moves(journal: SqlJournal, fleet: Fleet) -> None:
     fleet.people.commit({FILE: DOCUMENT.replace("replicas: 1", "replicas: &n 1")})
     (action,) = fleet.imports(replicas=3)
-    importer = Importer(fleet.proposer(), journal, FrozenClock())
+    importer = ImportQueue(fleet.proposer(), journal, FrozenClock())
     importer.propose([action], None, "one")
     settled(importer)
     (refused,) = importer.propose([action], None, "one")

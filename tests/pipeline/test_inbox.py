@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.inbox import Inbox, Request
+from gitops_agent.daemon.queue import Request, WorkQueue
 
 from .repository import key
 
@@ -17,11 +17,11 @@ ONE, TWO = key("one"), key("two")
 
 
 def test_nothing_is_asked_for() -> None:
-    assert Inbox().take(0) is None
+    assert WorkQueue().take(0) is None
 
 
 def test_wishes_merge_into_one_pass() -> None:
-    inbox = Inbox()
+    inbox = WorkQueue()
     inbox.agent(ONE, "exit")
     inbox.agent(TWO, "exit")
     inbox.agent(ONE, "edited")
@@ -31,20 +31,20 @@ def test_wishes_merge_into_one_pass() -> None:
 
 
 def test_everything_covers_each() -> None:
-    inbox = Inbox()
+    inbox = WorkQueue()
     inbox.agent(ONE, "exit")
     inbox.everything("resync")
     assert inbox.take(0) == Request(None, False, ("exit", "resync"))
 
 
 def test_a_fetch_alone_looks_at_nobody_by_itself() -> None:
-    inbox = Inbox()
+    inbox = WorkQueue()
     inbox.fetch("poll")
     assert inbox.take(0) == Request(frozenset(), True, ("poll",))
 
 
 def test_only_news_is_urgent() -> None:
-    inbox = Inbox()
+    inbox = WorkQueue()
     inbox.agent(ONE, "exit")
     inbox.everything("resync")
     inbox.fetch("poll")
@@ -57,7 +57,7 @@ def test_only_news_is_urgent() -> None:
 
 
 def test_closing_is_urgent_final_and_wakes_the_reader() -> None:
-    inbox, taken = Inbox(), list[Request | None]()
+    inbox, taken = WorkQueue(), list[Request | None]()
     reader = threading.Thread(target=lambda: taken.append(inbox.take(None)))
     reader.start()
     inbox.close()
@@ -70,7 +70,7 @@ def test_closing_is_urgent_final_and_wakes_the_reader() -> None:
 
 
 def test_a_wish_wakes_the_reader() -> None:
-    inbox, taken = Inbox(), list[Request | None]()
+    inbox, taken = WorkQueue(), list[Request | None]()
     reader = threading.Thread(target=lambda: taken.append(inbox.take(30)))
     reader.start()
     inbox.agent(ONE, "exit")
@@ -89,7 +89,7 @@ wishes = st.lists(
 
 @given(wishes)
 def test_no_wish_is_lost(script: list[tuple[str, object]]) -> None:
-    inbox, asked, served = Inbox(), set[object](), set[object]()
+    inbox, asked, served = WorkQueue(), set[object](), set[object]()
 
     def take() -> None:
         if (request := inbox.take(0)) is not None:

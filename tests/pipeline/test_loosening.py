@@ -12,7 +12,7 @@ from gitops_agent.model.control import ControlVerb
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.status import Phase
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 from .repository import key
 from .world import World

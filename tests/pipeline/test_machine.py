@@ -19,15 +19,15 @@ from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.errors import SourceUnavailable, UsageError
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.status import Phase
-from gitops_agent.proceedings import PassResult
 from gitops_agent.report.moments import iso
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.faults import Crash
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import TENANT, key
 from .test_crashes import Anywhere, check
@@ -214,8 +214,8 @@ class Machine(RuleBasedStateMachine):
     # -- people
 
     @property
-    def people(self) -> Steering:
-        return Steering(self.world.journal, self.world.clock, Operator("ada", "host"))
+    def people(self) -> OperatorCommands:
+        return OperatorCommands(self.world.journal, self.world.clock, Operator("ada", "host"))
 
     @rule(scope=scopes, ends=st.booleans(), after=after)
     def freeze(self, scope: str, ends: bool, after: int = 0) -> None:
@@ -263,13 +263,13 @@ class Machine(RuleBasedStateMachine):
     # -- us
 
     def run_pass(self, *some: str, fetch: bool = True) -> PassResult | None:
-        blind = self.witness.live.is_blind
+        unreachable = self.witness.live.is_blind
         self.witness.begin()
         try:
             self.result = self.world.run(*some, fetch=fetch)
         except Crash:
             self.result = None
-        self.witness.check(blind=blind)
+        self.witness.check(unreachable=unreachable)
         return self.result
 
     @rule(times=st.integers(4, 8))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.control.directives import Orders, approved_by
 from gitops_agent.model.control import Control, ControlVerb, freezes, spent
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.orders import Orders, approved_by
 from gitops_agent.plan.digest import plan_digest
 from gitops_agent.ports import Approval
 from gitops_agent.testing.clock import FrozenClock
@@ -60,7 +60,7 @@ class Paper:
         return self.records[:limit]
 
 
-class Voices:
+class Endpoints:
     """Approvals in Git."""
 
     def __init__(self, *said: Approval) -> None:
@@ -75,7 +75,7 @@ class Voices:
         return ()
 
 
-def orders(paper: Paper, clock: FrozenClock | None = None, voices: Voices | None = None) -> Orders:
+def orders(paper: Paper, clock: FrozenClock | None = None, voices: Endpoints | None = None) -> Orders:
     journal: Any = paper
     return Orders(journal, clock or FrozenClock(), voices)
 
@@ -100,7 +100,7 @@ plans = st.dictionaries(st.sampled_from(DIGESTS), st.frozensets(st.integers(0, 2
 def test_an_approval_covers_nothing_that_is_not_in_its_plan_on_record(
     said: list[Control], recorded: dict[str, frozenset[str]], in_git: list[str]
 ) -> None:
-    voices = Voices(*(Approval(digest, "bob@example.com", "note") for digest in in_git))
+    voices = Endpoints(*(Approval(digest, "bob@example.com", "note") for digest in in_git))
     order = orders(Paper(said, recorded), voices=voices).now(OLD, HEAD)
     named = {approval.digest for approval in order.approvals}
     assert named <= {each.target for each in said} | {each.plan for each in said} | set(in_git)
@@ -156,7 +156,7 @@ def test_an_approval_is_spent_action_by_action_and_the_same_plan_can_be_approved
 def test_an_approval_in_git_that_was_carried_out_is_not_unmatched() -> None:
     paper = Paper(plans={"a1": frozenset({"x"})})
     paper.done = [("x", 11.0)]
-    order = orders(paper, voices=Voices(Approval("a1", "bob@example.com", "note", 10.0, NEW))).now(OLD, HEAD)
+    order = orders(paper, voices=Endpoints(Approval("a1", "bob@example.com", "note", 10.0, NEW))).now(OLD, HEAD)
     assert (order.approved, order.findings) == (frozenset(), ())
 
 
@@ -181,7 +181,7 @@ def test_what_is_added_is_heard() -> None:
 
 def test_a_plan_recorded_after_its_approval_is_covered_then() -> None:
     paper = Paper()
-    ours = orders(paper, voices=Voices(Approval("a1", "bob@example.com", "note", 5.0, NEW)))
+    ours = orders(paper, voices=Endpoints(Approval("a1", "bob@example.com", "note", 5.0, NEW)))
     order = ours.now(OLD, HEAD)
     assert order.approved == frozenset()
     assert [each.code for each in order.findings] == ["ApprovalUnmatched"]
@@ -192,7 +192,7 @@ def test_a_plan_recorded_after_its_approval_is_covered_then() -> None:
 def test_an_approval_holds_until_a_later_commit_comes() -> None:
     """It survives its own commit being in force and converged, but not the next round of the same."""
     paper = Paper([approve("a1", at=50.0)], {"a1": frozenset({"x"})})
-    voices = Voices()
+    voices = Endpoints()
     paper.records = [a_commit(NEW, 2, Phase.RECONCILING), a_commit(OLD, 1, finished_at=40.0)]
     assert orders(paper, voices=voices).now(NEW, HEAD).approved == {"x"}
     assert voices.since_what == OLD, "not the commit in force: its waves are not over"

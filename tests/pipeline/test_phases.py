@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.testing.memory import config_key, runtime_key
+from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .repository import key
 from .world import World, verbs

@@ -10,7 +10,7 @@ import pytest
 
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import ConditionType
-from gitops_agent.testing.memory import config_key, runtime_key
+from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .repository import key
 from .world import World, verbs

@@ -13,7 +13,7 @@ import pytest
 from gitops_agent.errors import SourceRefused, SourceUnavailable
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.faults import Crash, FaultInjector, crash
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import Repository, key
 from .world import World

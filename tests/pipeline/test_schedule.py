@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.daemon import Daemon, Machine, Rhythm, exit_code, is_settled, run_once
+from gitops_agent.daemon.loop import Daemon, Intervals, Machine, exit_code, is_settled, run_once
+from gitops_agent.daemon.queue import Request, WorkQueue
 from gitops_agent.errors import SourceError, SourceUnavailable
-from gitops_agent.inbox import Inbox, Request
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Scope
-from gitops_agent.proceedings import PassResult
+from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 from tests.support.fleet import until
 
 from .repository import key
@@ -78,7 +78,7 @@ def test_when_another_pass_could_not_change_the_answer(result: PassResult, settl
 # -- a machine whose time passes when somebody waits
 
 
-class PatientInbox(Inbox):
+class PatientInbox(WorkQueue):
     """Waiting moves the clock instead of costing time."""
 
     def __init__(self, clock: FrozenClock) -> None:
@@ -105,13 +105,13 @@ class Watching:
         self.events.append("stop")
 
 
-def machine(world: World, inbox: Inbox, **more: Any) -> Machine:
+def machine(world: World, inbox: WorkQueue, **more: Any) -> Machine:
     given = {
         "pipeline": world.pipeline,
         "inbox": inbox,
         "watchers": (),
         "clock": world.clock,
-        "rhythm": Rhythm(poll=30.0, resync=60.0),
+        "rhythm": Intervals(poll=30.0, resync=60.0),
         "housekeeping": lambda: None,
         "on_unexpected": world.unexpected.append,
         **more,
@@ -236,8 +236,8 @@ class Scripted:
 
 
 @contextmanager
-def daemon(world: World, pipeline: Any, **more: Any) -> Iterator[tuple[Inbox, Daemon]]:
-    inbox = Inbox()
+def daemon(world: World, pipeline: Any, **more: Any) -> Iterator[tuple[WorkQueue, Daemon]]:
+    inbox = WorkQueue()
     running = Daemon(machine(world, inbox, pipeline=pipeline, **more), Random(1), lambda _: None)
     thread = threading.Thread(target=running.run)
     thread.start()
@@ -286,7 +286,7 @@ def test_it_wakes_by_itself_when_a_result_says_so(world: World) -> None:
 def test_polling_goes_on_whatever_the_source_says(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, RuntimeError("bug"), gone])
-    with daemon(world, pipeline, rhythm=Rhythm(poll=0.05, resync=3600.0)) as (_, running):
+    with daemon(world, pipeline, rhythm=Intervals(poll=0.05, resync=3600.0)) as (_, running):
         until(lambda: pipeline.fetched >= 5, "five polls")
         until(lambda: running._failures == 0, "a source that answers again")
     assert len(world.unexpected) == 1
@@ -296,7 +296,7 @@ def test_each_failure_counts_once(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, gone])
     counted: list[int] = []
-    with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=3600.0)) as (inbox, running):
+    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=3600.0)) as (inbox, running):
         for number in (1, 2):
             until(lambda n=number: running._failures == n, f"failure {number}")
             counted.append(running._failures)
@@ -307,7 +307,7 @@ def test_each_failure_counts_once(world: World) -> None:
 
 def test_the_fleet_is_looked_at_as_a_whole_now_and_then(world: World) -> None:
     pipeline = Scripted()
-    with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=0.1)):
+    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=0.1)):
         until(lambda: pipeline.asked.count(None) >= 3, "two resyncs")
 
 
@@ -324,7 +324,7 @@ def test_a_source_that_hangs_keeps_nobody_from_being_repaired(world: World) -> N
 def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
     """The scheduler follows the wall clock; ours is the one that cannot be set back."""
     pipeline = Scripted()
-    with daemon(world, pipeline, rhythm=Rhythm(poll=3600.0, resync=3600.0)) as (inbox, _):
+    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=3600.0)) as (inbox, _):
         until(lambda: pipeline.asked, "the first pass")
         world.clock.advance(2 * 3600.0)
         inbox.agent(key("one"), "exit")
@@ -336,7 +336,7 @@ def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
 def test_a_whole_fleet_under_the_daemon(tmp_path: Any) -> None:
     """The real pipeline on the in-memory live system: a commit, a drift, another commit, all by event."""
     world = World(tmp_path / "state")
-    inbox: Inbox
+    inbox: WorkQueue
     world.repository.commit({name: {"runtime": {"minUptime": "0s"}} for name in ("one", "two")})
     with daemon(world, world.pipeline, watchers=(world.live,)) as (inbox, _):
         first = world.repository.head or ""

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.proceedings import PassResult
-from gitops_agent.steering import Operator, Steering
+from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 from .repository import key
 from .world import World
@@ -140,7 +140,7 @@ def test_a_stopped_commit_is_approved_also_when_an_invalid_one_lies_on_top(ten: 
     result = ten.run()
     assert (result.phase, alive(ten)) == (Phase.INVALID, 10)
     assert blocked.plan is not None
-    Steering(ten.journal, ten.clock, Operator("ann", "host")).approve(blocked.plan.digest, "meant")
+    OperatorCommands(ten.journal, ten.clock, Operator("ann", "host")).approve(blocked.plan.digest, "meant")
     ten.converge()
     assert alive(ten) == 2
     assert ten.journal.get("enforced") == stopped

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.status import Phase
-from gitops_agent.testing.memory import runtime_key
-from gitops_agent.unfreezing import LOOKED_AT, last_of_policy_alone
+from gitops_agent.source.unfreezing import LOOKED_AT, last_of_policy_alone
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import Repository, key
 from .world import World

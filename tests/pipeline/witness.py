@@ -26,10 +26,10 @@ from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.quantity import epoch
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.plan.situation import is_hands_off
+from gitops_agent.plan.context import is_hands_off
 from gitops_agent.ports import Clock
-from gitops_agent.reconcile.rollout import load_rollout
-from gitops_agent.testing.memory import MemoryDriver, Thing
+from gitops_agent.rollout.waves import load_rollout
+from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
 from .world import World
 
@@ -64,7 +64,7 @@ class Ledger(MemoryDriver):
     @property
     def is_blind(self) -> bool:
         """Whether the next two looks fail: the most that one pass needs before it acts."""
-        return len(self._blind) >= 2
+        return len(self._unreachable) >= 2
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,12 @@ class Witness:
             ready=frozenset(key for key, status in journal.statuses().items() if status.ready),
         )
 
-    def check(self, *, blind: bool) -> None:
+    def check(self, *, unreachable: bool) -> None:
         """Everything that must be true of what happened since the last time."""
         effects, self.seen = self.live.effects[self.seen :], len(self.live.effects)
         before, self.last = self.last, self.state()
         for effect in effects:
-            assert not blind, f"{effect}: nobody had looked"
+            assert not unreachable, f"{effect}: nobody had looked"
             self.planned(effect)
             self.not_twice(effect)
             self.wished(effect, self.last)
@@ -215,7 +215,7 @@ class Witness:
             return False
         wanted = self.resource(sha, base.key)
         if self.agent(sha, base.key.agent) is None:
-            return base.deletion is DeletionPolicy.DELETE
+            return base.deletion_policy is DeletionPolicy.DELETE
         return wanted is None or wanted.dormant
 
     def by_waves(self, before: State, after: State) -> None:

@@ -10,25 +10,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gitops_agent.bookkeeping import Bookkeeper
-from gitops_agent.daemon import is_settled
+from gitops_agent.daemon.loop import is_settled
 from gitops_agent.drivers import health
-from gitops_agent.intake import Receiver, Where
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Driver, Journal, Observer, Report, Workplace
-from gitops_agent.proceedings import PassResult
-from gitops_agent.reconcile.execute import Workbench
-from gitops_agent.reconcile.health import HealthMonitor
-from gitops_agent.reverting import Reverter
+from gitops_agent.ports import Driver, DriverContext, Journal, Observer, Report
+from gitops_agent.proposals.revert import RevertProposer
+from gitops_agent.reconcile.executor import ExecutorContext
+from gitops_agent.source.tracker import SourceTracker, Where
+from gitops_agent.status.bookkeeping import Bookkeeper
+from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import FaultInjector, faulty
 from gitops_agent.testing.faulty_journal import FaultyJournal
-from gitops_agent.testing.memory import MemoryDriver
+from gitops_agent.testing.memory_driver import MemoryDriver
 
 from .repository import Repository, key
 
@@ -73,7 +73,7 @@ class World:
         self.folder = folder
         self.clock = FrozenClock()
         self.live = live(clock=self.clock)
-        self.health = health.driver(Workplace("test", str(folder)), self.clock)
+        self.health = health.driver(DriverContext("test", str(folder)), self.clock)
         self.repository = Repository((self.live.driver, self.health))
         self.sink = Listening()
         self.unexpected: list[Exception] = []
@@ -93,7 +93,7 @@ class World:
             journal = FaultyJournal(journal, injector)
             drivers = tuple(faulty(driver, injector) for driver in drivers)
         pool = Inline()
-        bench = Workbench(
+        bench = ExecutorContext(
             appliers={driver.name: driver.applier for driver in drivers},
             journal=journal,
             clock=self.clock,
@@ -103,8 +103,8 @@ class World:
             interrupted=lambda: self.interrupted(),
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )
-        receiver = Receiver(self.repository, self.repository, journal, self.clock, Where("main", "."))
-        reverter = Reverter(journal, self.repository, self.repository, "main", pool, self.clock)
+        receiver = SourceTracker(self.repository, self.repository, journal, self.clock, Where("main", "."))
+        reverter = RevertProposer(journal, self.repository, self.repository, "main", pool, self.clock)
         books = Bookkeeper("test", journal, [self.sink], self.clock, reverter)
         monitor = HealthMonitor(self.clock, pool)
         self.pipeline = Pipeline(receiver, drivers, monitor, bench, books)

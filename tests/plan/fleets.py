@@ -41,7 +41,7 @@ def agents(draw: st.DrawFn, name: str, others: list[str], *, free: bool) -> Agen
     ]
     options: dict[str, Any] = {
         "lifecycle": lifecycle,
-        "deletion": draw(st.sampled_from(DeletionPolicy)),
+        "deletion_policy": draw(st.sampled_from(DeletionPolicy)),
         "adopt": draw(st.booleans()),
         "authority": draw(st.sampled_from([(), (("runtime.replicas", "live"),)])),
         "depends_on": tuple(
@@ -75,7 +75,7 @@ def worlds(draw: st.DrawFn) -> World:
         if record is not None:
             dormant, deletion, retained = record
             known = recorded | ({"dormant": True} if dormant else {})
-            bases[key] = make.base(key, known, deletion=deletion, retained=retained)
+            bases[key] = make.base(key, known, deletion_policy=deletion, retained=retained)
         if look is not None:
             things[key] = Thing(seen, *look)
     return World(things, bases)

@@ -16,7 +16,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.context import PlanContext
 
 NOW = 1_000_000.0
 SHA = "c" * 40
@@ -55,10 +55,10 @@ def snapshot(agents: Iterable[Agent], policy: Content | None = None, sha: str = 
     return Snapshot(revision, {each.key: each for each in agents}, PolicySpec.model_validate(policy or {}))
 
 
-def situation(desired: Snapshot, bases: Iterable[Base] = (), **options: Any) -> Situation:
+def context(desired: Snapshot, bases: Iterable[Base] = (), **options: Any) -> PlanContext:
     known = {each.key: each for each in bases}
     options.setdefault("now", NOW)
-    return Situation(snapshot=desired, bases=known, **options)
+    return PlanContext(snapshot=desired, bases=known, **options)
 
 
 def plan(
@@ -68,14 +68,14 @@ def plan(
     healths: Mapping[AgentKey, Health] | None = None,
     **options: Any,
 ) -> Plan:
-    return build(desired, observations, situation(desired, bases, **options), healths or {})
+    return build(desired, observations, context(desired, bases, **options), healths or {})
 
 
 def running(text: str, content: Content, **options: Any) -> tuple[Agent, Base, Observation]:
     """An agent that is in sync."""
     of = key(text)
     declared = agent(text, content, **options)
-    recorded = base(of, content, deletion=options.get("deletion", DeletionPolicy.DELETE))
+    recorded = base(of, content, deletion_policy=options.get("deletion_policy", DeletionPolicy.DELETE))
     return declared, recorded, live(of, content)
 
 

@@ -12,7 +12,7 @@ from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.context import PlanContext
 from tests.plan import make
 
 HIDDEN = "hidden"
@@ -50,8 +50,8 @@ class World:
         """The plan towards a snapshot."""
         options.setdefault("ready", frozenset(desired.agents))
         options.setdefault("now", make.NOW)
-        situation = Situation(snapshot=desired, bases=self.bases, **options)
-        return build(desired, self.observe(), situation, {})
+        context = PlanContext(snapshot=desired, bases=self.bases, **options)
+        return build(desired, self.observe(), context, {})
 
     def apply(self, plan: Plan) -> World:
         """The world after everything the plan allows was done."""
@@ -78,7 +78,7 @@ def _record_after(action: Action, bases: dict[ResourceKey, Base], commit: str) -
     else:
         assert action.desired is not None
         content = action.desired.value
-        bases[action.key] = make.base(action.key, content, commit=commit, deletion=action.deletion)
+        bases[action.key] = make.base(action.key, content, commit=commit, deletion_policy=action.deletion_policy)
 
 
 def settled(desired: Snapshot) -> World:
@@ -87,7 +87,7 @@ def settled(desired: Snapshot) -> World:
     for agent in desired.agents.values():
         for resource in agent.resources:
             content = resource.fields.value | ({"dormant": True} if resource.dormant else {})
-            bases[resource.key] = make.base(resource.key, content, deletion=agent.deletion)
+            bases[resource.key] = make.base(resource.key, content, deletion_policy=agent.deletion_policy)
             if not resource.dormant:
                 things[resource.key] = Thing(Fields.of(content).value)
     return World(things, bases)

@@ -32,7 +32,7 @@ def test_what_was_not_seen_is_not_taken_for_gone(scope: Any) -> None:
     snapshot, seen = make.snapshot([agent, dead]), [make.live(CONFIG, {"m": 1})]
     trusting = make.plan(snapshot, seen, [*bases, recorded], scope=scope)
     assert make.verbs(trusting) == [("create", "t/a:runtime/process"), ("create", "t/dead:runtime/process")]
-    careful = make.plan(snapshot, seen, [*bases, recorded], scope=scope, blind=BLIND)
+    careful = make.plan(snapshot, seen, [*bases, recorded], scope=scope, unreachable=BLIND)
     assert make.verbs(careful) == [("create", "t/dead:runtime/process")]
 
 
@@ -40,17 +40,17 @@ def test_nothing_else_of_such_an_agent_is_touched() -> None:
     agent, bases = two_drivers()
     sick = {agent.key: Health(HealthState.STUCK, "LivenessFailed", "no answer.", restart=True)}
     edited = [make.live(CONFIG, {"m": 9})]
-    assert make.plan(make.snapshot([agent]), edited, bases, sick, blind=BLIND).actions == ()
+    assert make.plan(make.snapshot([agent]), edited, bases, sick, unreachable=BLIND).actions == ()
 
 
 def test_a_first_start_waits_until_the_driver_can_be_asked() -> None:
     agent, _ = two_drivers()
-    assert make.plan(make.snapshot([agent]), blind=BLIND).actions == ()
+    assert make.plan(make.snapshot([agent]), unreachable=BLIND).actions == ()
 
 
 @pytest.mark.parametrize("left", [True, False], ids=["document left", "resources left"])
 def test_nothing_is_forgotten_or_pruned_unseen(left: bool) -> None:
     agent, bases = two_drivers()
     kept = [make.agent("t/other")] if left else [replace(agent, resources=())]
-    plan = make.plan(make.snapshot(kept), [make.live(CONFIG, {"m": 1})], bases, blind=BLIND)
+    plan = make.plan(make.snapshot(kept), [make.live(CONFIG, {"m": 1})], bases, unreachable=BLIND)
     assert plan.actions == ()

@@ -16,8 +16,8 @@ from gitops_agent.model.observation import Evidence, Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
-from gitops_agent.report.shapes import count_verbs
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.report.json_shapes import count_verbs
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -30,7 +30,11 @@ def test_health_restarts_a_runtime_that_is_in_sync() -> None:
     declared, recorded, seen = make.running("acme/bot", {"a": 1})
     plan = make.plan(make.snapshot([declared]), [seen], [recorded], {declared.key: STUCK})
     (action,) = plan.allowed
-    assert (action.verb, action.cls, action.reason) == (Verb.RESTART, Class.STUCK_PROGRESS, "HeartbeatStale")
+    assert (action.verb, action.drift_class, action.reason) == (
+        Verb.RESTART,
+        Class.STUCK_PROGRESS,
+        "HeartbeatStale",
+    )
     assert (action.confidence, action.message, action.patch) == (Confidence.HIGH, STUCK.message, ())
     assert action.evidence == SAID
 
@@ -59,18 +63,18 @@ def test_health_without_a_wish_changes_nothing() -> None:
 def test_an_action_carries_its_legs_facts_and_terms() -> None:
     key = make.key("acme/bot")
     agent = make.agent(
-        "acme/bot", [make.resource(key, {"a": 2, "b": 1}, idempotent=False)], deletion=DeletionPolicy.RETAIN
+        "acme/bot", [make.resource(key, {"a": 2, "b": 1}, idempotent=False)], deletion_policy=DeletionPolicy.RETAIN
     )
     pids, old = Fields.of({"pid": 7}), Fields.of({"pid": 6})
     proof = (Evidence("kernel", "pid 7 is there", make.NOW),)
-    seen = make.live(key, {"a": 1}, facts=pids, evidence=proof)
-    plan = make.plan(make.snapshot([agent]), [seen], [make.base(key, {"a": 1, "b": 1}, facts=old)])
+    seen = make.live(key, {"a": 1}, handle=pids, evidence=proof)
+    plan = make.plan(make.snapshot([agent]), [seen], [make.base(key, {"a": 1, "b": 1}, handle=old)])
     (action,) = plan.actions
     assert (action.base, action.desired, action.live) == tuple(
         map(Fields.of, ({"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 1}))
     )
-    assert (action.facts, action.evidence, action.driver) == (pids, proof, "fake")
-    assert (action.deletion, action.idempotent) == (DeletionPolicy.RETAIN, False)
+    assert (action.handle, action.evidence, action.driver) == (pids, proof, "fake")
+    assert (action.deletion_policy, action.idempotent) == (DeletionPolicy.RETAIN, False)
     assert action.patch == ({"op": "replace", "path": "/a", "value": 2},)
     assert "Fields: a." in action.message
 
@@ -78,8 +82,8 @@ def test_an_action_carries_its_legs_facts_and_terms() -> None:
 def test_what_is_gone_keeps_the_facts_of_its_base() -> None:
     key, old = make.key("acme/bot"), Fields.of({"pid": 6})
     agent = make.agent("acme/bot", {"a": 1})
-    plan = make.plan(make.snapshot([agent]), [make.live(key, None)], [make.base(key, {"a": 1}, facts=old)])
-    assert plan.actions[0].facts == old
+    plan = make.plan(make.snapshot([agent]), [make.live(key, None)], [make.base(key, {"a": 1}, handle=old)])
+    assert plan.actions[0].handle == old
 
 
 def test_patches_lead_from_what_is_to_what_is_desired() -> None:
@@ -126,14 +130,14 @@ def test_a_scoped_pass_never_walks_the_desired_fleet() -> None:
     key = AgentKey("t", "3")
     agents = {declared.key: declared for declared, *_ in members} | {key: make.agent("t/3", {"a": 2})}
     snapshot = replace(make.snapshot([]), agents=Unwalkable(agents))
-    situation = Situation(
+    context = PlanContext(
         now=make.NOW,
         snapshot=snapshot,
         bases=bases,
         attempts=Unwalkable(),
         scope=frozenset({key}),
     )
-    plan = build(snapshot, [members[3][2]], situation, Unwalkable({key: STUCK}))
+    plan = build(snapshot, [members[3][2]], context, Unwalkable({key: STUCK}))
     assert make.verbs(plan) == [("update", "t/3:runtime/process")]
 
 
@@ -147,7 +151,7 @@ def test_an_object_seen_twice_is_judged_by_the_more_doubtful_owner() -> None:
 
 def test_the_plan_follows_the_snapshot_it_is_given() -> None:
     new = make.snapshot([make.agent("t/a", {"a": 1})])
-    plan = build(new, [], make.situation(make.snapshot([])), {})
+    plan = build(new, [], make.context(make.snapshot([])), {})
     assert [action.verb for action in plan.allowed] == [Verb.CREATE]
 
 
@@ -179,7 +183,7 @@ def test_the_digest_names_the_work_and_nothing_else() -> None:
     plan = make.plan(make.snapshot([wanted]), [seen], [recorded])
     later = make.plan(
         make.snapshot([replace(wanted, description="new words")], sha="d" * 40),
-        [replace(seen, facts=Fields.of({"pid": 9}), observed_at=make.NOW + 5, live={"pid": 9}, message="hello")],
+        [replace(seen, handle=Fields.of({"pid": 9}), observed_at=make.NOW + 5, live={"pid": 9}, message="hello")],
         [replace(recorded, commit="e" * 40, applied_at=0.0)],
         now=make.NOW + 10,
         attempts={},

@@ -15,8 +15,8 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Decision, Plan
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.compare import Difference, compare
-from gitops_agent.plan.legs import Legs
 from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.three_way import ThreeWay
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -28,7 +28,7 @@ KINDS = [kind for kind in Kind if kind is not Kind.HOOK]
 """Hooks are no state that could drift; they have a table of their own."""
 
 
-def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> Legs:
+def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> ThreeWay:
     kind = row.get("kind", kind)
     key = make.key("acme/bot", kind)
     desired = None
@@ -40,7 +40,7 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> Legs:
         (desired,) if desired else (),
         adopt=row.get("adopt", False),
         lifecycle=Lifecycle(row.get("lifecycle", "Running")),
-        deletion=DeletionPolicy(row.get("deletion", "Delete")),
+        deletion_policy=DeletionPolicy(row.get("deletion", "Delete")),
         authority=tuple(
             (f"{row.get('authorityOf', kind)}.{path}", who) for path, who in row.get("authority", {}).items()
         ),
@@ -48,22 +48,22 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> Legs:
     base = None
     if row["base"] is not None:
         deletion = DeletionPolicy(row.get("baseDeletion", "Delete"))
-        base = make.base(key, row["base"], deletion=deletion, retained=row.get("retained", False))
+        base = make.base(key, row["base"], deletion_policy=deletion, retained=row.get("retained", False))
     live = None
     if row["live"] is not None or "liveReason" in row:
         live = make.live(key, row["live"], Owner(row.get("owner", "Ours")), reason=row.get("liveReason"))
     if live is not None and base is not None and "seenBefore" in row:
         live = replace(live, observed_at=base.applied_at - row["seenBefore"])
-    return Legs(key, agent if row.get("document", True) else None, desired, base, live)
+    return ThreeWay(key, agent if row.get("document", True) else None, desired, base, live)
 
 
-def plan_of(legs: Legs, row: dict[str, Any]) -> Plan:
+def plan_of(three_way: ThreeWay, row: dict[str, Any]) -> Plan:
     health = Health(HealthState.STUCK, row["health"], "It is stuck.", restart=True) if "health" in row else None
     return make.plan(
-        make.snapshot([legs.agent] if legs.agent else [make.agent("other/bot")]),
-        [legs.live] if legs.live else [],
-        [legs.base] if legs.base else [],
-        {legs.key.agent: health} if health else {},
+        make.snapshot([three_way.agent] if three_way.agent else [make.agent("other/bot")]),
+        [three_way.live] if three_way.live else [],
+        [three_way.base] if three_way.base else [],
+        {three_way.key.agent: health} if health else {},
     )
 
 
@@ -74,17 +74,17 @@ CASES = [
 
 @pytest.mark.parametrize(("row", "kind"), CASES, ids=[f"{row['row']} ({kind})" for row, kind in CASES])
 def test_row(row: dict[str, Any], kind: str) -> None:
-    legs, expect = legs_of(row, kind), row["expect"]
-    assert compare(legs) == expect["difference"]
+    three_way, expect = legs_of(row, kind), row["expect"]
+    assert compare(three_way) == expect["difference"]
 
-    plan = plan_of(legs, row)
+    plan = plan_of(three_way, row)
     if "verb" not in expect:
         assert plan.actions == ()
         return
     (action,) = plan.actions
     said = {
         "verb": action.verb,
-        "class": action.cls,
+        "class": action.drift_class,
         "reason": action.reason,
         "confidence": action.confidence,
         "decision": action.decision,
@@ -92,7 +92,7 @@ def test_row(row: dict[str, Any], kind: str) -> None:
     }
     wanted = {name: value for name, value in expect.items() if name != "difference"}
     assert {name: said[name] for name in wanted} == wanted
-    assert action.key == legs.key
+    assert action.key == three_way.key
     assert action.message.endswith(".")
 
 
@@ -111,8 +111,10 @@ def test_every_difference_class_decision_and_reason_is_in_the_table() -> None:
 
 def test_retained_and_unsafe_resources_are_reported() -> None:
     for row in ROWS:
-        legs = legs_of(row)
-        plan = plan_of(legs, row)
+        three_way = legs_of(row)
+        plan = plan_of(three_way, row)
         done_or_lag = row["expect"].get("decision", "repair") in ("repair", "wait")
         silent = done_or_lag and row["expect"]["difference"] != "Retained"
-        assert [finding.address for finding in plan.findings] == ([] if silent else [str(legs.key)]), row["row"]
+        assert [finding.address for finding in plan.findings] == ([] if silent else [str(three_way.key)]), row[
+            "row"
+        ]

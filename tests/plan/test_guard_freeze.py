@@ -10,7 +10,7 @@ import pytest
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.plan import Decision, Effect, Plan, Verdict
-from gitops_agent.plan.guard import evaluate, ruled
+from gitops_agent.plan.guards import evaluate, ruled
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -159,6 +159,6 @@ def test_one_more_verdict_on_a_finished_plan_holds_what_follows_too() -> None:
 
 
 def test_a_quiet_plan_is_not_asked_about() -> None:
-    situation = make.situation(make.snapshot([make.agent("t/a")]))
+    context = make.context(make.snapshot([make.agent("t/a")]))
     bare = Plan("c" * 40, (), "d")
-    assert evaluate(bare, situation) is bare
+    assert evaluate(bare, context) is bare

@@ -118,7 +118,7 @@ def test_what_a_blind_driver_hides_was_in_no_plan_that_anybody_approved(in_scope
         make.snapshot([declared for declared, *_ in members[6:]]),
         [seen for *_, seen in members[1:]],
         hidden,
-        blind=frozenset({"asleep"}),
+        unreachable=frozenset({"asleep"}),
         approved=approved,
         scope=scope,
     )

@@ -15,7 +15,7 @@ from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Decision, Effect, Plan, Verdict
-from gitops_agent.plan.guard import GUARDS
+from gitops_agent.plan.guards import GUARDS
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -155,7 +155,7 @@ def test_mass_delete_counts_every_way_to_lose_a_runtime(fate: Any) -> None:
 
 def test_mass_delete_does_not_count_retained_or_stopped_or_forgotten_agents() -> None:
     members = fleet(10)
-    retain = [(a, replace(b, deletion=DeletionPolicy.RETAIN), seen) for a, b, seen in members]
+    retain = [(a, replace(b, deletion_policy=DeletionPolicy.RETAIN), seen) for a, b, seen in members]
     assert not plan_of(without(retain, 5), retain).blocked
     dormant = make.resource(make.key("x/x"), {"a": 1, "dormant": True}).fields
     asleep = [(a, replace(b, fields=dormant), make.live(b.key, None)) for a, b, _ in members]

@@ -17,11 +17,11 @@ from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
 from gitops_agent.plan.compare import before
-from gitops_agent.plan.guard import GUARDS, evaluate
-from gitops_agent.plan.legs import Legs
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards import GUARDS, evaluate
 from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.plan.patch import make_patch
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.three_way import ThreeWay
 from tests.plan import make
 from tests.plan.fleets import KEYS, snapshots, worlds
 from tests.plan.simulator import World, settled
@@ -75,20 +75,20 @@ def test_input_order_never_changes_a_plan(desired: Snapshot, world: World, rando
     for each in (agents, bases, seen):
         random.shuffle(each)
     shuffled = replace(desired, agents=dict(agents))
-    situation = Situation(now=make.NOW, snapshot=shuffled, bases=dict(bases), ready=frozenset(desired.agents))
-    assert build(shuffled, iter(seen), situation, {}) == plan
+    context = PlanContext(now=make.NOW, snapshot=shuffled, bases=dict(bases), ready=frozenset(desired.agents))
+    assert build(shuffled, iter(seen), context, {}) == plan
 
 
 @thorough
 @given(snapshots(free=False), worlds(), st.sets(st.sampled_from(KEYS)), st.sets(st.sampled_from(KEYS)))
 def test_a_guard_only_removes_or_blocks(desired: Snapshot, world: World, failed: Any, ready: Any) -> None:
-    situation = make.situation(
+    context = make.context(
         desired,
         world.bases.values(),
         attempts={key: Attempt(1, make.NOW + 1, "no") for key in failed},
         ready=frozenset(key.agent for key in ready),
     )
-    guarded = build(desired, world.observe(), situation, {})
+    guarded = build(desired, world.observe(), context, {})
     bare = plan_without_guards(guarded, desired, world)
     assert [strip(action) for action in guarded.actions] == [strip(action) for action in bare.actions]
     assert guarded.digest == bare.digest
@@ -96,7 +96,7 @@ def test_a_guard_only_removes_or_blocks(desired: Snapshot, world: World, failed:
     assert guarded.held <= {action.key for action in bare.allowed}
     assert {action.key for action in bare.allowed} - {action.key for action in guarded.allowed} == guarded.held
     for guard in GUARDS:
-        alone = evaluate(bare, situation, [guard])
+        alone = evaluate(bare, context, [guard])
         assert all(action in bare.allowed for action in alone.allowed)
         (verdict,) = alone.verdicts or (None,)
         if verdict is not None and verdict.effect is Effect.PASS:
@@ -126,7 +126,7 @@ def check_holding(plan: Plan) -> None:
             stopped.add(action.key.agent)
         elif action in plan.allowed:
             assert not (action.verb.touches_live and action.key.agent in stopped)
-            assert not (plan.blocked and action.cls is Class.CHANGE)
+            assert not (plan.blocked and action.drift_class is Class.CHANGE)
 
 
 @thorough
@@ -136,12 +136,12 @@ def test_the_digest_ignores_time_sha_and_pid(desired: Snapshot, world: World) ->
     revision = replace(desired.revision, sha="d" * 40, committed_at=5.0)
     moved = replace(desired, revision=revision)
     seen = [
-        replace(each, observed_at=make.NOW + 3, facts=Fields.of({"pid": 4711}), live={"pid": 4711})
+        replace(each, observed_at=make.NOW + 3, handle=Fields.of({"pid": 4711}), live={"pid": 4711})
         for each in world.observe()
     ]
     bases = {key: replace(base, commit="e" * 40, applied_at=1.0) for key, base in world.bases.items()}
-    situation = Situation(now=make.NOW + 7, snapshot=moved, bases=bases)
-    assert build(moved, seen, situation, {}).digest == plan.digest
+    context = PlanContext(now=make.NOW + 7, snapshot=moved, bases=bases)
+    assert build(moved, seen, context, {}).digest == plan.digest
 
 
 @thorough
@@ -186,6 +186,6 @@ objects = st.dictionaries(st.text("abc/~", min_size=1, max_size=2), json_values,
 def test_a_patch_leads_exactly_to_what_is_desired(known: Any, wanted: Any, seen: Any) -> None:
     key = make.key("acme/bot")
     agent = make.agent("acme/bot", wanted)
-    legs = Legs(key, agent, agent.resources[0], make.base(key, known), make.live(key, seen))
-    patched = jsonpatch.apply_patch(before(legs), list(make_patch(legs, Verb.UPDATE)))
+    three_way = ThreeWay(key, agent, agent.resources[0], make.base(key, known), make.live(key, seen))
+    patched = jsonpatch.apply_patch(before(three_way), list(make_patch(three_way, Verb.UPDATE)))
     assert Fields.of(patched) == Fields.of(wanted)

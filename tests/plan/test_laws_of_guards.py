@@ -15,8 +15,8 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
 from gitops_agent.model.rollout import Failed
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.plan.guard import GUARDS, evaluate, ruled
-from gitops_agent.plan.guards.ruling import is_from_commit, takes_away
+from gitops_agent.plan.guards import GUARDS, evaluate, ruled
+from gitops_agent.plan.guards.verdicts import is_from_commit, takes_away
 from tests.plan import make
 from tests.plan.fleets import KEYS, NAMES, snapshots, worlds
 from tests.plan.simulator import World
@@ -84,16 +84,16 @@ def keys(actions: tuple[Action, ...]) -> set[Any]:
 def test_guards_hold_and_nothing_else(desired: Snapshot, world: World, policy: Any, trouble: Any) -> None:
     desired = with_limits(desired, policy)
     plan = world.plan(desired, **trouble)
-    situation = make.situation(desired, world.bases.values(), **trouble)
+    context = make.context(desired, world.bases.values(), **trouble)
     actions = tuple(strip(action) if action.key in plan.held else action for action in plan.actions)
     before = bare = Plan(plan.commit, actions, plan.digest)
     for number, guard in enumerate(GUARDS):
-        after = evaluate(bare, situation, GUARDS[: number + 1])
+        after = evaluate(bare, context, GUARDS[: number + 1])
         assert after.held >= before.held, "what is held stays held"
         assert keys(after.allowed) == keys(before.allowed) - after.held
         assert [strip(action) for action in after.actions] == [strip(action) for action in bare.actions]
         assert after.digest == bare.digest
-        alone = guard(bare, situation)
+        alone = guard(bare, context)
         assert alone.held <= keys(bare.allowed), "nobody holds what would not be done anyway"
         assert not (alone.held and alone.effect is Effect.PASS)
         assert all(finding.detail.endswith(".") for finding in alone.findings), "every finding has a way out"

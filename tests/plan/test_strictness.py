@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.model.document import PolicySpec, Strict
-from gitops_agent.model.strictness import is_looser, limits_of, stricter
+from gitops_agent.model.policy_merge import is_looser, limits_of, stricter
 
 pytestmark = pytest.mark.unit
 

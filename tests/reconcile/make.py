@@ -8,7 +8,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
-from gitops_agent.testing.memory import config_key, runtime_key
+from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 SHA = "a" * 40
 ONE, TWO, THREE = (AgentKey("acme", name) for name in ("one", "two", "three"))
@@ -24,7 +24,7 @@ def action(key: ResourceKey, verb: Verb = Verb.CREATE, cls: Class = Class.CHANGE
         "desired": desired,
         **more,
     }
-    return Action(key=key, driver="memory", verb=verb, cls=cls, confidence=Confidence.HIGH, **more)
+    return Action(key=key, driver="memory", verb=verb, drift_class=cls, confidence=Confidence.HIGH, **more)
 
 
 def bring_up(agent: AgentKey) -> tuple[Action, Action]:

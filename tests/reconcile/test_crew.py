@@ -12,9 +12,9 @@ from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.outcome import Applied, Result
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.reconcile.execute import Crew
+from gitops_agent.reconcile.executor import ActionExecutor
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import config_key, runtime_key
+from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .make import ONE, TWO, action, base, bring_up, plan
 from .test_execute import Doing, Rig, results
@@ -50,7 +50,7 @@ def rig(journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> Ri
 def test_a_slow_agent_is_left_behind_and_collected_later(rig: Rig) -> None:
     slow = Slow(rig)
     rig.using(slow)
-    crew = Crew(rig.bench)
+    crew = ActionExecutor(rig.bench)
     done = crew.execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
     assert {action.key.agent for action, _ in done} == {TWO}
     assert runtime_key(TWO) in rig.live.live
@@ -68,7 +68,7 @@ def test_no_more_lanes_than_hands_are_begun(rig: Rig) -> None:
     rig.bench = replace(rig.bench, hands=1)
     slow = Slow(rig)
     rig.using(slow)
-    crew = Crew(rig.bench)
+    crew = ActionExecutor(rig.bench)
     assert crew.execute(plan(action(config_key(ONE)), action(config_key(TWO))), "test") == []
     assert slow.begun == [str(config_key(ONE))]
     assert [intent.action.key for intent in rig.journal.open_intents()] == [config_key(ONE)]

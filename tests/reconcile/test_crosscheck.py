@@ -18,11 +18,11 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.build import build
-from gitops_agent.plan.situation import Situation
+from gitops_agent.plan.context import PlanContext
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Lie
-from gitops_agent.testing.liars import LyingRunner, hears_always, hears_until, says_running, says_suspended
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.lying_sources import LyingRunner, hears_always, hears_until, says_running, says_suspended
+from gitops_agent.testing.memory_driver import runtime_key
 from tests.pipeline.world import Inline
 
 from .make import ONE, SHA, base
@@ -82,8 +82,8 @@ class Case(Ward):
         agent = Agent(ONE, Origin("one.yaml", 1, "b"), (runtime,))
         snapshot = Snapshot(Revision(SHA, "t", (), "", 0, 0, ""), {ONE: agent}, PolicySpec())
         known = base(runtime.key, seen.fields, applied_at=self.clock.now() - 1000)
-        situation = Situation(now=self.clock.now(), snapshot=snapshot, bases={runtime.key: known})
-        return list(build(snapshot, [seen], situation, {ONE: health}).actions)
+        context = PlanContext(now=self.clock.now(), snapshot=snapshot, bases={runtime.key: known})
+        return list(build(snapshot, [seen], context, {ONE: health}).actions)
 
 
 @pytest.fixture

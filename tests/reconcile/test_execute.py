@@ -18,11 +18,11 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.ports import Applier
-from gitops_agent.reconcile.execute import Crew, Executed, Workbench
+from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Crash, FaultInjector, FaultyApplier
 from gitops_agent.testing.faulty_journal import FaultyJournal
-from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
 from .make import ONE, SHA, THREE, TWO, WANTED, action, base, bring_up, plan
 
@@ -39,7 +39,7 @@ class Rig:
         self.live = MemoryDriver(clock=clock)
         self.points = FaultInjector()
         self.unexpected: list[tuple[BaseException, Action]] = []
-        self.bench = Workbench(
+        self.bench = ExecutorContext(
             appliers={"memory": FaultyApplier(self.live, self.points)},
             journal=FaultyJournal(journal, self.points),
             clock=clock,
@@ -53,7 +53,7 @@ class Rig:
         self.bench = replace(self.bench, appliers={"memory": applier})
 
     def run(self, *actions: Action, **more: Any) -> list[Executed]:
-        return Crew(self.bench).execute(plan(*actions, **more), "test")
+        return ActionExecutor(self.bench).execute(plan(*actions, **more), "test")
 
     @property
     def trace(self) -> list[str]:
@@ -145,14 +145,14 @@ def test_a_skipped_step_ends_the_lane(rig: Rig) -> None:
 def test_steps_that_only_touch_our_record_call_no_driver(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(TWO)), base(runtime_key(THREE))])
     rig.run(
-        action(runtime_key(ONE), Verb.ADOPT, Class.MISSING_INTERNAL, facts=Fields.of({"pid": 7})),
+        action(runtime_key(ONE), Verb.ADOPT, Class.MISSING_INTERNAL, handle=Fields.of({"pid": 7})),
         action(runtime_key(TWO), Verb.FORGET),
         action(runtime_key(THREE), Verb.RELEASE, desired=None),
     )
     assert rig.live.calls.total() == 0
     bases = rig.journal.bases()
     assert set(bases) == {runtime_key(ONE), runtime_key(THREE)}
-    assert bases[runtime_key(ONE)].facts == Fields.of({"pid": 7})
+    assert bases[runtime_key(ONE)].handle == Fields.of({"pid": 7})
     assert bases[runtime_key(THREE)].retained
     assert rig.journal.attempts() == {}
 
@@ -249,7 +249,7 @@ def test_a_repair_keeps_the_commit_it_repairs(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(ONE))])
     rig.run(action(runtime_key(ONE), Verb.CREATE, Class.MISSING_EXTERNAL, base=WANTED))
     assert base_of(rig, runtime_key(ONE)) == ("earlier", 5.0, WANTED)
-    assert rig.journal.bases()[runtime_key(ONE)].facts == rig.live.live[runtime_key(ONE)].facts
+    assert rig.journal.bases()[runtime_key(ONE)].handle == rig.live.live[runtime_key(ONE)].handle
 
 
 def test_what_was_retained_and_is_wanted_again_is_new(rig: Rig) -> None:

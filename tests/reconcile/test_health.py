@@ -15,10 +15,10 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import Health, HealthState
+from gitops_agent.observe.health.monitor import Subject
 from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
-from gitops_agent.reconcile.health import Subject
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .make import ONE, TWO
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said

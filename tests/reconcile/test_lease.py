@@ -23,17 +23,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal
-from gitops_agent.leasing import Leasing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Class, Decision, Effect, Verb
-from gitops_agent.reconcile import lease_files
-from gitops_agent.reconcile.execute import Crew, Workbench
-from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.executor import ActionExecutor, ExecutorContext
+from gitops_agent.reconcile.leases import lease_files
+from gitops_agent.reconcile.leases.holder import Leasing
+from gitops_agent.reconcile.leases.host_leases import HostLeases
+from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
 from gitops_agent.settings import build_settings, default_lease_dir
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 from tests.reconcile.make import ONE, THREE, TWO, action, bring_up, plan
 from tests.support.fleet import until
 
@@ -281,8 +281,8 @@ def test_an_effect_whose_lease_was_lost_meanwhile_does_not_happen(
     journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor
 ) -> None:
     live = MemoryDriver(clock=clock)
-    bench = Workbench({"memory": live}, journal, clock, Random(1), pool, pool, leases=Told(lost=[ONE]))
-    executed = Crew(bench).execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
+    bench = ExecutorContext({"memory": live}, journal, clock, Random(1), pool, pool, leases=Told(lost=[ONE]))
+    executed = ActionExecutor(bench).execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
     assert {key.agent for key in live.live} == {TWO}
     (lost,) = (outcome for act, outcome in executed if act.key.agent == ONE)
     assert (lost.result, lost.message) == (
@@ -405,8 +405,8 @@ WORKER = """
 import os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import HostLeases
+from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
 
 folder, state = sys.argv[1:]
 files = LeaseFiles(Path(folder), "prod")
@@ -461,8 +461,8 @@ ACTOR = """
 import fcntl, os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.lease import HostLeases
-from gitops_agent.reconcile.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import HostLeases
+from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
 
 folder, log, me = sys.argv[1:]
 files = LeaseFiles(Path(folder), "prod")

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from gitops_agent.observe.health.probe import probe
 from gitops_agent.ports import ExecResult
-from gitops_agent.reconcile.probe import probe
 
 from .make import ONE
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.status import HealthState
-from gitops_agent.reconcile.health import HealthMonitor
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.testing.clock import FrozenClock
 
 from .make import ONE

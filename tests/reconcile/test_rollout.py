@@ -15,8 +15,8 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.reconcile.rollout import (
-    Ways,
+from gitops_agent.rollout.waves import (
+    WaveCandidates,
     begin,
     dump_rollout,
     gated,
@@ -104,8 +104,10 @@ def test_canaries_first_dependencies_before_dependents_and_what_ends_last() -> N
 
 
 def test_an_agent_that_wants_a_longer_rest_makes_its_own_wave_wait() -> None:
-    target = snapshot(agent("acme/a", soak=60.0), agent("acme/b"), policy={"rollout": {"pause": "5s"}})
-    step = begin(target, target.policy, Ways(sorted(target.agents)))
+    target = snapshot(
+        agent("acme/a", pause_after_ready=60.0), agent("acme/b"), policy={"rollout": {"pause": "5s"}}
+    )
+    step = begin(target, target.policy, WaveCandidates(sorted(target.agents)))
     assert step.rollout.pauses == (60.0, 5.0)
     assert step.released == {key("acme/a")}
 

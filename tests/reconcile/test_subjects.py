@@ -13,9 +13,9 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.reconcile.health import DEFAULTS, Subject
-from gitops_agent.reconcile.subjects import subjects
-from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+from gitops_agent.observe.health.monitor import DEFAULTS, Subject
+from gitops_agent.observe.health.targets import subjects
+from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
 from .make import ONE, SHA, TWO, base
 

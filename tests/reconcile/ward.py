@@ -10,10 +10,10 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat, Observation, Owner
 from gitops_agent.model.status import Health, HealthState
+from gitops_agent.observe.health.monitor import HealthMonitor, Subject
 from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs, Runner
-from gitops_agent.reconcile.health import HealthMonitor, Subject
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import runtime_key
+from gitops_agent.testing.memory_driver import runtime_key
 
 from .make import ONE
 
@@ -67,7 +67,7 @@ class Ward:
     def seen(self, replicas: int = 1, **more: Any) -> Observation:
         given = {
             "fields": Fields.of({"replicas": replicas}),
-            "facts": Fields.of({"handle": self.handle}),
+            "handle": Fields.of({"handle": self.handle}),
             "started_at": self.started,
             "heartbeats": self.beats,
             "observed_at": self.clock.now(),

@@ -15,8 +15,8 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.status import AgentStatus, Health, HealthState
-from gitops_agent.report import conditions
-from gitops_agent.report.conditions import AgentView, judge
+from gitops_agent.status import conditions
+from gitops_agent.status.conditions import AgentView, judge
 
 from .values import BOT, NOW, OTHER, SHA, an_action
 
@@ -65,7 +65,7 @@ views = st.builds(
     health=st.none() | healths,
     pending=st.sampled_from([(), (), (), (an_action(),)]),
     attempts=st.sampled_from([None, {}, {RUNTIME: Attempt(1, NOW + 100, "no")}, {RUNTIME: Attempt(9, NOW, "no")}]),
-    blind=st.sampled_from([None, None, None, "the driver does not answer"]),
+    unreachable=st.sampled_from([None, None, None, "the driver does not answer"]),
     deadline_passed=st.none() | st.floats(0, 1e6),
     frozen=st.sampled_from([False, False, True]),
 )

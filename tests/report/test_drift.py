@@ -10,17 +10,17 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gitops_agent.drift_reports import drift_note, write_drift_report
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Verb, Verdict
 from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.query.drift import drift_note, write_drift_report
 from gitops_agent.report.drift import DriftReport, Past, drift_shape, drifts, only
 from gitops_agent.report.drift_text import drift_text
+from gitops_agent.report.json_shapes import schema
 from gitops_agent.report.json_text import dump_json
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.shapes import schema
+from gitops_agent.support.secrets import Redactor
 
 from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_status, an_action, runtime_key
 
@@ -33,7 +33,7 @@ GIT = Fields.of({"replicas": 1, "spec": "s"})
 def drifted(agent: AgentKey = BOT, **changes: Any) -> Action:
     values: dict[str, Any] = {
         "key": runtime_key(agent),
-        "cls": Class.CONFLICTING,
+        "drift_class": Class.CONFLICTING,
         "reason": "FieldsDiffer",
         "message": "The live object was changed by something else.",
         "base": GIT,
@@ -78,7 +78,7 @@ def test_everything_about_one_drift() -> None:
 
 
 def test_what_a_commit_asks_for_is_no_drift() -> None:
-    quiet = report(an_action(cls=Class.CHANGE))
+    quiet = report(an_action(drift_class=Class.CHANGE))
     assert quiet.drifts == ()
     assert drift_text(quiet).startswith("prod-eu: no drift at a1a1a1a1a1 (12 agents, 2023-11-14T22:13:20Z)")
 
@@ -86,7 +86,7 @@ def test_what_a_commit_asks_for_is_no_drift() -> None:
 def test_an_import_shows_both_sides_and_is_no_drift() -> None:
     step = {"op": "replace", "path": "/replicas", "value": 3, "before": 1}
     imported = drifted(
-        cls=Class.LAG, reason="LiveDecides", decision=Decision.IMPORT, verb=Verb.ADOPT, patch=(step,)
+        drift_class=Class.LAG, reason="LiveDecides", decision=Decision.IMPORT, verb=Verb.ADOPT, patch=(step,)
     )
     found = report(
         imported, known=past(seen(NOW - 60, {"replicas": 3}, "ExtraReplica"), seen(NOW - 90, {"replicas": 1}))
@@ -100,9 +100,9 @@ def test_an_import_shows_both_sides_and_is_no_drift() -> None:
 
 def test_the_worst_class_comes_first() -> None:
     found = report(
-        drifted(AgentKey("a", "lag"), cls=Class.LAG),
-        drifted(AgentKey("a", "gone"), cls=Class.MISSING_EXTERNAL),
-        drifted(AgentKey("z", "ours"), cls=Class.UNSAFE_AMBIGUITY),
+        drifted(AgentKey("a", "lag"), drift_class=Class.LAG),
+        drifted(AgentKey("a", "gone"), drift_class=Class.MISSING_EXTERNAL),
+        drifted(AgentKey("z", "ours"), drift_class=Class.UNSAFE_AMBIGUITY),
     )
     assert [str(each.action.key.agent) for each in found.drifts] == ["z/ours", "a/gone", "a/lag"]
     assert found.drifted == 2
@@ -143,7 +143,7 @@ def test_since_when(history: list[Observation], since: float) -> None:
 
 def test_since_when_only_health_knows() -> None:
     status = a_status(conditions=(a_condition(), a_condition(ConditionType.DRIFTED, last_transition_at=NOW - 77)))
-    stuck = drifted(cls=Class.STUCK_PROGRESS, live=GIT, patch=())
+    stuck = drifted(drift_class=Class.STUCK_PROGRESS, live=GIT, patch=())
     assert report(stuck, known=past(seen(NOW - 9, {"replicas": 1}), statuses=[status])).drifts[0].since == NOW - 77
 
 
@@ -163,11 +163,13 @@ def test_details_for_people() -> None:
     assert "/replicas: live 3, Git 1" in text
 
 
-def test_blindness_is_said() -> None:
-    blind = DriftReport("prod-eu", SHA, NOW, 12, (), blind=(("process", "cannot read the process table"),))
-    check(drift_shape(blind))
-    assert "driver process: cannot read the process table" in drift_text(blind)
-    assert "some could not be looked at" in drift_text(blind)
+def test_unreachable_drivers_are_reported() -> None:
+    unreachable = DriftReport(
+        "prod-eu", SHA, NOW, 12, (), unreachable=(("process", "cannot read the process table"),)
+    )
+    check(drift_shape(unreachable))
+    assert "driver process: cannot read the process table" in drift_text(unreachable)
+    assert "some could not be looked at" in drift_text(unreachable)
 
 
 def secretive() -> Action:

@@ -15,9 +15,9 @@ import pytest
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.model.status import Phase
-from gitops_agent.report.git_notes import GitNotesSink
 from gitops_agent.report.note import parse_note
-from gitops_agent.report.redact import Redactor
+from gitops_agent.report.sinks.git_notes import GitNotesSink
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 
 from .values import BOT, OTHER, SHA, a_record, a_report, a_status, an_entry

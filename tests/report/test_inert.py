@@ -12,11 +12,11 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
 from gitops_agent.report.explain import Explanation, explain_text
-from gitops_agent.report.inert import inert
+from gitops_agent.report.json_shapes import FleetStatus
 from gitops_agent.report.note import render_note
-from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text
 from gitops_agent.report.table import PLAIN, Style, display_width, table, wants_colour
-from gitops_agent.report.text import findings_text, history_text, plan_text, status_text
+from gitops_agent.support.text import escape_control
 
 from .values import (
     BOT,
@@ -86,14 +86,14 @@ def test_a_line_break_cannot_forge_a_row() -> None:
 
 @given(ANY)
 def test_inert_is_idempotent_and_one_line(text: str) -> None:
-    once = inert(text)
-    assert inert(once) == once
+    once = escape_control(text)
+    assert escape_control(once) == once
     assert "\n" not in once
 
 
 def test_printable_text_is_left_alone() -> None:
     text = "Grüße, 世界 🚀 a\u00a0b"
-    assert inert(text) == text
+    assert escape_control(text) == text
 
 
 def test_columns_line_up_also_for_wide_characters() -> None:

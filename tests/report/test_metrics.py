@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.report.hearsay import Hearsay
-from gitops_agent.report.metrics import METRICS, Instruments
-from gitops_agent.report.recurrence import Recurrence
-from gitops_agent.report.tally import Deviations, Sight, by_class, tally
+from gitops_agent.report.sinks.drift_counter import Deviations, Sight, by_class, tally
+from gitops_agent.report.sinks.registry import METRICS, Registry
+from gitops_agent.report.sinks.repeat_rate import RepeatRate
+from gitops_agent.report.sinks.unannounced_changes import UnannouncedChanges
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +56,7 @@ def a_key(name: str = "bot") -> ResourceKey:
     return ResourceKey(AgentKey("acme", name), "runtime", "process")
 
 
-def an_action(name: str = "bot", cls: Class = Class.MISSING_EXTERNAL, **more: Any) -> Action:
+def an_action(name: str = "bot", drift_class: Class = Class.MISSING_EXTERNAL, **more: Any) -> Action:
     values: dict[str, Any] = {
         "driver": "memory",
         "verb": Verb.CREATE,
@@ -65,7 +65,7 @@ def an_action(name: str = "bot", cls: Class = Class.MISSING_EXTERNAL, **more: An
         "confidence": Confidence.HIGH,
         "decision": Decision.REPAIR,
     }
-    return Action(a_key(name), cls=cls, **{**values, **more})
+    return Action(a_key(name), drift_class=drift_class, **{**values, **more})
 
 
 def done(action: Action, result: Result = Result.DONE) -> tuple[Action, Outcome]:
@@ -93,19 +93,19 @@ def test_alert_rules_of_the_page_ask_for_metrics_that_exist() -> None:
 
 
 def test_nothing_is_served_that_is_not_on_the_list() -> None:
-    families = {family.name for family in text_string_to_metric_families(Instruments().text().decode())}
+    families = {family.name for family in text_string_to_metric_families(Registry().text().decode())}
     assert families == {name.removesuffix("_total") for name in FROZEN}
 
 
 def test_known_series_are_there_from_the_start() -> None:
-    text = Instruments().text().decode()
+    text = Registry().text().decode()
     assert 'drift_detected_total{type="MissingExternal"} 0.0' in text
     assert 'drift_repaired_total{policy="approved"} 0.0' in text
     assert 'gitops_agent_commit_phase{phase="Degraded"} 0.0' in text
 
 
 def test_two_registries_do_not_share_values() -> None:
-    one, two = Instruments(), Instruments()
+    one, two = Registry(), Registry()
     one.count("drift_detected_total", 3, type="Conflicting")
     assert 'drift_detected_total{type="Conflicting"} 3.0' in one.text().decode()
     assert 'drift_detected_total{type="Conflicting"} 0.0' in two.text().decode()
@@ -123,7 +123,7 @@ def test_a_deviation_counts_when_it_begins_and_not_while_it_stands() -> None:
 
 
 def test_a_commit_is_no_drift() -> None:
-    change = tally({}, Sight([an_action(cls=Class.CHANGE), an_action("other", cls=Class.LAG)]))
+    change = tally({}, Sight([an_action(drift_class=Class.CHANGE), an_action("other", drift_class=Class.LAG)]))
     assert (change.began, change.standing) == ((), {})
 
 
@@ -154,8 +154,8 @@ def test_what_was_not_looked_at_stands() -> None:
     standing = tally({}, Sight([an_action("a"), an_action("b")])).standing
     elsewhere = tally(standing, Sight([], scope=frozenset({AgentKey("acme", "a")})))
     assert [key.agent.name for key, _ in elsewhere.standing] == ["b"]
-    blind = tally(standing, Sight([], blind={"memory"}))
-    assert blind.standing == standing
+    unreachable = tally(standing, Sight([], unreachable={"memory"}))
+    assert unreachable.standing == standing
 
 
 @st.composite
@@ -180,15 +180,15 @@ def test_laws_of_counting(passes: list[Sight]) -> None:
         before, change = standing, tally(standing, sight)
         standing = change.standing
         began += len(change.began)
-        assert len(change.began) <= len({(a.key, a.cls) for a in sight.actions if a.cls.is_drift})
-        assert all(a.cls.is_drift for a in (*change.began, *change.repaired, *standing.values()))
+        assert len(change.began) <= len({(a.key, a.drift_class) for a in sight.actions if a.drift_class.is_drift})
+        assert all(a.drift_class.is_drift for a in (*change.began, *change.repaired, *standing.values()))
         assert len(standing) <= began, "nothing stands that did not begin"
-        new = {(a.key, a.cls) for a in change.began}
+        new = {(a.key, a.drift_class) for a in change.began}
         assert set(standing) <= set(before) | new
         # The same sight again, with nothing done, is no news.
         assert tally(standing, replace(sight, executed=())).began == tuple(
             a
-            for name, a in {(a.key, a.cls): a for a in sight.actions if a.cls.is_drift}.items()
+            for name, a in {(a.key, a.drift_class): a for a in sight.actions if a.drift_class.is_drift}.items()
             if name not in standing
         )
 
@@ -201,7 +201,7 @@ def test_every_class_of_drift_has_a_number() -> None:
 
 
 def test_the_rate_is_the_share_of_what_deviated_before() -> None:
-    recurrence = Recurrence(window=100)
+    recurrence = RepeatRate(window=100)
     assert recurrence.rate(0) == 0
     recurrence.began([a_key("a"), a_key("b")], 0)
     assert recurrence.rate(1) == 0
@@ -213,7 +213,7 @@ def test_the_rate_is_the_share_of_what_deviated_before() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), max_size=40))
 def test_the_rate_is_a_share_and_memory_is_bounded(events: list[tuple[str, int]]) -> None:
-    recurrence, now = Recurrence(window=60, remembered=10), 0
+    recurrence, now = RepeatRate(window=60, remembered=10), 0
     for name, step in events:
         now += step
         recurrence.began([a_key(name)], now)
@@ -228,14 +228,14 @@ BOT = AgentKey("acme", "bot")
 
 
 def test_a_change_that_was_announced_does_not_count() -> None:
-    hearsay = Hearsay(patience=5)
+    hearsay = UnannouncedChanges(patience=5)
     hearsay.hear(BOT, 9)
     hearsay.found([BOT], None, since=10, now=11)
     assert hearsay.count(100) == 0
 
 
 def test_a_change_found_by_looking_counts_once_patience_is_over() -> None:
-    hearsay = Hearsay(patience=5)
+    hearsay = UnannouncedChanges(patience=5)
     hearsay.found([BOT], None, since=10, now=11)
     assert hearsay.count(12) == 0, "its event may be on its way"
     assert hearsay.count(17) == 1
@@ -245,7 +245,7 @@ def test_a_change_found_by_looking_counts_once_patience_is_over() -> None:
 
 
 def test_an_event_that_lost_the_race_still_counts_as_told() -> None:
-    hearsay = Hearsay(patience=5)
+    hearsay = UnannouncedChanges(patience=5)
     hearsay.found([BOT], None, since=10, now=11)
     hearsay.hear(BOT, 12)
     hearsay.found([], None, since=13, now=14)
@@ -253,7 +253,7 @@ def test_an_event_that_lost_the_race_still_counts_as_told() -> None:
 
 
 def test_an_event_explains_one_look_only() -> None:
-    hearsay = Hearsay(patience=5)
+    hearsay = UnannouncedChanges(patience=5)
     hearsay.hear(BOT, 9)
     hearsay.found([BOT], None, since=10, now=11)
     hearsay.found([BOT], None, since=60, now=61)

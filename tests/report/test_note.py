@@ -12,9 +12,9 @@ from ruamel.yaml import YAML
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.report.inert import inert
 from gitops_agent.report.note import headline, parse_note, render_note
 from gitops_agent.report.yaml_text import to_yaml
+from gitops_agent.support.text import escape_control
 
 from .values import BOT, OTHER, SHA, a_condition, a_finding, a_record, a_status, an_entry
 
@@ -44,7 +44,7 @@ def loaded(text: str) -> Any:
 def visible(value: Any) -> Any:
     """What the emitter makes of a value: the same, with control characters made visible."""
     if isinstance(value, str):
-        return inert(value, lines=True)
+        return escape_control(value, lines=True)
     if isinstance(value, dict):
         return {visible(key): visible(item) for key, item in value.items()}
     return [visible(item) for item in value] if isinstance(value, list) else value

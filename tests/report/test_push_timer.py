@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.report.push_timer import CAP, PushTimer
+from gitops_agent.report.sinks.push_timer import CAP, PushTimer
 
 pytestmark = pytest.mark.unit
 

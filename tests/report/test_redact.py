@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase
 from gitops_agent.report.explain import Explanation, explain_text, explanation_shape
+from gitops_agent.report.json_shapes import FleetStatus, history_shape, plan_shape, status_shape, validate_shape
 from gitops_agent.report.json_text import dump_json
-from gitops_agent.report.logs import setup_logs
+from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.note import render_note
-from gitops_agent.report.redact import MASK, SHORTEST, Redactor, names_secret
-from gitops_agent.report.shapes import FleetStatus, history_shape, plan_shape, status_shape, validate_shape
-from gitops_agent.report.text import findings_text, history_text, plan_text, status_text
+from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text
+from gitops_agent.support.secrets import MASK, SHORTEST, Redactor, names_secret
 
 from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_record, a_status, an_action, an_entry
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.revision import Revision
-from gitops_agent.report.rollback import Rollback, recognise
+from gitops_agent.source.rollback import Rollback, recognise
 
 
 def revision(sha: str, tree: str, *parents: str, message: str = "") -> Revision:

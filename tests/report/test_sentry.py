@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from gitops_agent.errors import ApplyError, GitopsAgentError, SourceUnavailable, UsageError
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.sentry import SentrySink, setup_sentry
+from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
 from gitops_agent.settings import Settings
+from gitops_agent.support.secrets import Redactor
 
 from .values import OTHER, SHA, a_record, a_report
 
 CANARY = "canary-71f0a9c2"
 
 
-class Inbox:
+class WorkQueue:
     """What a Sentry server would have received."""
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    made = Inbox()
+def inbox() -> Iterator[WorkQueue]:
+    made = WorkQueue()
     yield made
     made.close()
 
 
 @pytest.fixture
-def sink(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[SentrySink]:
+def sink(inbox: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> Iterator[SentrySink]:
     monkeypatch.setenv("CANARY_TOKEN", CANARY)
     # A proxy of the machine must not come between a test and its own loopback.
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -103,7 +103,7 @@ def _fail(secret: str, message: str) -> None:
         raise RuntimeError(message) from cause
 
 
-def test_an_unexpected_error_arrives_with_what_it_was_about(inbox: Inbox, sink: SentrySink) -> None:
+def test_an_unexpected_error_arrives_with_what_it_was_about(inbox: WorkQueue, sink: SentrySink) -> None:
     sink.capture(unexpected("boom"), commit=SHA, agent="acme/support-bot", driver="process")
     sink.flush(10.0)
     (event,) = inbox.events()
@@ -117,7 +117,7 @@ def test_an_unexpected_error_arrives_with_what_it_was_about(inbox: Inbox, sink: 
     assert event["release"].startswith("gitops-agent@")
 
 
-def test_tags_do_not_leak_from_one_error_to_the_next(inbox: Inbox, sink: SentrySink) -> None:
+def test_tags_do_not_leak_from_one_error_to_the_next(inbox: WorkQueue, sink: SentrySink) -> None:
     sink.capture(unexpected("one"), agent="acme/support-bot")
     sink.capture(unexpected("two"))
     sink.flush(10.0)
@@ -126,14 +126,14 @@ def test_tags_do_not_leak_from_one_error_to_the_next(inbox: Inbox, sink: SentryS
     assert "agent" not in two["tags"]
 
 
-def test_the_commit_is_that_of_the_last_report(inbox: Inbox, sink: SentrySink) -> None:
+def test_the_commit_is_that_of_the_last_report(inbox: WorkQueue, sink: SentrySink) -> None:
     sink.publish(a_report(a_record(OTHER, position=9), a_record(SHA, position=1)))
     sink.capture(unexpected("boom"))
     sink.flush(10.0)
     assert inbox.events()[0]["tags"]["commit"] == OTHER
 
 
-def test_no_secret_no_variable_no_host_and_no_environment_is_sent(inbox: Inbox, sink: SentrySink) -> None:
+def test_no_secret_no_variable_no_host_and_no_environment_is_sent(inbox: WorkQueue, sink: SentrySink) -> None:
     sink.capture(unexpected(f"https://user:swordfish@git.example failed with {CANARY}"), agent=CANARY)
     sink.flush(10.0)
     everything = b"".join(inbox.bodies).decode()
@@ -149,14 +149,14 @@ def test_no_secret_no_variable_no_host_and_no_environment_is_sent(inbox: Inbox, 
 @pytest.mark.parametrize(
     "known", [ApplyError("command not found"), SourceUnavailable("down"), GitopsAgentError("known")]
 )
-def test_known_conditions_are_not_errors(inbox: Inbox, sink: SentrySink, known: GitopsAgentError) -> None:
+def test_known_conditions_are_not_errors(inbox: WorkQueue, sink: SentrySink, known: GitopsAgentError) -> None:
     sink.capture(known)
     sink.capture(unexpected("the marker"))
     sink.flush(10.0)
     assert [event["exception"]["values"][-1]["value"] for event in inbox.events()] == ["the marker"]
 
 
-def test_an_unreachable_sentry_does_no_harm(inbox: Inbox) -> None:
+def test_an_unreachable_sentry_does_no_harm(inbox: WorkQueue) -> None:
     dsn = inbox.dsn.replace(str(inbox.server.server_address[1]), "1")
     made = setup_sentry(Settings(sentry_dsn=dsn), Redactor())
     assert made is not None
@@ -167,8 +167,8 @@ def test_an_unreachable_sentry_does_no_harm(inbox: Inbox) -> None:
 def test_off_without_a_dsn_and_then_not_even_imported() -> None:
     code = (
         "import sys\n"
-        "from gitops_agent.report.redact import Redactor\n"
-        "from gitops_agent.report.sentry import setup_sentry\n"
+        "from gitops_agent.support.secrets import Redactor\n"
+        "from gitops_agent.report.sinks.sentry import setup_sentry\n"
         "from gitops_agent.settings import Settings\n"
         "assert setup_sentry(Settings(), Redactor()) is None\n"
         "assert 'sentry_sdk' not in sys.modules\n"

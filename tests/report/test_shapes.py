@@ -15,8 +15,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Effect, Verb, Verdict
 from gitops_agent.model.status import Phase
 from gitops_agent.report.explain import Explanation, explanation_shape
-from gitops_agent.report.json_text import dump_json
-from gitops_agent.report.shapes import (
+from gitops_agent.report.json_shapes import (
     SHAPES,
     FleetStatus,
     findings_shape,
@@ -26,6 +25,7 @@ from gitops_agent.report.shapes import (
     status_shape,
     validate_shape,
 )
+from gitops_agent.report.json_text import dump_json
 
 from .values import BOT, NOW, OTHER, SHA, a_finding, a_plan, a_record, a_status, an_action, an_entry, runtime_key
 

@@ -20,13 +20,13 @@ from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, V
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
 from gitops_agent.report.agent_text import agent_text
 from gitops_agent.report.explain import Explanation, explain_text
-from gitops_agent.report.live import ProgressView
+from gitops_agent.report.json_shapes import FleetStatus
 from gitops_agent.report.moments import ago, span
-from gitops_agent.report.redact import Redactor
-from gitops_agent.report.shapes import FleetStatus
+from gitops_agent.report.progress_view import ProgressView
+from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text, validate_text
 from gitops_agent.report.table import PLAIN, Style, style_for
-from gitops_agent.report.text import findings_text, history_text, plan_text, status_text, validate_text
 from gitops_agent.report.words import is_about, sentence
+from gitops_agent.support.secrets import Redactor
 
 from .values import (
     BOT,
@@ -178,7 +178,9 @@ def test_the_same_said_of_several_resources_is_said_once() -> None:
 
 
 def test_doubt_is_shown() -> None:
-    action = an_action(cls=Class.UNSAFE_AMBIGUITY, decision=Decision.ASK, confidence=Confidence.MEDIUM, message="")
+    action = an_action(
+        drift_class=Class.UNSAFE_AMBIGUITY, decision=Decision.ASK, confidence=Confidence.MEDIUM, message=""
+    )
     assert "spec changed [SpecChanged, UnsafeAmbiguity, medium confidence: ask]" in plan_text(a_plan(action))
 
 
@@ -395,7 +397,7 @@ def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
 def test_rich_is_imported_only_for_a_live_view() -> None:
     code = (
         "import sys\n"
-        "import gitops_agent.report.live, gitops_agent.report.text, gitops_agent.report.explain\n"
+        "import gitops_agent.report.progress_view, gitops_agent.report.status_text, gitops_agent.report.explain\n"
         "assert not any(name.split('.')[0] in ('rich', 'sentry_sdk', 'ruamel') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

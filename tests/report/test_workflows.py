@@ -31,8 +31,8 @@ HELLO, GOODBYE = ResourceKey(BOT, "hook", "onProvisioned"), ResourceKey(BOT, "ho
 
 
 def base(key: ResourceKey, *, established: bool = True, shot: OneShot | None = None) -> Base:
-    facts = {"facts": shot.facts} if shot else {}
-    return Base(key, "x", Fields.of({}), SHA, NOW - 60.0, established=established, idempotent=False, **facts)
+    handle = {"handle": shot.handle} if shot else {}
+    return Base(key, "x", Fields.of({}), SHA, NOW - 60.0, established=established, idempotent=False, **handle)
 
 
 def bases(*made: Base) -> dict[ResourceKey, Base]:

@@ -10,9 +10,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.documents import FileParser
-from gitops_agent.snapshot.edit import CannotEdit, Path, authored, edited
+from gitops_agent.snapshot.editing.edit import CannotEdit, Path, authored, edited
 from gitops_agent.snapshot.positions import Locator
+from gitops_agent.snapshot.yaml_documents import FileParser
 
 pytestmark = pytest.mark.unit
 

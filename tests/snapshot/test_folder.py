@@ -94,8 +94,8 @@ def test_real_git_with_a_symlink_and_a_submodule(tmp_path: Path) -> None:
             listed = git(repo, "ls-tree", "-r", "-z", "--full-tree", sha).decode().split("\0")[:-1]
             from gitops_agent.ports import TreeEntry
 
-            facts = [line.partition("\t") for line in listed]
-            return [TreeEntry(*about.split(), None, path) for about, _, path in facts]
+            handle = [line.partition("\t") for line in listed]
+            return [TreeEntry(*about.split(), None, path) for about, _, path in handle]
 
     with pytest.raises(InvalidDesiredState) as refused:
         Loader(Sizeless(repo), COMPILERS, Settings()).load(revision(repo, sha))

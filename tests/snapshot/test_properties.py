@@ -16,8 +16,8 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.codec import decode, encode
-from gitops_agent.snapshot.documents import FileParser
 from gitops_agent.snapshot.positions import Locator, Positions
+from gitops_agent.snapshot.yaml_documents import FileParser
 from tests.snapshot.styles import documents, styled
 from tests.snapshot.world import World, agent, other
 

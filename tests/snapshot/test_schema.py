@@ -213,7 +213,12 @@ def test_a_document_of_every_field_is_accepted() -> None:
         authority={"runtime.replicas": "live"},
     )
     (found,) = load({PATH: text(full)}).agents.values()
-    assert (found.lifecycle, found.deletion, found.mode, found.adopt) == ("Stopped", "Retain", "Observe", True)
+    assert (found.lifecycle, found.deletion_policy, found.mode, found.adopt) == (
+        "Stopped",
+        "Retain",
+        "Observe",
+        True,
+    )
     assert found.pause is not None
     assert (found.pause.reason, found.pause.until) == ("audit", epoch("2030-01-31T18:00:00Z"))
     assert (found.health_timeout, found.authority) == (30.0, (("runtime.replicas", "live"),))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gitops_agent.settings import Settings
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
-from gitops_agent.source.write import BranchWriter
 
 PLAIN = {
     "PATH": os.environ["PATH"],

@@ -15,7 +15,7 @@ from gitops_agent.settings import Settings
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.mirror import APPROVALS, Mirror
-from gitops_agent.source.watch import RefWatcher
+from gitops_agent.source.ref_watcher import RefWatcher
 from tests.source.conftest import Desk, git
 from tests.source.test_watch import Bell
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.settings import Settings
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
-from gitops_agent.source.write import BranchWriter
 from tests.source.conftest import Desk, git, make_desk
 
 MirrorOf = Callable[..., Mirror]

@@ -15,10 +15,10 @@ import pytest
 from gitops_agent.errors import GitopsAgentError, SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import parse_address
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.credentials import credentials_for
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
-from gitops_agent.source.write import BranchWriter
 from tests.source.conftest import Desk, git
 from tests.support.git_servers import Drip, Fail, GitHttpServer, Hang, http_server
 

@@ -10,11 +10,11 @@ from gitops_agent.errors import SourceRefused, SourceUnavailable
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.address import parse_address
-from gitops_agent.source.backoff import LONGEST_RETRY_AFTER, delay
-from gitops_agent.source.complaint import conversation, explain, redact, retry_seconds
-from gitops_agent.source.hermetic import config_text
-from gitops_agent.source.inverse import patch_lines, reverted, takes_back
-from gitops_agent.source.trust import CHECKS, NewHead, examine
+from gitops_agent.source.checks import CHECKS, NewHead, examine
+from gitops_agent.source.git_environment import config_text
+from gitops_agent.source.git_errors import conversation, explain, redact, retry_seconds
+from gitops_agent.source.revert_match import patch_lines, reverted, takes_back
+from gitops_agent.support.backoff import LONGEST_RETRY_AFTER, delay
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import pytest
 
 from gitops_agent.errors import UsageError
 from gitops_agent.source.address import parse_address
-from gitops_agent.source.watch import RefWatcher, branch_value
+from gitops_agent.source.ref_watcher import RefWatcher, branch_value
 from tests.source.conftest import Desk, git
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from gitops_agent.errors import SourceRefused, UsageError
 from gitops_agent.settings import Settings
+from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.source.write import BranchWriter
 from tests.source.conftest import Desk, git
 
 A, B = "agents/acme/a.yaml", "agents/acme/b.yaml"

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 import jsonschema
 
-from gitops_agent.report.shapes import SHAPES, schema
+from gitops_agent.report.json_shapes import SHAPES, schema
 from tests.support.launcher import launcher
 
 PATIENCE = 30.0
@@ -280,7 +280,7 @@ class Fleet:
     def status(self) -> Json:
         """What ``status -o json`` says, read without a process of its own: for polling."""
         from gitops_agent.errors import JournalError
-        from gitops_agent.report.shapes import status_shape
+        from gitops_agent.report.json_shapes import status_shape
         from gitops_agent.settings import Settings
         from gitops_agent.wiring import open_reader
 

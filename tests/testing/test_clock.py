@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gitops_agent.clock import SystemClock
 from gitops_agent.ports import Clock
+from gitops_agent.support.clock import SystemClock
 from gitops_agent.testing.clock import FrozenClock
 
 pytestmark = pytest.mark.unit

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.journal.replay import settle
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -14,9 +13,10 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.ports import Driver, Journal
+from gitops_agent.reconcile.recovery import settle
 from gitops_agent.testing.faults import Crash, FaultInjector, crash, faulty
 from gitops_agent.testing.faulty_journal import FaultyJournal
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 pytestmark = pytest.mark.unit
 WANTED = {runtime_key(AgentKey("acme", name)): Fields.of({"name": name}) for name in ("one", "two", "three")}
@@ -38,8 +38,8 @@ def create(journal: Journal, driver: Driver, key: ResourceKey, fields: Fields) -
     intent = Intent(f"{key}-{len(journal.entries())}", action, "abc", "digest", "once", 1.0)
     journal.begin([intent])
     applied = driver.applier.apply(action, intent.id)
-    base = Base(key, driver.name, fields, "abc", 2.0, facts=applied.facts)
-    journal.finish([Outcome(intent.id, Result.DONE, applied.message, 2.0, 1.0, applied.facts)], bases=[base])
+    base = Base(key, driver.name, fields, "abc", 2.0, handle=applied.handle)
+    journal.finish([Outcome(intent.id, Result.DONE, applied.message, 2.0, 1.0, applied.handle)], bases=[base])
 
 
 def run(folder: Path, memory: MemoryDriver, injector: FaultInjector) -> None:

@@ -27,7 +27,7 @@ from gitops_agent.testing.faults import (
     sees_nothing,
 )
 from gitops_agent.testing.faulty_journal import FaultyJournal
-from gitops_agent.testing.memory import MemoryDriver, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
 RUNTIME = runtime_key(AgentKey("acme", "bot"))
 WRITES = {"put", "put_commits", "record_plan", "record_observations", "begin", "finish", "put_statuses", "prune"}

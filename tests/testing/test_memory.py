@@ -12,9 +12,9 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, DriverFactory, Workplace
+from gitops_agent.ports import Driver, DriverContext, DriverFactory
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.memory import MemoryDriver, config_key, runtime_key
+from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
 pytestmark = pytest.mark.unit
 BOT = AgentKey("acme", "bot")
@@ -63,7 +63,7 @@ def one(memory: MemoryDriver, key: object = RUNTIME) -> Observation:
 
 def test_it_is_a_driver_and_a_factory_of_itself(memory: MemoryDriver, clock: FrozenClock) -> None:
     factory: DriverFactory = memory
-    driver: Driver = factory(Workplace("test", "nowhere"), clock)
+    driver: Driver = factory(DriverContext("test", "nowhere"), clock)
     assert driver.name == "memory"
     assert driver.observer.observe(None, {}) == memory.observe(None, {})
     assert driver.watcher is not None
@@ -98,13 +98,13 @@ def test_what_was_applied_is_observed(memory: MemoryDriver, clock: FrozenClock) 
 
 
 def test_an_update_keeps_the_handle_and_a_restart_changes_it(memory: MemoryDriver) -> None:
-    first = one(memory).facts
+    first = one(memory).handle
     (_, wanted) = memory.compile(BOT, a_document(replicas=3))
     updated = memory.apply(act(Verb.UPDATE, wanted), "i1")
-    assert one(memory).facts == updated.facts == first
+    assert one(memory).handle == updated.handle == first
     assert one(memory).fields == wanted.fields
     restarted = memory.apply(act(Verb.RESTART, wanted), "i2")
-    assert one(memory).facts == restarted.facts != first
+    assert one(memory).handle == restarted.handle != first
     assert memory.starts[RUNTIME] == 2
 
 

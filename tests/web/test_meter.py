@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gitops_agent.control.directives import Order
+from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.errors import JournalError
-from gitops_agent.meter import Label, Meter, Wires
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.orders import Order
-from gitops_agent.proceedings import PassResult
-from gitops_agent.testing.memory import runtime_key
-from gitops_agent.vitals import Vitals
+from gitops_agent.report.sinks.metrics import Label, MetricsSink, Wires
+from gitops_agent.status.proceedings import PassResult
+from gitops_agent.testing.memory_driver import runtime_key
 from tests.pipeline.repository import key
 from tests.pipeline.world import World
 
@@ -30,9 +30,9 @@ class Metered:
 
     def __init__(self, world: World, **wires: Callable[[], Any]) -> None:
         self.world = world
-        self.vitals = Vitals(world.clock, grace=60)
+        self.vitals = Liveness(world.clock, grace=60)
         history = {"commits": lambda: world.journal.commits(100), **wires}
-        self.meter = Meter(Label("test", "1", ("memory",), 100), world.clock, self.vitals, Wires(**history))
+        self.meter = MetricsSink(Label("test", "1", ("memory",), 100), world.clock, self.vitals, Wires(**history))
 
     def run(self, *names: str, seconds: float = 1.0, **changes: Any) -> PassResult:
         """One pass that takes so long; ``changes`` are made to what it says it did."""

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import gitops_agent
+from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.vitals import Vitals
-from gitops_agent.web.app import Voices
+from gitops_agent.web.app import Endpoints
 from gitops_agent.web.server import CONNECTIONS, serving
 
 Answer = tuple[int, str, str]
@@ -33,13 +33,13 @@ def ask(where: str, path: str, method: str = "GET") -> Answer:
 
 
 @pytest.fixture
-def vitals() -> Vitals:
-    return Vitals(FrozenClock(), grace=60)
+def vitals() -> Liveness:
+    return Liveness(FrozenClock(), grace=60)
 
 
 @pytest.fixture
-def where(vitals: Vitals) -> Iterator[str]:
-    with serving("127.0.0.1:0", Voices(lambda: b"up 1\n", vitals.live, vitals.ready)) as address:
+def where(vitals: Liveness) -> Iterator[str]:
+    with serving("127.0.0.1:0", Endpoints(lambda: b"up 1\n", vitals.live, vitals.ready)) as address:
         yield address
 
 
@@ -60,7 +60,7 @@ def test_an_error_says_nothing_to_the_outside(caplog: pytest.LogCaptureFixture) 
         raise RuntimeError("a word from inside")
 
     silent = lambda: (True, "ok")  # noqa: E731
-    with serving("127.0.0.1:0", Voices(broken, silent, silent)) as where:
+    with serving("127.0.0.1:0", Endpoints(broken, silent, silent)) as where:
         status, _, body = ask(where, "/metrics")
         assert (status, body) == (500, "Internal Server Error")
         assert ask(where, "/livez")[0] == 200, "one broken answer is not the end"
@@ -79,8 +79,8 @@ def test_garbage_is_turned_away(where: str) -> None:
     assert ask(where, "/livez")[0] == 200
 
 
-def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once(vitals: Vitals) -> None:
-    voices = Voices(lambda: b"", vitals.live, vitals.ready)
+def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once(vitals: Liveness) -> None:
+    voices = Endpoints(lambda: b"", vitals.live, vitals.ready)
     with serving("127.0.0.1:0", voices) as where:
         host, port = where.split(":")
         idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
@@ -111,8 +111,10 @@ def test_signals_and_logs_stay_ours(where: str, caplog: pytest.LogCaptureFixture
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_reaching_beyond_this_machine_is_warned_about(vitals: Vitals, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving("0.0.0.0:0", Voices(lambda: b"", vitals.live, vitals.ready)):
+def test_reaching_beyond_this_machine_is_warned_about(
+    vitals: Liveness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving("0.0.0.0:0", Endpoints(lambda: b"", vitals.live, vitals.ready)):
         pass
     said = capsys.readouterr()
     assert "beyond this machine" in said.out + said.err

@@ -1,4 +1,4 @@
-"""Vitals: who falls silent is dead without anybody having to say so."""
+"""Liveness: who falls silent is dead without anybody having to say so."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 
 import pytest
 
+from gitops_agent.daemon.liveness import LastPass, Liveness
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.vitals import LastPass, Vitals
 
 pytestmark = pytest.mark.unit
 
 
 def test_both_loops_must_give_signs() -> None:
     clock = FrozenClock()
-    vitals = Vitals(clock, grace=60)
+    vitals = Liveness(clock, grace=60)
     assert vitals.live() == (True, "ok")
     clock.advance(59)
     vitals.passes.beat("waiting", 90)
@@ -36,7 +36,7 @@ def test_both_loops_must_give_signs() -> None:
 
 
 def test_a_thread_that_ended_is_noticed_at_once() -> None:
-    vitals = Vitals(FrozenClock(), grace=60)
+    vitals = Liveness(FrozenClock(), grace=60)
     poller = threading.Thread(target=lambda: vitals.polls.beat("asking the source", 600))
     poller.start()
     poller.join()
@@ -45,7 +45,7 @@ def test_a_thread_that_ended_is_noticed_at_once() -> None:
 
 def test_the_wall_clock_does_not_matter() -> None:
     clock = FrozenClock()
-    vitals = Vitals(clock, grace=1)
+    vitals = Liveness(clock, grace=1)
     clock.jump(86_400)
     assert vitals.live()[0]
     clock.jump(-2 * 86_400)
@@ -54,7 +54,7 @@ def test_the_wall_clock_does_not_matter() -> None:
 
 
 def test_ready_after_a_pass_that_knew_what_is_desired() -> None:
-    vitals = Vitals(FrozenClock(), grace=1)
+    vitals = Liveness(FrozenClock(), grace=1)
     assert vitals.ready() == (False, "not ready: no pass has been completed yet")
     vitals.not_ready("no valid commit of the source is known yet")
     assert vitals.ready() == (False, "not ready: no valid commit of the source is known yet")

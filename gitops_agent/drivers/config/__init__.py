@@ -9,12 +9,12 @@ from __future__ import annotations
 from gitops_agent.drivers.config.apply import ConfigApplier
 from gitops_agent.drivers.config.observe import ConfigObserver
 from gitops_agent.drivers.config.spec import DRIVER, resources
-from gitops_agent.drivers.place import Place
-from gitops_agent.ports import Clock, Driver, Workplace
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.ports import Clock, Driver, DriverContext
 
 
-def driver(workplace: Workplace, clock: Clock) -> Driver:
+def driver(workplace: DriverContext, clock: Clock) -> Driver:
     """The config driver of one instance."""
-    place = Place(workplace.state_dir)
+    place = AgentDir(workplace.state_dir)
     observer = ConfigObserver(place, clock)
     return Driver(name=DRIVER, compile=resources, observer=observer, applier=ConfigApplier(place, observer))

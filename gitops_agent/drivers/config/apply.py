@@ -6,8 +6,8 @@ import os
 
 import orjson
 
-from gitops_agent.drivers.config.observe import FILE, ConfigObserver, facts_of, stamp_of
-from gitops_agent.drivers.place import Place, remove, write_atomic
+from gitops_agent.drivers.config.observe import FILE, ConfigObserver, handle_of, stamp_of
+from gitops_agent.drivers.local.agent_dir import AgentDir, remove, write_atomic
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Applied
@@ -17,7 +17,7 @@ from gitops_agent.model.plan import Action, Verb
 class ConfigApplier:
     """The writing part of the config driver."""
 
-    def __init__(self, place: Place, observer: ConfigObserver) -> None:
+    def __init__(self, place: AgentDir, observer: ConfigObserver) -> None:
         self._place = place
         self._observer = observer
 
@@ -32,13 +32,13 @@ class ConfigApplier:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
                 self._delete(action)
                 return Applied(f"removed {path}")
-            facts = self._write(action, action.desired.raw)
+            handle = self._write(action, action.desired.raw)
         except OSError as problem:
             raise ApplyError(
                 f"{action.key}: cannot write {path}: {problem.strerror or problem}",
                 hint=f"make room and make sure that {folder} is a folder only we write to",
             ) from None
-        return Applied(f"wrote {path}", facts)
+        return Applied(f"wrote {path}", handle)
 
     def _write(self, action: Action, raw: bytes) -> Fields:
         text = orjson.dumps(
@@ -46,7 +46,7 @@ class ConfigApplier:
         )
         with self._place.opened(action.key.agent, create=True) as folder:
             write_atomic(folder, FILE, text)
-            return facts_of(stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False)))
+            return handle_of(stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False)))
 
     def _delete(self, action: Action) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gitops_agent.drivers.config.spec import DRIVER, config_key
-from gitops_agent.drivers.place import OUR_LIMITS, Place, is_transient, read_regular
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -28,7 +28,7 @@ CLOSED: Stamp = (0, 0, 0, 0)
 class ConfigObserver:
     """The reading part of the config driver."""
 
-    def __init__(self, place: Place, clock: Clock) -> None:
+    def __init__(self, place: AgentDir, clock: Clock) -> None:
         self._place = place
         self._clock = clock
         self._seen: dict[AgentKey, tuple[Stamp, Fields]] = {}
@@ -58,7 +58,7 @@ class ConfigObserver:
         seen = self._seen.get(agent)
         if seen is not None and seen[0] == stamp:
             return seen[1]
-        if base is not None and base.facts == facts_of(stamp):
+        if base is not None and base.handle == handle_of(stamp):
             return base.fields
         fields = self._read(agent)
         self._seen[agent] = (stamp, fields)
@@ -139,6 +139,6 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def facts_of(stamp: Stamp) -> Fields:
+def handle_of(stamp: Stamp) -> Fields:
     """A stamp for the journal, so that a new process need not read again what nobody touched."""
     return Fields(b'{"stamp":[%d,%d,%d,%d]}' % stamp)

@@ -11,10 +11,10 @@ from gitops_agent.drivers.hook.apply import HookApplier
 from gitops_agent.drivers.hook.call import Caller
 from gitops_agent.drivers.hook.observe import HookObserver
 from gitops_agent.drivers.hook.spec import DRIVER, resources
-from gitops_agent.ports import Clock, Driver, Workplace
+from gitops_agent.ports import Clock, Driver, DriverContext
 
 
-def driver(workplace: Workplace, clock: Clock) -> Driver:
+def driver(workplace: DriverContext, clock: Clock) -> Driver:
     """The hook driver of one instance: commands go through the runners of the other drivers."""
     caller = Caller(workplace.instance, workplace.hook_hosts, workplace.runners)
     return Driver(name=DRIVER, compile=resources, observer=HookObserver(clock), applier=HookApplier(caller))

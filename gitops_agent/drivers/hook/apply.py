@@ -24,6 +24,6 @@ class HookApplier:
         fields = action.desired or action.base
         if fields is None:
             raise ApplyError(f"{action.key}: there is nothing on record to call", permanent=True)
-        call = Call(action.key, fields.value, generation_of(action.facts, intent))
+        call = Call(action.key, fields.value, generation_of(action.handle, intent))
         said = self._caller.call(call)
-        return Applied(said, OneShot(call.generation, Result.DONE, said).facts)
+        return Applied(said, OneShot(call.generation, Result.DONE, said).handle)

@@ -39,8 +39,8 @@ class Call:
     def spent(self, said: str, result: Result) -> EffectSpent:
         """The error of a call that reached somebody and did not succeed."""
         kept = said[:LONGEST_ANSWER]
-        facts = OneShot(self.generation, result, kept).facts
-        return EffectSpent(f"{self.hook}: {kept}", facts, unknown=result is Result.UNKNOWN)
+        handle = OneShot(self.generation, result, kept).handle
+        return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
 
 
 class Caller:

@@ -38,7 +38,7 @@ class HookObserver:
 
 
 def _seen(key: ResourceKey, base: Base, now: float) -> Observation:
-    shot = OneShot.read(base.facts)
+    shot = OneShot.read(base.handle)
     return Observation(
         key=key,
         driver=DRIVER,
@@ -49,7 +49,7 @@ def _seen(key: ResourceKey, base: Base, now: float) -> Observation:
         reason=REASONS.get(shot.result) if shot else None,
         message=shot.said if shot else "",
         live={"outcome": shot.result.value, "said": shot.said} if shot and shot.result else {},
-        facts=base.facts,
+        handle=base.handle,
     )
 
 

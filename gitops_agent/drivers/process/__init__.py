@@ -17,21 +17,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gitops_agent.drivers.place import Place
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.cgroup import Groups, Parent, delegated_parent
+from gitops_agent.drivers.local.environment import Environment
+from gitops_agent.drivers.local.log_files import Logs, Rotation
+from gitops_agent.drivers.local.memory_limit import Memory
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process.apply import ProcessApplier
-from gitops_agent.drivers.process.cgroup import Groups, Parent, delegated_parent
-from gitops_agent.drivers.process.environment import Environment
-from gitops_agent.drivers.process.kit import Kit
-from gitops_agent.drivers.process.logs import Logs, Rotation
-from gitops_agent.drivers.process.memory import Memory
+from gitops_agent.drivers.process.context import ProcessContext
+from gitops_agent.drivers.process.exec import ProcessRunner
 from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.roster import Roster
-from gitops_agent.drivers.process.run import ProcessRunner
+from gitops_agent.drivers.process.registry import ReplicaRegistry
 from gitops_agent.drivers.process.spec import DRIVER, resources
 from gitops_agent.drivers.process.start import Starter
-from gitops_agent.drivers.process.table import ProcessTable
 from gitops_agent.drivers.process.watch import EVERY, ProcessWatcher
-from gitops_agent.ports import Clock, Driver, Workplace
+from gitops_agent.ports import Clock, Driver, DriverContext
 
 __all__ = ["Options", "build", "driver"]
 
@@ -47,16 +47,16 @@ class Options:
     groups: Parent | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))
 
 
-def driver(workplace: Workplace, clock: Clock) -> Driver:
+def driver(workplace: DriverContext, clock: Clock) -> Driver:
     """The process driver of one instance on this machine."""
     return build(workplace, clock, Options())
 
 
-def build(workplace: Workplace, clock: Clock, options: Options) -> Driver:
+def build(workplace: DriverContext, clock: Clock, options: Options) -> Driver:
     """The process driver with options."""
-    place = Place(workplace.state_dir)
-    roster = Roster(clock.now)
-    kit = Kit(
+    place = AgentDir(workplace.state_dir)
+    roster = ReplicaRegistry(clock.now)
+    kit = ProcessContext(
         instance=workplace.instance,
         clock=clock,
         place=place,

@@ -6,16 +6,16 @@ import signal
 from collections.abc import Iterable
 from functools import partial
 
-from gitops_agent.drivers.place import remove
-from gitops_agent.drivers.process.census import Census, Replica, tree
-from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
-from gitops_agent.drivers.process.judge import Sight
-from gitops_agent.drivers.process.kit import Kit
+from gitops_agent.drivers.local.agent_dir import remove
+from gitops_agent.drivers.local.handle import Handle, Known, decode, encode
+from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree
+from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
+from gitops_agent.drivers.process.assess import Sight
+from gitops_agent.drivers.process.context import ProcessContext
 from gitops_agent.drivers.process.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.drivers.process.start import Starter
 from gitops_agent.drivers.process.stop import end_tree, send_group
-from gitops_agent.drivers.process.table import Proc, this_host
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
@@ -28,7 +28,7 @@ FALLBACK = (signal.SIGTERM, 10.0)
 class ProcessApplier:
     """The writing part of the process driver."""
 
-    def __init__(self, kit: Kit, observer: ProcessObserver, starter: Starter) -> None:
+    def __init__(self, kit: ProcessContext, observer: ProcessObserver, starter: Starter) -> None:
         self._place = kit.place
         self._table = kit.table
         self._roster = kit.roster
@@ -39,16 +39,16 @@ class ProcessApplier:
 
     def unchanged(self, action: Action) -> bool:
         """Whether the replicas are still as planned."""
-        facts = decode(action.facts)
+        handle = decode(action.handle)
         # Without a base it is the desired command that something foreign may already run.
-        return self._observer.fields(action.key.agent, action.base, facts, action.desired) == action.live
+        return self._observer.fields(action.key.agent, action.base, handle, action.desired) == action.live
 
     def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - the marks make it idempotent
         """Converge one agent under its lock."""
         agent = action.key.agent
         try:
             with self._place.locked(agent):
-                return self._apply(action, _Job(agent, action, decode(action.facts).here(this_host())))
+                return self._apply(action, _Job(agent, action, decode(action.handle).here(this_host())))
         except ObserveError as problem:
             raise ApplyError(problem.message, hint=problem.hint) from None
         except OSError as problem:
@@ -134,7 +134,7 @@ class ProcessApplier:
         self._memory.release(job.agent, replica.number)
         _refuse(job.action, left)
 
-    def _tree(self, job: _Job, replica: Replica, peers: set[int]) -> Iterable[Proc]:
+    def _tree(self, job: _Job, replica: Replica, peers: set[int]) -> Iterable[ProcessInfo]:
         census = self._census(job)
         others = [other for other in census.ours.get(job.agent, ()) if other.proc.pid in peers]
         return tree(replica, others, census)
@@ -143,7 +143,7 @@ class ProcessApplier:
         """Only an action that Git allowed by ``adopt`` gets here with something foreign in its way."""
         if job.action.live != IN_THE_WAY:
             return
-        for known in job.facts.foreign:
+        for known in job.handle.foreign:
             proc = self._table.one(known.pid)
             if proc is None or proc.start != known.start:
                 continue
@@ -151,11 +151,11 @@ class ProcessApplier:
             members = partial(self._unmarked_tree, replica)
             _refuse(job.action, end_tree(proc, members, job.how, self._table, self._roster.reap))
 
-    def _unmarked_tree(self, replica: Replica) -> Iterable[Proc]:
-        return tree(replica, (), Census(self._table.sweep(), {}, {}, {}))
+    def _unmarked_tree(self, replica: Replica) -> Iterable[ProcessInfo]:
+        return tree(replica, (), ProcessTree(self._table.sweep(), {}, {}, {}))
 
-    def _census(self, job: _Job) -> Census:
-        return self._observer.census({job.agent: job.facts})
+    def _census(self, job: _Job) -> ProcessTree:
+        return self._observer.census({job.agent: job.handle})
 
     def _unwatch(self, replica: Replica) -> None:
         """So that the watcher does not report an exit we asked for."""
@@ -177,10 +177,10 @@ class ProcessApplier:
 class _Job:
     """One action on one agent, while it is being done."""
 
-    def __init__(self, agent: AgentKey, action: Action, facts: Facts) -> None:
+    def __init__(self, agent: AgentKey, action: Action, handle: Handle) -> None:
         self.agent = agent
         self.action = action
-        self.facts = facts
+        self.handle = handle
         self.how = _manner(action.base) or _manner(action.desired) or FALLBACK
 
     def doomed(self, sight: Sight, wanted: Desired) -> set[int]:
@@ -188,7 +188,7 @@ class _Job:
         wrong = {replica.proc.pid for replica in sight.replicas if replica.spec != wanted.spec}
         wrong |= sight.faults.keys()
         if self.action.verb is Verb.RESTART and not wrong:
-            planned = {(known.pid, known.start) for known in self.facts.replicas}
+            planned = {(known.pid, known.start) for known in self.handle.replicas}
             wrong = {r.proc.pid for r in sight.replicas if (r.proc.pid, r.proc.start) in planned}
         return wrong
 
@@ -201,7 +201,7 @@ def _manner(fields: Fields | None) -> tuple[int, float] | None:
     return (signal.Signals[known.signal], known.grace)
 
 
-def _refuse(action: Action, left: Iterable[Proc]) -> None:
+def _refuse(action: Action, left: Iterable[ProcessInfo]) -> None:
     pids = ", ".join(str(proc.pid) for proc in left)
     if pids:
         raise ApplyError(

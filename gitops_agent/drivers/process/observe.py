@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gitops_agent.drivers.process.beats import read_heartbeat
-from gitops_agent.drivers.process.census import Census, Replica, count, split_extras
-from gitops_agent.drivers.process.facts import Facts, Known, decode, encode
-from gitops_agent.drivers.process.judge import Faults, Sight, judge
-from gitops_agent.drivers.process.kit import Kit
-from gitops_agent.drivers.process.look import Look
-from gitops_agent.drivers.process.marks import OWNER, variables
-from gitops_agent.drivers.process.match import has_environment, runs_command
+from gitops_agent.drivers.local.handle import Handle, Known, decode, encode
+from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
+from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
+from gitops_agent.drivers.local.marks import OWNER, variables
+from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, count, split_extras
+from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
+from gitops_agent.drivers.local.sweep import Look
+from gitops_agent.drivers.process.assess import Faults, Sight, judge
+from gitops_agent.drivers.process.context import ProcessContext
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
-from gitops_agent.drivers.process.table import Proc, this_host
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
@@ -28,7 +28,7 @@ IN_THE_WAY = Fields.of({"state": "Foreign"})
 class ProcessObserver:
     """The reading part of the process driver."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: ProcessContext) -> None:
         self._instance = kit.instance
         self._clock = kit.clock
         self._place = kit.place
@@ -52,26 +52,26 @@ class ProcessObserver:
             if claim.driver == DRIVER and key.agent not in recorded and (scope is None or key.agent in scope)
         }
         host = this_host()
-        facts = {agent: decode(base.facts) for agent, base in recorded.items()}
-        census = self.census({agent: fact.here(host) for agent, fact in facts.items()})
+        handle = {agent: decode(base.handle) for agent, base in recorded.items()}
+        census = self.census({agent: fact.here(host) for agent, fact in handle.items()})
         agents = recorded.keys() | claimed.keys() | census.ours.keys() | census.others.keys()
         look = Look(census, host, self._clock.now(), self._table)
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
-            legs = self._legs(agent, base.fields if base is not None else None, claimed.get(agent))
-            found.append(self._observation(agent, legs, facts.get(agent, Facts()), look))
+            three_way = self._legs(agent, base.fields if base is not None else None, claimed.get(agent))
+            found.append(self._observation(agent, three_way, handle.get(agent, Handle()), look))
         return [observation for observation in found if observation is not None]
 
-    def census(self, facts: Mapping[AgentKey, Facts]) -> Census:
+    def census(self, handle: Mapping[AgentKey, Handle]) -> ProcessTree:
         """Sweep, reap and sort; what this process started counts as recorded."""
-        merged = {agent: self._roster.merge(agent, fact) for agent, fact in facts.items()}
+        merged = {agent: self._roster.merge(agent, fact) for agent, fact in handle.items()}
         table = self._table.sweep()
         # After the sweep, so that how a child ended is known whenever the sweep shows that it did.
         self._roster.reap()
         return count(table, self._instance, merged)
 
-    def sight(self, agent: AgentKey, base: Desired | None, census: Census) -> Sight:
+    def sight(self, agent: AgentKey, base: Desired | None, census: ProcessTree) -> Sight:
         """The live replicas of one agent and what is wrong with them."""
         replicas, extra = split_extras(census.ours.get(agent, ()), self._table.command_line)
         faults: Faults = {}
@@ -85,13 +85,13 @@ class ProcessObserver:
         return Sight(replicas, extra, faults)
 
     def fields(
-        self, agent: AgentKey, base: Fields | None, facts: Facts, claim: Fields | None = None
+        self, agent: AgentKey, base: Fields | None, handle: Handle, claim: Fields | None = None
     ) -> Fields | None:
         """The comparable fields of one agent now: what the precheck compares."""
         host = this_host()
-        census = self.census({agent: facts.here(host)})
+        census = self.census({agent: handle.here(host)})
         found = self._observation(
-            agent, self._legs(agent, base, claim), facts, Look(census, host, self._clock.now(), self._table)
+            agent, self._legs(agent, base, claim), handle, Look(census, host, self._clock.now(), self._table)
         )
         return found.fields if found is not None else None
 
@@ -118,16 +118,16 @@ class ProcessObserver:
             return "EnvironmentDiffers"
         return None
 
-    def _observation(self, agent: AgentKey, legs: _Legs, facts: Facts, look: Look) -> Observation | None:
+    def _observation(self, agent: AgentKey, three_way: _Legs, handle: Handle, look: Look) -> Observation | None:
         if look.census.ours.get(agent):
-            return self._live(agent, legs.base, look)
+            return self._live(agent, three_way.base, look)
         if others := look.census.others.get(agent):
             return _in_the_way(agent, others, Owner.OTHER, look)
-        wanted = legs.base or legs.claim
+        wanted = three_way.base or three_way.claim
         if wanted and wanted.replicas and (strangers := look.lookalikes(wanted, self._workdir(agent, wanted))):
             return _in_the_way(agent, strangers, Owner.NONE, look)
         # What is only claimed was never there: its absence is nothing to speak of.
-        return self._absent(agent, legs.base, facts, look) if legs.base is not None else None
+        return self._absent(agent, three_way.base, handle, look) if three_way.base is not None else None
 
     def _workdir(self, agent: AgentKey, base: Desired) -> str:
         return base.workdir if base.workdir is not None else self._place.work(agent)
@@ -149,7 +149,7 @@ class ProcessObserver:
             reason=verdict.reason,
             message=verdict.message,
             live=self._shown(agent, sight.all, started),
-            facts=encode(look.host, sound),
+            handle=encode(look.host, sound),
             evidence=(Evidence("kernel", verdict.message or "all replicas run", look.now),),
             started_at=max(started.values()),
             heartbeats=self._heartbeats(agent, sight.replicas, look.now),
@@ -162,9 +162,9 @@ class ProcessObserver:
         said = {replica.number: read_heartbeat(self._place, agent, replica.number, now) for replica in replicas}
         return tuple(said.get(number) for number in range(max(said, default=-1) + 1))
 
-    def _absent(self, agent: AgentKey, base: Desired, facts: Facts, look: Look) -> Observation:
+    def _absent(self, agent: AgentKey, base: Desired, handle: Handle, look: Look) -> Observation:
         self._roster.watch(agent, base, ())
-        reason, message = self._why_gone(agent, facts, look) if base.replicas else (None, "")
+        reason, message = self._why_gone(agent, handle, look) if base.replicas else (None, "")
         return Observation(
             key=process_key(agent),
             driver=DRIVER,
@@ -175,24 +175,24 @@ class ProcessObserver:
             reason=reason,
             message=message,
             live=self._shown(agent, (), {}),
-            facts=encode(facts.host or look.host, facts.replicas),
+            handle=encode(handle.host or look.host, handle.replicas),
             evidence=(Evidence("kernel", message or "no process of it runs", look.now),),
         )
 
-    def _why_gone(self, agent: AgentKey, facts: Facts, look: Look) -> tuple[str, str]:
-        if facts.host is not None and facts.host != look.host:
+    def _why_gone(self, agent: AgentKey, handle: Handle, look: Look) -> tuple[str, str]:
+        if handle.host is not None and handle.host != look.host:
             return "HostRestarted", "this machine (or container) was restarted since it ran"
         last = self._roster.last_exit(agent)
         if last is not None and last.status == -9 and self._memory.killed(agent, last.replica):
             return "MemoryLimit", f"pid {last.pid} was killed by the kernel: it reached its memory limit"
-        if last is not None and (not facts.replicas or last.pid in {known.pid for known in facts.replicas}):
+        if last is not None and (not handle.replicas or last.pid in {known.pid for known in handle.replicas}):
             return "ProcessGone", f"pid {last.pid} {last.said}"
-        for known in facts.replicas:
+        for known in handle.replicas:
             proc = look.census.table.get(known.pid)
             # What init has not collected yet is gone like any other: a matter of moments, and nobody's fault.
             if proc is not None and proc.start == known.start and proc.ppid != INIT:
                 return "Zombie", f"pid {proc.pid} has ended, but its parent {proc.ppid} has not collected it"
-        pids = ", ".join(str(known.pid) for known in facts.replicas)
+        pids = ", ".join(str(known.pid) for known in handle.replicas)
         return "ProcessGone", f"pid {pids} no longer runs" if pids else "no process of it runs"
 
     def _shown(self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class _Legs(NamedTuple):
     claim: Desired | None
 
 
-def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: Look) -> Observation:
+def _in_the_way(agent: AgentKey, procs: Iterable[ProcessInfo], owner: Owner, look: Look) -> Observation:
     procs = sorted(procs)
     pids = ", ".join(str(proc.pid) for proc in procs)
     whose = procs[0].marks.instance if procs[0].marks else ""
@@ -241,16 +241,16 @@ def _in_the_way(agent: AgentKey, procs: Iterable[Proc], owner: Owner, look: Look
         message=message,
         live={"replicas": [], "foreign": [proc.pid for proc in procs]},
         # What another instance manages is never handed to the applier, not even to adopt it.
-        facts=encode(look.host, (), _handles(procs) if owner is Owner.NONE else ()),
+        handle=encode(look.host, (), _handles(procs) if owner is Owner.NONE else ()),
         evidence=(Evidence("kernel", message, look.now),),
     )
 
 
-def _handles(procs: Iterable[Proc]) -> list[Known]:
+def _handles(procs: Iterable[ProcessInfo]) -> list[Known]:
     return [Known(0, proc.pid, proc.start, "") for proc in procs]
 
 
-def _status(proc: Proc) -> str:
+def _status(proc: ProcessInfo) -> str:
     if proc.suspended:
         return "Suspended"
     return "Traced" if proc.traced else "Running"

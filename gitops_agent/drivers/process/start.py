@@ -9,12 +9,12 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from gitops_agent.drivers.place import remove
-from gitops_agent.drivers.process.environment import Environment, no_room
-from gitops_agent.drivers.process.facts import Known
-from gitops_agent.drivers.process.kit import Kit
+from gitops_agent.drivers.local.agent_dir import remove
+from gitops_agent.drivers.local.environment import Environment, no_room
+from gitops_agent.drivers.local.handle import Known
+from gitops_agent.drivers.local.procfs import ProcessInfo
+from gitops_agent.drivers.process.context import ProcessContext
 from gitops_agent.drivers.process.spec import Desired, process_key
-from gitops_agent.drivers.process.table import Proc
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 
@@ -26,7 +26,7 @@ SETTLE_PAUSE = 0.002
 class Starter:
     """Starts replicas of one instance."""
 
-    def __init__(self, kit: Kit, environment: Environment) -> None:
+    def __init__(self, kit: ProcessContext, environment: Environment) -> None:
         self._place = kit.place
         self._logs = kit.logs
         self._table = kit.table
@@ -63,7 +63,7 @@ class Starter:
         found = self._settled(pid)
         return Known(replica, pid, found.start if found else 0, desired.spec)
 
-    def _settled(self, pid: int) -> Proc | None:
+    def _settled(self, pid: int) -> ProcessInfo | None:
         """The new process, once its marks can be seen.
 
         The kernel reports a successful exec shortly before it publishes the environment: who looked in between

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-from gitops_agent.drivers.process.table import Proc, ProcessTable
+from gitops_agent.drivers.local.procfs import ProcessInfo, ProcessTable
 
 KILL_ROUNDS = 5
 KILL_WAIT = 2.0
@@ -19,7 +19,7 @@ NAP = 60.0  # poll() takes no number of milliseconds that a long grace may come 
 BLIND = 0.05  # what has no pidfd is looked at this often
 
 
-def open_pidfd(proc: Proc, table: ProcessTable) -> int | None:
+def open_pidfd(proc: ProcessInfo, table: ProcessTable) -> int | None:
     """A handle on exactly this process; None when it is gone, or where the kernel has no such handles."""
     try:
         handle = os.pidfd_open(proc.pid)
@@ -34,13 +34,13 @@ def open_pidfd(proc: Proc, table: ProcessTable) -> int | None:
     return handle if exact else None
 
 
-def _is_there(proc: Proc, table: ProcessTable) -> bool:
+def _is_there(proc: ProcessInfo, table: ProcessTable) -> bool:
     """Whether exactly this process is still in the table, perhaps as a zombie."""
     found = table.one(proc.pid)
     return found is not None and found.start == proc.start
 
 
-def send(proc: Proc, number: int, table: ProcessTable) -> bool:
+def send(proc: ProcessInfo, number: int, table: ProcessTable) -> bool:
     """Signal exactly this process; whether it could be signalled."""
     handle = open_pidfd(proc, table)
     try:
@@ -58,7 +58,7 @@ def send(proc: Proc, number: int, table: ProcessTable) -> bool:
     return True
 
 
-def send_group(leader: Proc, number: int, table: ProcessTable) -> bool:
+def send_group(leader: ProcessInfo, number: int, table: ProcessTable) -> bool:
     """Signal the group that a process leads; whether there was one. Never the group that we are in ourselves."""
     if leader.group != leader.pid or leader.group == os.getpgrp() or not _is_there(leader, table):
         return False
@@ -69,12 +69,12 @@ def send_group(leader: Proc, number: int, table: ProcessTable) -> bool:
     return True
 
 
-def wait_gone(procs: Iterable[Proc], seconds: float, table: ProcessTable, reap: Callable[[], None]) -> None:
+def wait_gone(procs: Iterable[ProcessInfo], seconds: float, table: ProcessTable, reap: Callable[[], None]) -> None:
     """Wait until all of these ended, or the time is over."""
     deadline = time.monotonic() + seconds
     poller = select.poll()
     handles: set[int] = set()
-    blind = []
+    unreachable = []
     try:
         for proc in procs:
             handle = open_pidfd(proc, table)
@@ -82,32 +82,32 @@ def wait_gone(procs: Iterable[Proc], seconds: float, table: ProcessTable, reap: 
                 handles.add(handle)
                 poller.register(handle, select.POLLIN)
             elif is_alive(proc, table):
-                blind.append(proc)
-        while (handles or blind) and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poller.poll(min(left, BLIND if blind else NAP) * 1000):
+                unreachable.append(proc)
+        while (handles or unreachable) and (left := deadline - time.monotonic()) > 0:
+            for handle, _ in poller.poll(min(left, BLIND if unreachable else NAP) * 1000):
                 poller.unregister(handle)
                 handles.remove(handle)
                 os.close(handle)
-            blind = [proc for proc in blind if is_alive(proc, table)]
+            unreachable = [proc for proc in unreachable if is_alive(proc, table)]
     finally:
         for handle in handles:
             os.close(handle)
     reap()
 
 
-def is_alive(proc: Proc, table: ProcessTable) -> bool:
+def is_alive(proc: ProcessInfo, table: ProcessTable) -> bool:
     """Whether exactly this process still runs."""
     found = table.one(proc.pid)
     return found is not None and found.start == proc.start and found.alive
 
 
 def end_tree(
-    leader: Proc,
-    members: Callable[[], Iterable[Proc]],
+    leader: ProcessInfo,
+    members: Callable[[], Iterable[ProcessInfo]],
     how: tuple[int, float],
     table: ProcessTable,
     reap: Callable[[], None],
-) -> tuple[Proc, ...]:
+) -> tuple[ProcessInfo, ...]:
     """Stop a replica and its tree by signal and grace, then kill; what could not be ended.
 
     ``members`` sweeps: asked again before every kill, it sees what was forked in the meantime. What was once a
@@ -129,7 +129,7 @@ def end_tree(
     return tuple(proc for proc in remembered.values() if is_alive(proc, table))
 
 
-def _ask(leader: Proc, members: Iterable[Proc], number: int, table: ProcessTable) -> None:
+def _ask(leader: ProcessInfo, members: Iterable[ProcessInfo], number: int, table: ProcessTable) -> None:
     grouped = send_group(leader, number, table)
     # A suspended process answers no signal but this one.
     send_group(leader, signal.SIGCONT, table)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import structlog
 
-from gitops_agent.drivers.process.facts import Facts, Known
-from gitops_agent.drivers.process.kit import Kit
+from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.procfs import ProcessInfo
+from gitops_agent.drivers.process.context import ProcessContext
 from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.roster import Identity, Watched
+from gitops_agent.drivers.process.registry import Identity, Watched
 from gitops_agent.drivers.process.stop import is_alive, open_pidfd
-from gitops_agent.drivers.process.table import Proc
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 
@@ -35,7 +35,7 @@ class ProcessWatcher:
     Nothing that goes wrong ends the thread: it is logged, and tried again after a pause.
     """
 
-    def __init__(self, kit: Kit, observer: ProcessObserver, every: float = EVERY) -> None:
+    def __init__(self, kit: ProcessContext, observer: ProcessObserver, every: float = EVERY) -> None:
         self._table = kit.table
         self._roster = kit.roster
         self._logs = kit.logs
@@ -183,7 +183,7 @@ class ProcessWatcher:
         if not limited:
             return
         try:
-            census = self._observer.census({agent: Facts() for agent in limited})
+            census = self._observer.census({agent: Handle() for agent in limited})
         except ObserveError:
             return  # the next observation says so where people see it
         for agent, watched in limited.items():
@@ -198,9 +198,9 @@ class ProcessWatcher:
                 self._notify(agent, "MemoryLimit")
 
 
-def _proc(known: Known) -> Proc:
+def _proc(known: Known) -> ProcessInfo:
     """A stand-in that carries the identity of a process, which is all that handles compare."""
-    return Proc(known.pid, "?", 0, 0, 0, known.start, 0, None)
+    return ProcessInfo(known.pid, "?", 0, 0, 0, known.start, 0, None)
 
 
 def _budget() -> int:

@@ -7,19 +7,19 @@ from collections import Counter
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.plan.guards.ruling import due, let_pass, trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def action_cap(plan: Plan, situation: Situation) -> Verdict:
+def action_cap(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions past ``actionsPerPass``, of the fleet or (stricter) of a tenant.
 
     Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one.
     """
     waiting = due(plan)
-    fleet = situation.limits().actions_per_pass
-    caps = _tenant_caps(situation)
+    fleet = context.limits().actions_per_pass
+    caps = _tenant_caps(context)
     if len(waiting) <= fleet and not caps:
         return let_pass("action_cap")
     held: list[ResourceKey] = []
@@ -35,8 +35,8 @@ def action_cap(plan: Plan, situation: Situation) -> Verdict:
     return trim("action_cap", held, (_finding(plan, len(held), len(waiting), fleet),) if held else ())
 
 
-def _tenant_caps(situation: Situation) -> dict[str, int]:
-    return {name: situation.limits(name).actions_per_pass for name in situation.policy.tenants}
+def _tenant_caps(context: PlanContext) -> dict[str, int]:
+    return {name: context.limits(name).actions_per_pass for name in context.policy.tenants}
 
 
 def _finding(plan: Plan, held: int, wanted: int, cap: int) -> Finding:

@@ -14,17 +14,17 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import LONGEST_DELAY
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
-from gitops_agent.plan.guards.ruling import due, let_pass, trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def breaker(plan: Plan, situation: Situation) -> Verdict:
+def breaker(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of drivers whose circuit is open; of those half open let one go."""
-    circuits = {name: each for name, each in situation.circuits.items() if each.open_until is not None}
+    circuits = {name: each for name, each in context.circuits.items() if each.open_until is not None}
     if not circuits:
         return let_pass("breaker")
-    tried = {name for name in circuits if is_open(circuits[name], situation)} | _at_work(situation)
+    tried = {name for name in circuits if is_open(circuits[name], context)} | _at_work(context)
     held: dict[ResourceKey, str] = {}
     stopped: set[AgentKey] = set()
     for action in due(plan):
@@ -36,32 +36,30 @@ def breaker(plan: Plan, situation: Situation) -> Verdict:
             stopped.add(action.key.agent)
         else:
             tried.add(action.driver)
-    return trim("breaker", held, _findings(held.values(), circuits, situation))
+    return trim("breaker", held, _findings(held.values(), circuits, context))
 
 
-def is_open(circuit: Circuit, situation: Situation) -> bool:
+def is_open(circuit: Circuit, context: PlanContext) -> bool:
     """Whether nothing is to be tried. An end further away than any pause was written down under a wall clock that
     has been set back since."""
     if circuit.open_until is None:
         return False
-    longest = max(LONGEST_DELAY, seconds(situation.limits().breaker.pause))
-    return situation.now < circuit.open_until <= situation.now + longest
+    longest = max(LONGEST_DELAY, seconds(context.limits().breaker.pause))
+    return context.now < circuit.open_until <= context.now + longest
 
 
-def _at_work(situation: Situation) -> set[str]:
+def _at_work(context: PlanContext) -> set[str]:
     """The drivers that have something under way already: that is their one action."""
-    agents = situation.snapshot.agents
-    busy = (agents[key] for key in situation.busy if key in agents)
+    agents = context.snapshot.agents
+    busy = (agents[key] for key in context.busy if key in agents)
     return {resource.driver for agent in busy for resource in agent.resources}
 
 
-def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], situation: Situation) -> Iterable[Finding]:
+def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], context: PlanContext) -> Iterable[Finding]:
     for driver, count in sorted(Counter(drivers).items()):
         circuit = circuits[driver]
         assert circuit.open_until is not None
-        when = (
-            f"until {iso(circuit.open_until)}" if is_open(circuit, situation) else "but for one action at a time"
-        )
+        when = f"until {iso(circuit.open_until)}" if is_open(circuit, context) else "but for one action at a time"
         actions = "1 action waits" if count == 1 else f"{count} actions wait"
         yield Finding(
             Severity.WARNING,

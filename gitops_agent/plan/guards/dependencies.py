@@ -5,14 +5,14 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb, Verdict
-from gitops_agent.plan.guards.ruling import due, takes_away, trim
+from gitops_agent.plan.context import PlanContext, is_hands_off
+from gitops_agent.plan.guards.verdicts import due, takes_away, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, is_hands_off
 
 
-def dependencies(plan: Plan, situation: Situation) -> Verdict:
+def dependencies(plan: Plan, context: PlanContext) -> Verdict:
     """Hold what builds or changes an agent while one it depends on is not Ready or still has work to do."""
-    agents = situation.snapshot.agents
+    agents = context.snapshot.agents
     waiting = [
         action
         for action in due(plan)
@@ -20,9 +20,9 @@ def dependencies(plan: Plan, situation: Situation) -> Verdict:
     ]
     if not waiting:
         return trim("dependencies", (), ())
-    busy = _busy(plan, situation)
+    busy = _busy(plan, context)
     missing = {
-        key: tuple(other for other in agents[key].depends_on if other not in situation.ready or other in busy)
+        key: tuple(other for other in agents[key].depends_on if other not in context.ready or other in busy)
         for key in dict.fromkeys(action.key.agent for action in waiting)
     }
     return trim(
@@ -34,18 +34,18 @@ def dependencies(plan: Plan, situation: Situation) -> Verdict:
 
 def may_wait(action: Action) -> bool:
     """Whether an action waits at all: deletions never do, nor repairs of what is already there."""
-    return not takes_away(action) and (action.verb is Verb.CREATE or action.cls is Class.CHANGE)
+    return not takes_away(action) and (action.verb is Verb.CREATE or action.drift_class is Class.CHANGE)
 
 
-def _busy(plan: Plan, situation: Situation) -> frozenset[AgentKey]:
+def _busy(plan: Plan, context: PlanContext) -> frozenset[AgentKey]:
     """Agents with live work in this plan, held or not; not those we were told to keep our hands off."""
-    agents = situation.snapshot.agents
+    agents = context.snapshot.agents
     return frozenset(
         action.key.agent
         for action in plan.actions
         if action.verb.touches_live
         and action.decision is Decision.REPAIR
-        and not is_hands_off(agents.get(action.key.agent), situation.now)
+        and not is_hands_off(agents.get(action.key.agent), context.now)
     )
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso
-from gitops_agent.plan.guards.ruling import block, let_pass
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import block, let_pass
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def failed_tree(plan: Plan, situation: Situation) -> Verdict:
+def failed_tree(plan: Plan, context: PlanContext) -> Verdict:
     """Block a commit whose very tree failed before."""
-    failed = situation.failed
+    failed = context.failed
     if failed is None:
         return let_pass("failed_tree")
     finding = Finding(
         Severity.ERROR,
         Hold.FAILED_BEFORE,
-        situation.snapshot.revision.short,
+        context.snapshot.revision.short,
         f"this very tree failed before, as commit {failed.commit[:10]}",
         f"It failed at {iso(failed.at)}: {failed.why.rstrip('.')}. It is not tried again by itself; what holds "
         "meanwhile is what each agent was given last. Push something else (a fix, or gitops-agent rollback), or "

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.freezing import git_freezes
+from gitops_agent.model.freezes import git_freezes
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
-from gitops_agent.plan.guards.ruling import due, how_to_unfreeze, trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, how_to_unfreeze, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,22 @@ class FreezeInForce:
     plan: str = ""
     since: float | None = None
 
-    def holds(self, action: Action, situation: Situation) -> bool:
+    def holds(self, action: Action, context: PlanContext) -> bool:
         """Whether it holds an action."""
         if not covers(self.scope, action.key.agent):
             return False
-        return not (self.plan and situation.approved and action.digest in situation.approved)
+        return not (self.plan and context.approved and action.digest in context.approved)
 
 
-def freeze(plan: Plan, situation: Situation) -> Verdict:
+def freeze(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
-    standing = list(standing_freezes(situation))
-    held = [action for action in due(plan) if any(each.holds(action, situation) for each in standing)]
+    standing = list(standing_freezes(context))
+    held = [action for action in due(plan) if any(each.holds(action, context) for each in standing)]
     findings = []
     for each in standing:
-        agents = {action.key.agent for action in held if each.holds(action, situation)}
-        reminder = situation.limits(_tenant(each.scope)).freeze_reminder
-        forgotten = each.since is not None and not each.until and situation.now - each.since > seconds(reminder)
+        agents = {action.key.agent for action in held if each.holds(action, context)}
+        reminder = context.limits(_tenant(each.scope)).freeze_reminder
+        forgotten = each.since is not None and not each.until and context.now - each.since > seconds(reminder)
         if agents or not forgotten:
             findings.append(_frozen(each, len(agents)))
         if forgotten and each.since is not None:
@@ -61,16 +61,16 @@ def freeze(plan: Plan, situation: Situation) -> Verdict:
     return trim("freeze", (action.key for action in held), findings, for_people=True)
 
 
-def is_frozen(agent: AgentKey, situation: Situation) -> bool:
+def is_frozen(agent: AgentKey, context: PlanContext) -> bool:
     """Whether any freeze covers an agent."""
-    return any(covers(each.scope, agent) for each in standing_freezes(situation))
+    return any(covers(each.scope, agent) for each in standing_freezes(context))
 
 
-def standing_freezes(situation: Situation) -> Iterator[FreezeInForce]:
+def standing_freezes(context: PlanContext) -> Iterator[FreezeInForce]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
-    for scope, each in git_freezes(situation.snapshot.policy, situation.now):
-        yield _by_git(scope, each, situation.frozen_since.get(scope))
-    yield from map(_by_control, situation.freezes)
+    for scope, each in git_freezes(context.snapshot.policy, context.now):
+        yield _by_git(scope, each, context.frozen_since.get(scope))
+    yield from map(_by_control, context.freezes)
 
 
 def _tenant(scope: str) -> str | None:

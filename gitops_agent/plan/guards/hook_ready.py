@@ -5,12 +5,12 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
-from gitops_agent.plan.guards.ruling import trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def hook_ready(plan: Plan, situation: Situation) -> Verdict:
+def hook_ready(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the first record or call of a hook until its agent is Ready and nothing else is done to it.
 
     An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nobody.
@@ -19,7 +19,7 @@ def hook_ready(plan: Plan, situation: Situation) -> Verdict:
     if not waiting:
         return trim("hook_ready", (), ())
     busy = {action.key.agent for action in plan.actions if _builds(action)}
-    held = [action for action in waiting if not _may_begin(action.key.agent, busy, situation)]
+    held = [action for action in waiting if not _may_begin(action.key.agent, busy, context)]
     agents = dict.fromkeys(action.key.agent for action in held)
     return trim("hook_ready", (action.key for action in held), (_finding(agent) for agent in agents))
 
@@ -34,11 +34,11 @@ def _builds(action: Action) -> bool:
     return action.key.kind != Kind.HOOK and action.verb.touches_live and action.decision is Decision.REPAIR
 
 
-def _may_begin(agent: AgentKey, busy: set[AgentKey], situation: Situation) -> bool:
+def _may_begin(agent: AgentKey, busy: set[AgentKey], context: PlanContext) -> bool:
     """Ready, and by our doing: what is only observed may well be Ready by somebody else's."""
-    known = situation.snapshot.agents.get(agent)
+    known = context.snapshot.agents.get(agent)
     runtimes = [each.key for each in known.resources if each.key.kind == Kind.RUNTIME] if known else []
-    return agent in situation.ready and agent not in busy and any(key in situation.bases for key in runtimes)
+    return agent in context.ready and agent not in busy and any(key in context.bases for key in runtimes)
 
 
 def _finding(agent: AgentKey) -> Finding:

@@ -12,57 +12,57 @@ from collections.abc import Iterator
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.plan.guards.ruling import due, let_pass, trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold, Reason
-from gitops_agent.plan.situation import Situation
 
 
-def host_restart(plan: Plan, situation: Situation) -> Verdict:
+def host_restart(plan: Plan, context: PlanContext) -> Verdict:
     """Let ``hostRestart.atOnce`` agents of the fleet (a tenant: fewer) come back, and hold the others."""
     returning = [action for action in due(plan) if action.reason == Reason.HOST_RESTARTED]
     if not returning:
         return let_pass("host_restart")
     agents = tuple(dict.fromkeys(action.key.agent for action in returning))
-    under_way = set(_under_way(situation)) - set(agents)
-    waiting = set(_without_room(agents, under_way, situation))
+    under_way = set(_under_way(context)) - set(agents)
+    waiting = set(_without_room(agents, under_way, context))
     held = [action.key for action in returning if action.key.agent in waiting]
-    findings = (_finding(plan, len(waiting), len(under_way), situation),) if held else ()
+    findings = (_finding(plan, len(waiting), len(under_way), context),) if held else ()
     return trim("host_restart", held, findings)
 
 
 def _without_room(
-    agents: tuple[AgentKey, ...], under_way: set[AgentKey], situation: Situation
+    agents: tuple[AgentKey, ...], under_way: set[AgentKey], context: PlanContext
 ) -> Iterator[AgentKey]:
     """The agents for which there is no room yet, in the fleet or in their tenant."""
-    fleet = situation.limits().host_restart.at_once
+    fleet = context.limits().host_restart.at_once
     used = Counter(agent.tenant for agent in under_way)
     for agent in agents:
-        own = situation.limits(agent.tenant).host_restart.at_once
+        own = context.limits(agent.tenant).host_restart.at_once
         if used.total() >= fleet or used[agent.tenant] >= own:
             yield agent
         else:
             used[agent.tenant] += 1
 
 
-def _under_way(situation: Situation) -> Iterator[AgentKey]:
+def _under_way(context: PlanContext) -> Iterator[AgentKey]:
     """The agents that were given something lately and are not Ready yet."""
-    agents, now = situation.snapshot.agents, situation.now
-    yield from (agent for agent in situation.busy if agent not in situation.ready)
-    for key, base in situation.bases.items():
-        if key.kind != Kind.RUNTIME or key.agent in situation.ready:
+    agents, now = context.snapshot.agents, context.now
+    yield from (agent for agent in context.busy if agent not in context.ready)
+    for key, base in context.bases.items():
+        if key.kind != Kind.RUNTIME or key.agent in context.ready:
             continue
         agent = agents.get(key.agent)
         if agent is not None and 0 <= now - base.applied_at < agent.health_timeout:
             yield key.agent
 
 
-def _finding(plan: Plan, waiting: int, under_way: int, situation: Situation) -> Finding:
+def _finding(plan: Plan, waiting: int, under_way: int, context: PlanContext) -> Finding:
     return Finding(
         Severity.INFO,
         Hold.HOST_RESTART,
         plan.commit[:10],
         f"the host was restarted; agents that wait for their turn to come back: {waiting}",
-        f"hostRestart.atOnce is {situation.limits().host_restart.at_once} for the fleet (a tenant may have less), "
+        f"hostRestart.atOnce is {context.limits().host_restart.at_once} for the fleet (a tenant may have less), "
         f"and {under_way} are on their way. The next ones follow by themselves as soon as those are Ready; to "
         "have more at once, raise hostRestart.atOnce in the Policy document.",
     )

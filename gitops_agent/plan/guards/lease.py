@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.plan.guards.ruling import trim
+from gitops_agent.plan.guards.verdicts import trim
 from gitops_agent.plan.reasons import Hold
 
 

@@ -11,29 +11,29 @@ from collections.abc import Iterator
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.plan.guards.ruling import block, how_to_approve, is_from_commit, let_pass, named, takes_away
+from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.threshold import Trip, trips
+from gitops_agent.plan.guards.verdicts import block, how_to_approve, is_from_commit, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, is_hands_off
 
 _KINDS = (Kind.RUNTIME, Kind.CONFIG, Kind.HEALTH)
 
 
-def mass_change(plan: Plan, situation: Situation) -> Verdict:
+def mass_change(plan: Plan, context: PlanContext) -> Verdict:
     """Block when the changed agents reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, unless people
     approved every change in this plan."""
-    if not _is_on(situation):
+    if not _is_on(context):
         return let_pass("mass_change")
-    changing = [a for a in plan.actions if _changes(a) and not _is_left_alone(a.key.agent, situation)]
-    if not changing or all(action.digest in situation.approved for action in changing):
+    changing = [a for a in plan.actions if _changes(a) and not _is_left_alone(a.key.agent, context)]
+    if not changing or all(action.digest in context.approved for action in changing):
         return let_pass("mass_change")
-    agents = {action.key.agent for action in changing} | set(_elsewhere(situation))
-    findings = [_finding(plan, trip) for trip in trips(agents, situation, lambda limits: limits.mass_change)]
+    agents = {action.key.agent for action in changing} | set(_elsewhere(context))
+    findings = [_finding(plan, trip) for trip in trips(agents, context, lambda limits: limits.mass_change)]
     return block("mass_change", plan, findings) if findings else let_pass("mass_change")
 
 
-def _is_on(situation: Situation) -> bool:
-    policy = situation.policy
+def _is_on(context: PlanContext) -> bool:
+    policy = context.policy
     return policy.mass_change is not None or any(own.mass_change for own in policy.tenants.values())
 
 
@@ -48,19 +48,19 @@ def _changes(action: Action) -> bool:
     )
 
 
-def _is_left_alone(agent: AgentKey, situation: Situation) -> bool:
+def _is_left_alone(agent: AgentKey, context: PlanContext) -> bool:
     """Whether its author keeps our hands off: what waits there is counted when it may happen."""
-    return is_hands_off(situation.snapshot.agents.get(agent), situation.now)
+    return is_hands_off(context.snapshot.agents.get(agent), context.now)
 
 
-def _elsewhere(situation: Situation) -> Iterator[AgentKey]:
+def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
     """The agents outside the scope whose record is behind what is desired."""
-    if situation.scope is None:
+    if context.scope is None:
         return
-    for key, agent in situation.snapshot.agents.items():
-        if key in situation.scope or _is_left_alone(key, situation):
+    for key, agent in context.snapshot.agents.items():
+        if key in context.scope or _is_left_alone(key, context):
             continue
-        known = ((resource, situation.bases.get(resource.key)) for resource in agent.resources)
+        known = ((resource, context.bases.get(resource.key)) for resource in agent.resources)
         if any(
             base is not None and resource.key.kind in _KINDS and base.fields != resource.fields
             for resource, base in known

@@ -13,69 +13,69 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
-from gitops_agent.plan.guards.ruling import block, how_to_approve, let_pass, named, takes_away
+from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.threshold import Trip, trips
-from gitops_agent.plan.legs import DORMANT
+from gitops_agent.plan.guards.verdicts import block, how_to_approve, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, is_hands_off
+from gitops_agent.plan.three_way import DORMANT
 
 
-def mass_delete(plan: Plan, situation: Situation) -> Verdict:
+def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet, unless people
     approved everything that this plan would take away."""
-    taking = [action for action in plan.actions if action.cls is Class.CHANGE and takes_away(action)]
+    taking = [action for action in plan.actions if action.drift_class is Class.CHANGE and takes_away(action)]
     losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
-    if not losing and not situation.blind:
+    if not losing and not context.unreachable:
         return let_pass("mass_delete")
-    lost = losing | set(_losses(situation))
-    excused = {*_never_there(lost, situation), *_given_up(lost, situation), *_left_alone(lost, situation)}
+    lost = losing | set(_losses(context))
+    excused = {*_never_there(lost, context), *_given_up(lost, context), *_left_alone(lost, context)}
     lost -= excused
     taking = [action for action in taking if action.key.agent not in excused]
-    tripped = tuple(trips(lost, situation, lambda limits: limits.mass_delete))
-    if not tripped or _is_approved(taking, lost, situation):
+    tripped = tuple(trips(lost, context, lambda limits: limits.mass_delete))
+    if not tripped or _is_approved(taking, lost, context):
         return let_pass("mass_delete")
     return block("mass_delete", plan, (_finding(plan, trip, way_out=trip is tripped[0]) for trip in tripped))
 
 
-def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], situation: Situation) -> bool:
+def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
 
     What lies outside a scope is not taken away. What a driver hides was in no plan that anybody could approve.
     """
-    if not situation.approved or _is_hidden(frozenset(lost), situation):
+    if not context.approved or _is_hidden(frozenset(lost), context):
         return False
-    return all(action.digest in situation.approved for action in taking)
+    return all(action.digest in context.approved for action in taking)
 
 
-def _is_hidden(lost: frozenset[AgentKey], situation: Situation) -> bool:
-    concerned = lost if situation.scope is None else lost & situation.scope
-    return bool(situation.blind) and any(
-        base.driver in situation.blind for key, base in situation.bases.items() if key.agent in concerned
+def _is_hidden(lost: frozenset[AgentKey], context: PlanContext) -> bool:
+    concerned = lost if context.scope is None else lost & context.scope
+    return bool(context.unreachable) and any(
+        base.driver in context.unreachable for key, base in context.bases.items() if key.agent in concerned
     )
 
 
-def _losses(situation: Situation) -> Iterator[AgentKey]:
+def _losses(context: PlanContext) -> Iterator[AgentKey]:
     """The agents whose recorded runtime is no longer desired: removed, retired, stopped or moved."""
     return (
         key.agent
-        for key, base in situation.bases.items()
-        if key.kind == Kind.RUNTIME and not base.retained and _loses(base, situation)
+        for key, base in context.bases.items()
+        if key.kind == Kind.RUNTIME and not base.retained and _loses(base, context)
     )
 
 
-def _loses(base: Base, situation: Situation) -> bool:
-    agent = situation.snapshot.agents.get(base.key.agent)
+def _loses(base: Base, context: PlanContext) -> bool:
+    agent = context.snapshot.agents.get(base.key.agent)
     if agent is None:
-        return base.deletion is DeletionPolicy.DELETE and not _is_dormant(base)
+        return base.deletion_policy is DeletionPolicy.DELETE and not _is_dormant(base)
     for resource in agent.resources:
         if resource.key == base.key:
             return resource.dormant and not _is_dormant(base)
     return not _is_dormant(base)
 
 
-def _given_up(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
     """Agents that never became Ready and are taken down again: nobody loses what nobody had."""
-    known = situation.snapshot.agents
+    known = context.snapshot.agents
     return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
 
 
@@ -84,22 +84,22 @@ def _is_dormant(base: Base) -> bool:
     return base.fields.value.get(DORMANT) is True
 
 
-def _left_alone(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
     """Agents that their author keeps our hands off: what waits there is counted when it may happen."""
-    return (each for each in agents if is_hands_off(situation.snapshot.agents.get(each), situation.now))
+    return (each for each in agents if is_hands_off(context.snapshot.agents.get(each), context.now))
 
 
-def _never_there(agents: Iterable[AgentKey], situation: Situation) -> Iterator[AgentKey]:
+def _never_there(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
     """Agents made by a commit that this one rolls back, and that never converged: undoing it loses nothing."""
-    if not situation.undone:
+    if not context.undone:
         return
     runtimes: dict[AgentKey, list[Base]] = {}
-    for key, base in situation.bases.items():
+    for key, base in context.bases.items():
         if key.kind == Kind.RUNTIME:
             runtimes.setdefault(key.agent, []).append(base)
     for agent in agents:
         known = runtimes.get(agent)
-        if known and all(not base.established and base.commit in situation.undone for base in known):
+        if known and all(not base.established and base.commit in context.undone for base in known):
             yield agent
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from gitops_agent.model.agent import Mode
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Decision, Plan, Verdict
-from gitops_agent.plan.guards.ruling import due, trim
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def observe_mode(plan: Plan, situation: Situation) -> Verdict:
+def observe_mode(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that are only observed."""
-    agents = situation.snapshot.agents
+    agents = context.snapshot.agents
     held = [
         action
         for action in due(plan)

@@ -10,20 +10,20 @@ from gitops_agent.model.document import Oscillation
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Action, Confidence, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
-from gitops_agent.plan.guards.ruling import due, trim
+from gitops_agent.plan.context import PlanContext, recent_repairs
+from gitops_agent.plan.guards.verdicts import due, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, recent_repairs
 
 
-def oscillation(plan: Plan, situation: Situation) -> Verdict:
+def oscillation(plan: Plan, context: PlanContext) -> Verdict:
     """Hold repairs of drift that were made ``repairs`` times in ``window`` already."""
     held, findings = [], []
     for action in due(plan):
         # What was repaired too often has never high confidence: no need to ask the record about the others.
-        if not action.cls.is_drift or action.confidence is Confidence.HIGH:
+        if not action.drift_class.is_drift or action.confidence is Confidence.HIGH:
             continue
-        limit = situation.limits(action.key.agent.tenant).oscillation
-        repairs = recent_repairs(situation, action.key)
+        limit = context.limits(action.key.agent.tenant).oscillation
+        repairs = recent_repairs(context, action.key)
         if len(repairs) >= limit.repairs:
             held.append(action.key)
             findings.append(_finding(action, repairs, limit))

@@ -14,50 +14,50 @@ from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.model.strictness import percent
-from gitops_agent.plan.guards.ruling import due, is_from_commit, let_pass, trim
+from gitops_agent.model.policy_merge import percent
+from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.verdicts import due, is_from_commit, let_pass, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation
 
 
-def pause_end(plan: Plan, situation: Situation) -> Verdict:
+def pause_end(plan: Plan, context: PlanContext) -> Verdict:
     """Hold what waited for pauses that have ended, but for the agents whose turn it is."""
-    agents = situation.snapshot.agents
+    agents = context.snapshot.agents
     waiting = [
         action
         for action in due(plan)
         if is_from_commit(action)
-        and action.key in situation.bases
+        and action.key in context.bases
         and (agent := agents.get(action.key.agent)) is not None
-        and _has_ended(agent, situation)
+        and _has_ended(agent, context)
     ]
     if not waiting:
         return let_pass("pause_end")
     queue = tuple(dict.fromkeys(action.key.agent for action in waiting))
-    woken = set(_woken(situation)) - set(queue)
-    unready = sorted(key for key in woken if key not in situation.ready)
-    turn = set() if unready else set(queue[: _room(len(woken), len(queue), situation)])
+    woken = set(_woken(context)) - set(queue)
+    unready = sorted(key for key in woken if key not in context.ready)
+    turn = set() if unready else set(queue[: _room(len(woken), len(queue), context)])
     held = [action.key for action in waiting if action.key.agent not in turn]
     return trim("pause_end", held, (_finding(plan, len(queue) - len(turn), unready),) if held else ())
 
 
-def _has_ended(agent: Agent, situation: Situation) -> bool:
-    return agent.pause is not None and agent.pause.until is not None and agent.pause.until <= situation.now
+def _has_ended(agent: Agent, context: PlanContext) -> bool:
+    return agent.pause is not None and agent.pause.until is not None and agent.pause.until <= context.now
 
 
-def _woken(situation: Situation) -> Iterator[AgentKey]:
+def _woken(context: PlanContext) -> Iterator[AgentKey]:
     """The agents that were changed since their pause ended."""
-    agents = situation.snapshot.agents
-    for key, base in situation.bases.items():
+    agents = context.snapshot.agents
+    for key, base in context.bases.items():
         agent = agents.get(key.agent)
         ended = agent.pause.until if agent is not None and agent.pause is not None else None
-        if ended is not None and ended <= base.applied_at <= situation.now:
+        if ended is not None and ended <= base.applied_at <= context.now:
             yield key.agent
 
 
-def _room(woken: int, queue: int, situation: Situation) -> int:
+def _room(woken: int, queue: int, context: PlanContext) -> int:
     """How many more may go now that all who went are Ready."""
-    rollout = situation.limits().rollout
+    rollout = context.limits().rollout
     second = rollout.canary + max(1, ceil(percent(rollout.second) * (woken + queue) / 100))
     return next((size - woken for size in (rollout.canary, second) if woken < size), queue)
 

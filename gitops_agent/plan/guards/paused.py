@@ -6,18 +6,18 @@ from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso
-from gitops_agent.plan.guards.ruling import due, trim
+from gitops_agent.plan.context import PlanContext, is_paused
+from gitops_agent.plan.guards.verdicts import due, trim
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.situation import Situation, is_paused
 
 
-def paused(plan: Plan, situation: Situation) -> Verdict:
+def paused(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents whose pause is in force."""
-    agents = situation.snapshot.agents
+    agents = context.snapshot.agents
     held = [
         action
         for action in due(plan)
-        if (agent := agents.get(action.key.agent)) is not None and is_paused(agent, situation.now)
+        if (agent := agents.get(action.key.agent)) is not None and is_paused(agent, context.now)
     ]
     waiting = dict.fromkeys(action.key.agent for action in held)
     findings = (_finding(agents[key]) for key in waiting)

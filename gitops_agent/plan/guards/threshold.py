@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gitops_agent.model.control import EVERYTHING
 from gitops_agent.model.document import TenantPolicy, Threshold
 from gitops_agent.model.key import AgentKey
-from gitops_agent.plan.situation import Situation, fleet_sizes
+from gitops_agent.plan.context import PlanContext, fleet_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Trip:
 
 
 def trips(
-    agents: Collection[AgentKey], situation: Situation, pick: Callable[[TenantPolicy], Threshold | None]
+    agents: Collection[AgentKey], context: PlanContext, pick: Callable[[TenantPolicy], Threshold | None]
 ) -> Iterator[Trip]:
     """Every number that these agents trip: of the fleet, then of the tenants that are not all of it."""
     counts = Counter(agent.tenant for agent in agents)
-    scopes = {tenant: pick(situation.limits(tenant)) for tenant in (None, *sorted(counts))}
+    scopes = {tenant: pick(context.limits(tenant)) for tenant in (None, *sorted(counts))}
     limits = {tenant: limit for tenant, limit in scopes.items() if limit is not None}
     if len(agents) < min((limit.min for limit in limits.values()), default=len(agents) + 1):
         return  # too few to trip anywhere, however small the fleet is: no need to count it
-    sizes = fleet_sizes(situation.bases)
+    sizes = fleet_sizes(context.bases)
     for tenant, limit in limits.items():
         those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
         size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)

@@ -1,0 +1,265 @@
+"""OperatorCommands: what operators say to a running fleet: freeze, unfreeze, approve, retry.
+
+Each word is checked against what the journal knows and written into it as a control, beside a running daemon and
+without its lock; the next pass obeys. Nothing else is written here, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from gitops_agent.control.directives import settled_before
+from gitops_agent.errors import UsageError
+from gitops_agent.journal.rows import PlannedRow
+from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
+from gitops_agent.model.document import REF_PATTERN
+from gitops_agent.model.finding import unpacked
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import counted, epoch, iso, seconds
+from gitops_agent.ports import Clock
+from gitops_agent.report.moments import ago
+from gitops_agent.report.words import nearest
+from gitops_agent.rollout.waves import load_rollout
+from gitops_agent.status.phases import APPROVED_BY
+
+LISTED = 5
+SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who speaks: the account of the operating system, and the machine. ``approvers``: who may approve; () all."""
+
+    user: str
+    host: str
+    approvers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}"
+
+    @property
+    def may_approve(self) -> bool:
+        """Whether approvals of this account count."""
+        return not self.approvers or self.user in self.approvers or str(self) in self.approvers
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was written, what it means, and what to mind."""
+
+    controls: tuple[Control, ...]
+    meaning: str
+    warning: str = ""
+
+
+class OperatorCommands:
+    """The verbs, on one journal, by one operator."""
+
+    def __init__(self, journal: SqlJournal, clock: Clock, operator: Operator) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._operator = operator
+
+    def freeze(self, scope: str, reason: str, until: str | None) -> Said:
+        """Acting stops within the scope, from the next pass on."""
+        _check_scope(scope)
+        end = None if until is None else self._moment(until)
+        control = self._control(ControlVerb.FREEZE, scope, _reason(reason), end)
+        known = self._journal.statuses()
+        count = sum(covers(scope, key) for key in known)
+        lone = "" if count or not known else f"no agent known now is in the scope {scope}: it holds nothing yet"
+        lasts = f"until {iso(end)}" if end else f"until gitops-agent unfreeze --scope '{scope}' --reason TEXT"
+        meaning = f"frozen: {_in_words(scope)}, {lasts}. Nothing is changed or repaired there; looking goes on"
+        return self._say([control], meaning, lone)
+
+    def unfreeze(self, scope: str, reason: str, *, everything: bool = False) -> Said:
+        """Lift the freezes of a scope, or all of them: one row for each scope."""
+        why = _reason(reason)
+        in_force = freezes(self._journal.controls(), self._clock.now())
+        lifted = [each for each in in_force if everything or each.target == scope]
+        if not lifted:
+            raise _not_frozen(scope, in_force, everything)
+        if any(each.plan for each in lifted):
+            self._check_may_approve("lifting a freeze that a guard set approves what it had stopped")
+        scopes = list(dict.fromkeys(each.target for each in lifted))
+        controls = [self._control(ControlVerb.UNFREEZE, each, why) for each in scopes]
+        left = [each for each in in_force if each not in lifted]
+        also = f"still frozen: {_listed(left)}" if left else ""
+        plans = sum(bool(each.plan) for each in lifted)
+        approved = "; with it, what the guard had stopped is approved" if plans else ""
+        return self._say(controls, f"no longer frozen: {', '.join(map(_in_words, scopes))}{approved}", also)
+
+    def approve(self, digest: str, reason: str) -> Said:
+        """Let a plan pass that waits for people, as long as nothing it was decided on moves."""
+        self._check_may_approve("approving")
+        plan = self._plan(digest.strip().lower())
+        self._check_is_open(plan)
+        control = self._control(ControlVerb.APPROVE, plan.digest, reason.strip())
+        settled = settled_before(self._journal, self._journal.get("head") or "")
+        if settled and settled.finished_at:  # a clock that was set back must not make the approval one of the past
+            control = replace(control, at=max(control.at, settled.finished_at))
+        what = f"{_size(plan)} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
+        meaning = (
+            f"approved: plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
+        )
+        return self._say([control], meaning)
+
+    def retry(self, target: str, reason: str) -> Said:
+        """Try again at once what has failed: an agent, or a commit whose rollout was held."""
+        found = self._target(target.strip())
+        control = self._control(ControlVerb.RETRY, found, reason.strip())
+        what = f"agent {found}" if "/" in found else f"commit {found[:10]}"
+        return self._say([control], f"to be tried again: {what}, without waiting for its turn")
+
+    # -- what is meant
+
+    def _plan(self, digest: str) -> PlannedRow:
+        """The plan on record that begins so, of a commit that matters; UsageError with what waits otherwise."""
+        current = self._current()
+        long_enough = len(digest) >= SHORTEST_DIGEST and re.fullmatch(r"[0-9a-f]+", digest)
+        found = self._journal.plans(digest) if long_enough else []
+        here = [plan for plan in found if plan.commit in current]
+        if len({plan.digest for plan in here}) == 1:
+            return here[0]
+        raise UsageError(self._no_plan(digest, found, here), hint=self._waiting(current))
+
+    def _check_is_open(self, plan: PlannedRow) -> None:
+        """Approving what is done would approve the same plan unasked, should it come again. If it did, it is asked
+        about: by a commit that is open, or by the last pass."""
+        wanted = self._journal.planned(plan.digest)
+        done = bool(wanted) and wanted <= self._journal.carried_out(plan.digest, plan.at)
+        if done and not self._is_asked(plan.digest):
+            raise UsageError(
+                f"plan {plan.digest} ({_size(plan)}) is done already, so there is nothing to approve",
+                hint=self._waiting(self._current()),
+            )
+
+    def _is_asked(self, digest: str) -> bool:
+        head = self._journal.commit(self._journal.get("head") or "")
+        found = unpacked(orjson.loads(self._journal.get("findings") or "[]"))
+        said = any(digest in each.detail for each in found if each.code != APPROVED_BY)
+        return said or (head is not None and not head.phase.terminal)
+
+    def _current(self) -> set[str]:
+        """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
+        known = [self._journal.get(name) for name in ("head", "valid", "enforced")]
+        rollout = load_rollout(self._journal.get("rollout"))
+        return {sha for sha in (*known, rollout.commit if rollout else None) if sha}
+
+    def _no_plan(self, digest: str, found: Sequence[PlannedRow], here: Sequence[PlannedRow]) -> str:
+        if len(digest) < SHORTEST_DIGEST:
+            return f"{digest!r} is too short for a digest: give {SHORTEST_DIGEST} characters or more of it"
+        if here:
+            return f"more than one plan begins with {digest!r}: {', '.join(plan.digest for plan in here[:LISTED])}"
+        if found:
+            head = (self._journal.get("head") or "")[:10]
+            return (
+                f"plan {found[0].digest} is of commit {found[0].commit[:10]}, and the newest is {head}: "
+                "approving it would approve nothing"
+            )
+        return f"no plan on record has the digest {digest!r}, so nothing was approved"
+
+    def _waiting(self, current: Iterable[str]) -> str:
+        waiting = [plan for plan in self._journal.plans(commits=list(current)) if plan.waiting]
+        if not waiting:
+            return "no plan on record waits for people; one is on record once a pass of once or run has met it"
+        return "plans that wait: " + "; ".join(
+            f"{plan.digest} (commit {plan.commit[:10]}, {counted(plan.actions, 'action')}, {self._ago(plan)})"
+            for plan in waiting[:LISTED]
+        )
+
+    def _ago(self, plan: PlannedRow) -> str:
+        return ago(plan.at, self._clock.now())
+
+    def _target(self, text: str) -> str:
+        """``tenant/name`` or a full sha; UsageError with what there is otherwise."""
+        agents = [key for key in sorted(self._known()) if text in (str(key), key.name)]
+        shas = [each.sha for each in self._journal.commits()] if re.fullmatch(r"[0-9a-f]{4,64}", text) else []
+        commits = [sha for sha in shas if sha.startswith(text)] if len(text) >= SHORTEST_SHA else []
+        if len(found := [*map(str, agents), *commits]) == 1:
+            return found[0]
+        problem = "more than one agent or commit is" if found else "no agent and no commit on record is"
+        some = (
+            ", ".join(found[:LISTED] or [str(key) for key in nearest(text, sorted(self._known()))[:LISTED]])
+            or "none yet"
+        )
+        raise UsageError(
+            f"{problem} called {text!r}",
+            hint=f"give tenant/name, or {SHORTEST_SHA} characters or more of a commit; there are: {some}",
+        )
+
+    def _known(self) -> set[AgentKey]:
+        return {*self._journal.statuses(), *(key.agent for key in self._journal.bases())}
+
+    def _moment(self, text: str) -> float:
+        now = self._clock.now()
+        try:
+            moment = epoch(text) if "T" in text else now + seconds(text)
+        except ValueError:
+            expected = "a duration such as 30m or 2h, or a moment such as 2030-01-31T18:00:00Z"
+            raise UsageError(f"--until: {text!r} is not {expected}") from None
+        if moment <= now:
+            raise UsageError(f"--until: {iso(moment)} is not in the future", hint=f"it is {iso(now)} now")
+        return moment
+
+    # -- how it is said
+
+    def _check_may_approve(self, what: str) -> None:
+        if not self._operator.may_approve:
+            names = ", ".join(self._operator.approvers)
+            raise UsageError(
+                f"{self._operator} may not approve: {what}, and `approvers` in the settings names others",
+                hint=f"let one of them do it: {names}",
+            )
+
+    def _control(self, verb: ControlVerb, target: str, reason: str, until: float | None = None) -> Control:
+        return Control(verb, target, str(self._operator), self._clock.now(), " ".join(reason.split()), until)
+
+    def _say(self, controls: Sequence[Control], meaning: str, warning: str = "") -> Said:
+        for control in controls:
+            self._journal.control(control)
+        return Said(tuple(controls), meaning, warning)
+
+
+def _size(plan: PlannedRow) -> str:
+    return f"{counted(plan.actions, 'action')} on {counted(plan.agents, 'agent')}"
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise UsageError("--reason is empty", hint="say in a few words why, for those who find it later")
+    return text
+
+
+def _check_scope(scope: str) -> None:
+    if scope != EVERYTHING and not re.fullmatch(REF_PATTERN, scope):
+        raise UsageError(
+            f"--scope: {scope!r} is not a scope", hint="give '*' for everything, TENANT or TENANT/NAME"
+        )
+
+
+def _in_words(scope: str) -> str:
+    if scope == EVERYTHING:
+        return "everything"
+    return f"agent {scope}" if "/" in scope else f"tenant {scope}"
+
+
+def _listed(in_force: Iterable[Control]) -> str:
+    return "; ".join(
+        f"{each.target} since {iso(each.at)} by {each.actor}: {each.reason}"
+        + (f" (until {iso(each.until)})" if each.until else "")
+        for each in in_force
+    )
+
+
+def _not_frozen(scope: str, in_force: Sequence[Control], everything: bool) -> UsageError:
+    what = "nothing" if everything or not in_force else f"the scope {scope}"
+    by_git = "a freeze by Git (Policy.freeze) is lifted by a commit without it"
+    found = f"freezes in force: {_listed(in_force)}; {by_git}" if in_force else by_git
+    state = "is frozen" if what == "nothing" else "is not frozen"
+    return UsageError(f"{what} {state} by an operator or a guard", hint=found)

@@ -1,0 +1,174 @@
+"""Where local drivers keep the files of an agent, and how they touch them without following planted links.
+
+Agents run as our user and may write to their own folder, so every step below the state directory is opened with
+``O_NOFOLLOW``: a link that an agent plants there is an obstacle, never a way out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gitops_agent.model.key import AgentKey
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
+LOCK_WAIT = 30.0
+LOCK_PAUSE = 0.02
+_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
+
+
+def is_transient(problem: OSError) -> bool:
+    """Whether an error is about this moment and this machine, and says nothing about what is there."""
+    return problem.errno in _TRANSIENT
+
+
+class AgentDir:
+    """The files of every agent of one instance, below its state directory."""
+
+    def __init__(self, state_dir: str) -> None:
+        self.root = Path(state_dir).absolute()
+        self._agents = f"{self.root}/agents"
+
+    def folder(self, agent: AgentKey) -> Path:
+        """The agent's own folder."""
+        return Path(self._agents, *agent)
+
+    # Text, not Path: every observation names these files, and parsing their paths was most of its cost.
+
+    def config(self, agent: AgentKey) -> str:
+        """The bundle of the agent (``MANAGED_AGENT_CONFIG``)."""
+        return f"{self._agents}/{agent.tenant}/{agent.name}/config.json"
+
+    def work(self, agent: AgentKey) -> str:
+        """The working directory of an agent that declares none."""
+        return f"{self._agents}/{agent.tenant}/{agent.name}/work"
+
+    def log(self, agent: AgentKey, replica: int) -> str:
+        """Where a replica's output goes."""
+        return f"{self._agents}/{agent.tenant}/{agent.name}/logs/{replica}.log"
+
+    def heartbeat(self, agent: AgentKey, replica: int) -> Path:
+        """What a replica says of itself (``MANAGED_AGENT_HEARTBEAT``)."""
+        return self.folder(agent) / f"heartbeat-{replica}.json"
+
+    @contextmanager
+    def opened(self, agent: AgentKey, *below: str, create: bool = False) -> Iterator[int]:
+        """The agent's folder (or one below it) as a descriptor; OSError when a link or nothing is there."""
+        if create:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.root / "agents").mkdir(mode=0o700, exist_ok=True)
+        handle = os.open(self._agents, _FOLDER)
+        try:
+            for part in (*agent, *below):
+                step = _enter(handle, part, create)
+                os.close(handle)
+                handle = step
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def locked(self, agent: AgentKey) -> Iterator[None]:
+        """One writer at a time for an agent, across processes that share this state directory.
+
+        Not waited for without end: the file lies within reach of the agent, which may hold it itself.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self.opened(agent, create=True) as folder:
+            handle = os.open("lock", flags, 0o600, dir_fd=folder)
+        try:
+            _flock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def agents(self) -> Iterator[AgentKey]:
+        """Every agent that has a folder here."""
+        for tenant in _subfolders(self.root / "agents"):
+            for folder in _subfolders(Path(tenant.path)):
+                yield AgentKey(tenant.name, folder.name)
+
+
+def _flock(handle: int) -> None:
+    deadline = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "its lock is held by another process") from None
+            time.sleep(LOCK_PAUSE)
+        else:
+            return
+
+
+def _subfolders(path: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(
+                (entry for entry in entries if entry.is_dir(follow_symlinks=False)), key=lambda e: e.name
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _enter(handle: int, part: str, create: bool) -> int:
+    if create:
+        try:
+            os.mkdir(part, 0o700, dir_fd=handle)
+        except FileExistsError:
+            pass  # opened below, which refuses anything but a real folder
+    return os.open(part, _FOLDER, dir_fd=handle)
+
+
+def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_result]:
+    """The content of a small regular file; OSError for links, devices, pipes and files above the cap."""
+    handle = os.open(name, _READ, dir_fd=folder)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{name} is not a regular file")
+        if found.st_size > cap:
+            raise OSError(f"{name} is larger than {cap} bytes")
+        data = b""
+        while len(data) < cap and (more := os.read(handle, found.st_size + 1)):
+            data += more
+        return data[:cap], found
+    finally:
+        os.close(handle)
+
+
+def write_atomic(folder: int, name: str, data: bytes) -> None:
+    """Replace a file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+    temporary = f".{name}.{os.getpid()}.tmp"
+    remove(folder, temporary)
+    handle = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    except OSError:
+        remove(folder, temporary)
+        raise
+
+
+def remove(folder: int, name: str) -> None:
+    """Make sure that a file is not there (a link is removed, not what it points to)."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass

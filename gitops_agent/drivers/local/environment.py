@@ -1,0 +1,116 @@
+"""The environment of an agent: a handful of names of ours, what it declares, its marks, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from gitops_agent.drivers.local import marks
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.mask import Mask
+from gitops_agent.drivers.process.spec import Desired, process_key
+from gitops_agent.errors import ApplyError
+from gitops_agent.model.key import AgentKey
+
+PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
+SECRET_CAP = 65536
+
+
+class Environment:
+    """Builds environments. ``own`` is gitops-agent's: the source of secrets by name, and of PATH and the like."""
+
+    def __init__(self, instance: str, place: AgentDir, own: Mapping[str, str]) -> None:
+        self._instance = instance
+        self._place = place
+        self._own = own
+
+    def build(self, agent: AgentKey, desired: Desired, replica: int) -> dict[str, str]:
+        """The whole environment of one replica, secrets resolved; ApplyError names a missing reference."""
+        built = {"PATH": os.defpath, "HOME": "/"}
+        built.update({name: self._own[name] for name in PASSED_ON if name in self._own})
+        for variable in desired.env:
+            built[variable["name"]] = self._value(agent, variable)
+        built[marks.OWNER] = marks.owner(self._instance, agent)
+        built[marks.REPLICA] = str(replica)
+        built[marks.SPEC] = desired.spec
+        built[marks.CONFIG] = self._place.config(agent)
+        built[marks.HEARTBEAT] = str(self._place.heartbeat(agent, replica))
+        return built
+
+    def mask(self, desired: Desired, built: Mapping[str, str]) -> Mask:
+        """What hides the secrets of an environment that was built."""
+        return Mask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
+
+    def workdir(self, agent: AgentKey, desired: Desired) -> str:
+        """Where the agent runs: what it declares, or a folder of its own.
+
+        That is made where it is missing: an agent that was found again, after the loss of the state directory or
+        by another one, was never started from here, and is probed here all the same.
+        """
+        if desired.workdir is not None:
+            return desired.workdir
+        own = self._place.work(agent)
+        try:
+            with self._place.opened(agent, "work", create=True):
+                return own
+        except OSError as problem:
+            raise no_room(agent, own, problem) from None
+
+    def _value(self, agent: AgentKey, variable: Mapping[str, Any]) -> str:
+        reference = variable.get("secretRef")
+        if reference is None:
+            return str(variable["value"])
+        # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
+        source = f"{process_key(agent)}: variable {variable['name']} cannot be set"
+        if reference["provider"] == "env":
+            return self._from_environment(source, reference["name"])
+        return _from_file(source, reference["name"])
+
+    def _from_environment(self, source: str, name: str) -> str:
+        value = self._own.get(name)
+        if value is None:
+            raise ApplyError(
+                f"{source}: the secret env:{name} is not set",
+                hint=f"set {name} in the environment of gitops-agent",
+            )
+        return value
+
+
+def no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
+    """The error when the folder of an agent cannot be written to."""
+    return ApplyError(
+        f"{process_key(agent)}: cannot write below {path}: {problem.strerror or problem}",
+        hint="make room and make sure that the state directory is a folder only we write to",
+    )
+
+
+def _from_file(source: str, path: str) -> str:
+    problem = ""
+    try:
+        data = _read_secret(path)
+        if b"\0" not in data:
+            return data.decode("utf-8", "surrogateescape").removesuffix("\n")
+        problem = "it holds a NUL byte"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    # Raised out here, so that no traceback carries what was read.
+    raise ApplyError(
+        f"{source}: the secret file:{path} cannot be used: {problem}",
+        hint=f"put the secret into a regular file of at most {SECRET_CAP} bytes that gitops-agent may read",
+    )
+
+
+def _read_secret(path: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("not a regular file")
+        data = os.read(handle, SECRET_CAP + 1)
+    finally:
+        os.close(handle)
+    if len(data) > SECRET_CAP:
+        raise OSError(f"larger than {SECRET_CAP} bytes")
+    return data

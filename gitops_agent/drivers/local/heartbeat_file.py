@@ -1,0 +1,58 @@
+"""Reads heartbeats. The file is the agent's word: never trusted for size, type or time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import orjson
+
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
+from gitops_agent.errors import ObserveError
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Heartbeat
+
+SIZE_CAP = 65536
+CALLS = 100
+NAME = 200
+
+
+def read_heartbeat(place: AgentDir, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
+    """What a replica last said of itself; None when it said nothing, or nothing we understand.
+
+    ObserveError when we could not read it for a reason of our own.
+    """
+    path = place.heartbeat(agent, replica)
+    if not os.path.lexists(path):
+        return None  # most agents never write one: one look instead of five
+    try:
+        with place.opened(agent) as folder:
+            data, found = read_regular(folder, path.name, SIZE_CAP)
+        content = orjson.loads(data)
+    except OSError as problem:
+        if is_transient(problem):
+            # Silence would be taken for a stuck agent.
+            raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
+        return None
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(content, dict):
+        return None
+    at = content.get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        return None
+    # A moment in the future is not believed; the file's own time is the next best witness. That one may be in the
+    # future as well, when the clock was set back: it stays as it is, so that two looks see the same heartbeat.
+    moment = float(at) if at <= now else found.st_mtime
+    return Heartbeat(moment, _turn(content.get("turn")), _pending(content.get("pending")))
+
+
+def _turn(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _pending(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    names = (name for name in value[:CALLS] if isinstance(name, str))
+    return tuple("".join(letter for letter in name[:NAME] if letter.isprintable()) for name in names)

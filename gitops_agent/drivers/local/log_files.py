@@ -1,0 +1,95 @@
+"""Output of agents: append-mode files, rotated by copy and truncate.
+
+The agent holds the file itself, so it keeps writing while we are down; a pipe to us would block or kill it. Only
+the newest part of an oversized file is kept, so that a flood costs a bounded amount of disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from gitops_agent.drivers.local.agent_dir import AgentDir, remove
+from gitops_agent.model.key import AgentKey
+
+# Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a log is rotated and how many older ones are kept."""
+
+    size: int = 10 * 2**20
+    keep: int = 3
+
+
+class Logs:
+    """The log files of every agent."""
+
+    def __init__(self, place: AgentDir, rotation: Rotation) -> None:
+        self._place = place
+        self._rotation = rotation
+
+    def open(self, agent: AgentKey, replica: int) -> int:
+        """A descriptor that appends to a replica's log; the caller closes it."""
+        with self._place.opened(agent, "logs", create=True) as folder:
+            handle = os.open(f"{replica}.log", _APPEND, 0o600, dir_fd=folder)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            os.set_blocking(handle, True)
+            return handle
+        os.close(handle)
+        raise OSError(errno.EINVAL, f"{replica}.log is not a regular file")
+
+    def path(self, agent: AgentKey, replica: int) -> Path:
+        """Where a replica's output goes."""
+        return Path(self._place.log(agent, replica))
+
+    def rotate(self, agent: AgentKey, replica: int) -> bool:
+        """Rotate if it is due; whether it was. A log that cannot be rotated is never a reason to fail."""
+        try:
+            found = os.lstat(self._place.log(agent, replica))
+            if found.st_size <= self._rotation.size:
+                return False
+            with self._place.opened(agent, "logs") as folder:
+                self._turn(folder, f"{replica}.log")
+        except OSError:
+            return False
+        return True
+
+    def _turn(self, folder: int, name: str) -> None:
+        handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            self._shift(folder, name)
+            if self._rotation.keep > 0:
+                self._copy_tail(folder, handle, f"{name}.1")
+        finally:
+            # Truncated even if the copy failed: on a full disk the flood must end first.
+            os.ftruncate(handle, 0)
+            os.close(handle)
+
+    def _shift(self, folder: int, name: str) -> None:
+        for older in range(self._rotation.keep - 1, 0, -1):
+            try:
+                os.rename(f"{name}.{older}", f"{name}.{older + 1}", src_dir_fd=folder, dst_dir_fd=folder)
+            except FileNotFoundError:
+                continue
+
+    def _copy_tail(self, folder: int, source: int, name: str) -> None:
+        remove(folder, name)
+        end = os.fstat(source).st_size
+        position = max(0, end - self._rotation.size)
+        target = os.open(name, _NEW, 0o600, dir_fd=folder)
+        try:
+            while position < end:
+                sent = os.sendfile(target, source, position, min(_CHUNK, end - position))
+                if sent == 0:
+                    break
+                position += sent
+        finally:
+            os.close(target)

@@ -1,0 +1,160 @@
+"""Who is who in a sweep: replicas of ours, their trees, and what carries the mark of somebody else. Pure.
+
+A replica is a marked session leader without an ancestor of the same mark, or a process that our facts know by pid
+and start time. Everything else that is marked is the tree of a replica (tools, MCP servers) and never drift.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.procfs import ProcessInfo, Table
+from gitops_agent.model.key import AgentKey
+
+CommandLine = Callable[[int], tuple[str, ...]]
+
+
+class Replica(NamedTuple):
+    """One live replica. ``known``: we have it on record; otherwise it was found by its marks alone."""
+
+    agent: AgentKey
+    number: int
+    spec: str
+    proc: ProcessInfo
+    known: bool
+
+    @property
+    def record(self) -> Known:
+        """How the facts keep it."""
+        return Known(self.number, self.proc.pid, self.proc.start, self.spec)
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """The marked part of the process table, by agent."""
+
+    table: Table
+    ours: Mapping[AgentKey, tuple[Replica, ...]]
+    others: Mapping[AgentKey, tuple[ProcessInfo, ...]]
+    marked: Mapping[AgentKey, tuple[ProcessInfo, ...]]
+
+    @cached_property
+    def kin(self) -> Mapping[int, tuple[int, ...]]:
+        """For each pid the processes it leads as a session, and its children."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for proc in self.table.values():
+            for above in {proc.ppid, proc.session} - {proc.pid}:
+                found[above].append(proc.pid)
+        return {pid: tuple(below) for pid, below in found.items()}
+
+    def below(self, top: int) -> set[int]:
+        """A process, its session and all descendants of those."""
+        members: set[int] = set()
+        waiting = [top]
+        while waiting:
+            pid = waiting.pop()
+            if pid not in members:
+                members.add(pid)
+                waiting.extend(self.kin.get(pid, ()))
+        return members
+
+
+def count(table: Table, instance: str, handle: Mapping[AgentKey, Handle]) -> ProcessTree:
+    """Sort a sweep; ``facts`` must speak of this life of this machine."""
+    marked: dict[AgentKey, list[ProcessInfo]] = defaultdict(list)
+    others: dict[AgentKey, list[ProcessInfo]] = defaultdict(list)
+    for proc in table.values():
+        if proc.marks is None or not proc.alive:
+            continue
+        if proc.marks.instance == instance:
+            marked[proc.marks.agent].append(proc)
+        elif is_leader(proc, table):
+            others[proc.marks.agent].append(proc)
+    agents = marked.keys() | handle.keys()
+    ours = {agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent)) for agent in agents}
+    return ProcessTree(
+        table,
+        {agent: replicas for agent, replicas in ours.items() if replicas},
+        {agent: tuple(procs) for agent, procs in others.items()},
+        {agent: tuple(procs) for agent, procs in marked.items()},
+    )
+
+
+def is_leader(proc: ProcessInfo, table: Table) -> bool:
+    """Whether a marked process leads a session and no process above it carries the same owner."""
+    if proc.session != proc.pid or proc.marks is None:
+        return False
+    whose = proc.marks[:2]
+    return not any(above.marks and above.marks[:2] == whose for above in ancestors(proc, table))
+
+
+def ancestors(proc: ProcessInfo, table: Table) -> Iterable[ProcessInfo]:
+    """The processes above one, nearest first."""
+    seen = {proc.pid}
+    above = table.get(proc.ppid)
+    while above is not None and above.pid not in seen:
+        yield above
+        seen.add(above.pid)
+        above = table.get(above.ppid)
+
+
+def _replicas(
+    agent: AgentKey, table: Table, marked: Iterable[ProcessInfo], handle: Handle | None
+) -> tuple[Replica, ...]:
+    found: dict[int, Replica] = {}
+    for known in handle.replicas if handle else ():
+        proc = table.get(known.pid)
+        if proc is not None and proc.start == known.start and proc.alive:
+            found[proc.pid] = Replica(agent, known.number, known.spec, proc, known=True)
+    for proc in marked:
+        if proc.pid not in found and proc.marks is not None and is_leader(proc, table):
+            found[proc.pid] = Replica(agent, proc.marks.replica, proc.marks.spec, proc, known=False)
+    return tuple(sorted(found.values(), key=_seniority))
+
+
+def _seniority(replica: Replica) -> tuple[int, bool, int, int]:
+    return (replica.number, not replica.known, replica.proc.start, replica.proc.pid)
+
+
+def split_extras(
+    replicas: Iterable[Replica], command_line: CommandLine
+) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
+    """The one replica of each index, and the extra ones.
+
+    Of two with one index the recorded one counts, else the older. Another is extra only if it runs the same
+    command: a tool that made itself a daemon leads a session too, and belongs to the tree.
+    """
+    first: dict[int, Replica] = {}
+    extra = []
+    for replica in replicas:
+        senior = first.setdefault(replica.number, replica)
+        if senior is not replica and command_line(senior.proc.pid) == command_line(replica.proc.pid):
+            extra.append(replica)
+    return tuple(first.values()), tuple(extra)
+
+
+def tree(replica: Replica, peers: Iterable[Replica], census: ProcessTree) -> tuple[ProcessInfo, ...]:
+    """A replica and everything that belongs to it: its session, its descendants, and marked ones that escaped.
+
+    ``peers`` are the real replicas of the same agent: what is theirs is left alone.
+    """
+    peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
+    members = census.below(replica.proc.pid)
+    if all(peer.number != replica.number for peer in peers):
+        members |= _escaped(replica, peers, census)
+    found = (census.table.get(pid) for pid in sorted(members))
+    return tuple(proc for proc in found if proc is not None and proc.alive)
+
+
+def _escaped(replica: Replica, peers: Iterable[Replica], census: ProcessTree) -> set[int]:
+    taken = {pid for peer in peers for pid in census.below(peer.proc.pid)}
+    members: set[int] = set()
+    for proc in census.marked.get(replica.agent, ()):
+        if proc.marks and proc.marks.replica == replica.number and proc.pid not in taken:
+            members |= census.below(proc.pid)
+    return members

@@ -1,0 +1,205 @@
+"""The process table, read in one sweep.
+
+psutil answers every question about one process well, but opens several files for each; a fleet is looked at every
+few seconds. So the sweep reads one ``stat`` per process and remembers the marks of those it has seen. The
+remembered marks are keyed by start time and by the memory addresses of arguments and environment, which the kernel
+moves at every exec: a process that becomes another program is read again, one that overwrites its own environment
+(setproctitle) stays known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS
+from gitops_agent.drivers.local.marks import Marks, read_marks
+from gitops_agent.errors import ObserveError
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+GONE = (errno.ENOENT, errno.ESRCH)
+HIDDEN = (errno.EACCES, errno.EPERM)
+KERNEL_THREADS = 2  # the parent of every kernel thread
+
+Table = Mapping[int, "ProcessInfo"]
+
+
+class ProcessInfo(NamedTuple):
+    """One process. ``start`` is in clock ticks since boot: with the pid it names a process for ever."""
+
+    pid: int
+    state: str
+    ppid: int
+    group: int
+    session: int
+    start: int
+    rss: int
+    marks: Marks | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs or could; a zombie is dead."""
+        return self.state not in "ZX"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether somebody sent it SIGSTOP."""
+        return self.state == "T"
+
+    @property
+    def traced(self) -> bool:
+        """Whether a debugger holds it."""
+        return self.state == "t"
+
+
+class ProcessTable:
+    """Sweeps ``/proc``. Shared by threads; every sweep is a value of its own."""
+
+    def __init__(self, root: str = "/proc") -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._marks: dict[int, tuple[tuple[int, bytes], Marks | None]] = {}
+        self._started: dict[tuple[int, int], float] = {}
+
+    def sweep(self) -> dict[int, ProcessInfo]:
+        """Every process that exists now; ObserveError when the table cannot be read whole."""
+        try:
+            with os.scandir(self._root) as entries:
+                names = [entry.name for entry in entries if entry.name.isdigit()]
+        except OSError as problem:
+            raise ObserveError(
+                f"cannot list {self._root}: {problem.strerror}", hint="mount procfs and give us access to it"
+            ) from None
+        if not names:
+            raise ObserveError(f"{self._root} lists no process at all", hint=f"mount procfs on {self._root}")
+        with self._lock:
+            found = {proc.pid: proc for name in names if (proc := self._read(name)) is not None}
+            for pid in self._marks.keys() - found.keys():
+                del self._marks[pid]
+            for pid, start in tuple(self._started):
+                if pid not in found or found[pid].start != start:
+                    del self._started[(pid, start)]
+        return found
+
+    def one(self, pid: int) -> ProcessInfo | None:
+        """One process, if it exists; ObserveError when nobody can tell."""
+        with self._lock:
+            return self._read(str(pid))
+
+    def started_at(self, proc: ProcessInfo, now: float) -> float:
+        """When it started, on the wall clock of ``now``: stable until that clock jumps."""
+        identity = (proc.pid, proc.start)
+        moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS)
+        with self._lock:
+            known = self._started.setdefault(identity, moment)
+            if abs(known - moment) > 1.0:
+                self._started[identity] = known = moment
+        return known
+
+    def environ(self, pid: int) -> bytes | None:
+        """The environment block of a process; None when it is gone or not ours to see."""
+        return _slurp(f"{self._root}/{pid}/environ")
+
+    def command_line(self, pid: int) -> tuple[str, ...]:
+        """The arguments of a process; empty when it is gone or not ours to see."""
+        data = _slurp(f"{self._root}/{pid}/cmdline")
+        return tuple(os.fsdecode(data.removesuffix(b"\0")).split("\0")) if data else ()
+
+    def working_directory(self, pid: int) -> str:
+        """Where a process is, although the folder may be gone; empty when it is gone or not ours to see."""
+        path = f"{self._root}/{pid}/cwd"
+        try:
+            return os.readlink(path).removesuffix(" (deleted)")  # noqa: PTH115 - text is compared with text
+        except OSError as problem:
+            _gone_or_hidden(path, problem)
+            return ""
+
+    def _read(self, name: str) -> ProcessInfo | None:
+        line = _slurp(f"{self._root}/{name}/stat", once=True)
+        if not line:
+            return None
+        # The second field is the program's name in parentheses and may hold anything, parentheses included.
+        fields = line[line.rindex(b")") + 2 :].split()
+        state, ppid, start = fields[0].decode(), int(fields[1]), int(fields[19])
+        pid = int(name)
+        return ProcessInfo(
+            pid=pid,
+            state=state,
+            ppid=ppid,
+            group=int(fields[2]),
+            session=int(fields[3]),
+            start=start,
+            rss=int(fields[21]) * PAGE,
+            marks=None if ppid == KERNEL_THREADS else self._marks_of(pid, state, start, b" ".join(fields[45:49])),
+        )
+
+    def _marks_of(self, pid: int, state: str, start: int, addresses: bytes) -> Marks | None:
+        known = self._marks.get(pid)
+        if known is not None and known[0][0] == start and (known[0][1] == addresses or state in "ZX"):
+            return known[1]
+        environ = self.environ(pid)
+        if environ is None:
+            return None  # not remembered: what cannot be seen now says nothing about the next look
+        marks = read_marks(environ)
+        self._marks[pid] = ((start, addresses), marks)
+        return marks
+
+
+def _slurp(path: str, *, once: bool = False) -> bytes | None:
+    """A file of procfs; None when the process is gone or not ours to see, ObserveError when nobody can tell.
+
+    ``once``: one read gives all of it (a ``stat`` is one line).
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts = []
+            while part := os.read(handle, 65536):
+                parts.append(part)
+                if once:
+                    break
+            return b"".join(parts)
+        finally:
+            os.close(handle)
+    except OSError as problem:
+        _gone_or_hidden(path, problem)
+        return None
+
+
+def _gone_or_hidden(path: str, problem: OSError) -> None:
+    """Anything else says nothing about the process: out of descriptors or memory, it may well be there."""
+    if problem.errno not in (*GONE, *HIDDEN):
+        raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
+
+
+class Host(NamedTuple):
+    """Which life of which machine (or container) pids belong to."""
+
+    boot: str
+    pid_namespace: str
+
+
+@cache
+def this_host() -> Host:
+    """The boot and the pid namespace we are in: the same as long as we live."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (FileNotFoundError, PermissionError):
+        boot = str(int(psutil.boot_time()))
+    except OSError as problem:
+        # Never another name for the same boot: all we know of our processes would be lost.
+        raise ObserveError(f"cannot read the id of this boot: {problem.strerror}", hint=OUR_LIMITS) from None
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except (FileNotFoundError, PermissionError):
+        namespace = ""
+    return Host(boot, namespace)

@@ -1,0 +1,129 @@
+"""What this process knows of the agents it looks after: shared by observe, apply, watch and run.
+
+It is a memory, not a record: everything in it can be found again by looking.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.process.spec import Desired
+from gitops_agent.model.key import AgentKey
+
+Identity = tuple[int, int]  # pid and start time
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a child of ours ended."""
+
+    pid: int
+    replica: int
+    status: int  # as os.waitstatus_to_exitcode gives it: negative is a signal
+    at: float
+
+    @property
+    def said(self) -> str:
+        """One phrase for people."""
+        if self.status >= 0:
+            return f"exited with code {self.status}"
+        return f"was killed by signal {-self.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One agent under watch: what it should be, and the replicas it has."""
+
+    desired: Desired
+    replicas: tuple[Known, ...]
+
+
+class ReplicaRegistry:
+    """Thread-safe memory of agents, of our children among their processes, and of how those ended."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._lock = threading.RLock()
+        self._watched: dict[AgentKey, Watched] = {}
+        self._children: dict[int, tuple[AgentKey, int]] = {}
+        self._exits: dict[AgentKey, Exit] = {}
+        self._over: set[Identity] = set()
+        self.changed: Callable[[], None] = lambda: None
+
+    def watch(self, agent: AgentKey, desired: Desired, replicas: Iterable[Known]) -> None:
+        """Remember what an agent should be and which replicas it has."""
+        watched = Watched(desired, tuple(replicas))
+        with self._lock:
+            if self._watched.get(agent) == watched:
+                return
+            self._watched[agent] = watched
+        self.changed()
+
+    def forget(self, agent: AgentKey) -> None:
+        """Stop looking after an agent."""
+        with self._lock:
+            gone = self._watched.pop(agent, None)
+        if gone is not None:
+            self.changed()
+
+    def watched(self) -> dict[AgentKey, Watched]:
+        """Everyone under watch, as a copy."""
+        with self._lock:
+            return dict(self._watched)
+
+    def get(self, agent: AgentKey) -> Watched | None:
+        """One agent under watch."""
+        with self._lock:
+            return self._watched.get(agent)
+
+    def merge(self, agent: AgentKey, handle: Handle) -> Handle:
+        """Handle of the journal together with what we started since: both are on record."""
+        watched = self.get(agent)
+        if watched is None or not watched.replicas:
+            return handle
+        return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *watched.replicas))))
+
+    def adopt_child(self, pid: int, agent: AgentKey, replica: int) -> None:
+        """A child of ours that only we may reap."""
+        with self._lock:
+            self._children[pid] = (agent, replica)
+
+    def reap(self, pids: Iterable[int] | None = None) -> None:
+        """Collect children that ended, and remember how."""
+        with self._lock:
+            for pid in tuple(self._children) if pids is None else tuple(pids):
+                if pid in self._children:
+                    self._reap_one(pid)
+
+    def last_exit(self, agent: AgentKey) -> Exit | None:
+        """How a child of this agent last ended, if it was ours to see."""
+        with self._lock:
+            return self._exits.get(agent)
+
+    def flag(self, identity: Identity) -> bool:
+        """Remember that a replica was over its memory limit; whether that is news."""
+        with self._lock:
+            news = identity not in self._over
+            self._over.add(identity)
+            return news
+
+    def flagged(self, identity: Identity) -> bool:
+        """Whether a replica was ever over its memory limit."""
+        with self._lock:
+            return identity in self._over
+
+    def _reap_one(self, pid: int) -> None:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            done, status = pid, None  # somebody else collected it: how it ended is lost
+        if done == 0:
+            return
+        agent, replica = self._children.pop(pid)
+        self._over = {identity for identity in self._over if identity[0] != pid}
+        if status is not None:
+            self._exits[agent] = Exit(pid, replica, os.waitstatus_to_exitcode(status), self._now())

@@ -1,0 +1,121 @@
+"""ThreeWay: base, desired and live of one resource side by side, and the views of them that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.fields import Fields, canonical
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Observation, Owner
+
+Path = tuple[str, ...]
+Value = dict[str, Any]
+
+DORMANT = "dormant"
+"""The field that a stopped resource carries in its base: without it a base could not tell whether the agent was
+last applied running or stopped, and starting it again by commit would look like a process that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeWay:
+    """The three legs of one resource; ``agent`` is None once its document has left Git."""
+
+    key: ResourceKey
+    agent: Agent | None
+    desired: Resource | None
+    base: Base | None
+    live: Observation | None
+
+    @property
+    def present(self) -> bool:
+        """Whether something is there in the live system."""
+        return self.live is not None and self.live.fields is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we may treat the live object as our own: it is marked so, or Git says to adopt it."""
+        assert self.live is not None
+        if self.live.owner is Owner.NONE:
+            return self.agent is not None and self.agent.adopt
+        return self.live.owner is Owner.OURS
+
+    @property
+    def known(self) -> Base | None:
+        """The base as the comparison may use it: a claim we gave up says nothing about a new one."""
+        return None if self.base is None or (self.base.retained and self.desired is not None) else self.base
+
+    @property
+    def lived(self) -> Fields | None:
+        """The live fields, None when nothing is there."""
+        return self.live.fields if self.live is not None else None
+
+    @property
+    def intended(self) -> Fields | None:
+        """What we want on record and in the live system, with what live decides taken from live."""
+        if self.desired is None:
+            return None
+        paths = live_paths(self.agent, self.key.kind)
+        if not paths and not self.desired.dormant:
+            return self.desired.fields
+        value = self.desired.fields.value
+        if self.lived is not None:
+            graft(value, self.lived.value, paths)
+        if self.desired.dormant:
+            value[DORMANT] = True
+        return Fields.of(value)
+
+
+def live_paths(agent: Agent | None, kind: str) -> tuple[Path, ...]:
+    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``)."""
+    if agent is None or not agent.authority:
+        return ()
+    prefix = kind + "."
+    return tuple(
+        tuple(path.removeprefix(prefix).split("."))
+        for path, authority in agent.authority
+        if authority == "live" and path.startswith(prefix)
+    )
+
+
+def drop(value: Value, paths: Iterable[Path]) -> Value:
+    """Remove the fields at some paths, in place; missing ones are fine."""
+    for *parents, name in paths:
+        parent: Any = value
+        for step in parents:
+            parent = parent.get(step) if isinstance(parent, dict) else None
+        if isinstance(parent, dict):
+            parent.pop(name, None)
+    return value
+
+
+def graft(value: Value, live: Mapping[str, Any], paths: Iterable[Path]) -> Value:
+    """Overwrite the fields at some paths with what live shows there, in place."""
+    for *parents, name in paths:
+        source: Any = live
+        for step in parents:
+            source = source.get(step) if isinstance(source, dict) else None
+        if not isinstance(source, dict) or name not in source:
+            continue
+        target: Any = value
+        for step in parents:
+            target = target.setdefault(step, {}) if isinstance(target, dict) else None
+        if isinstance(target, dict):
+            target[name] = source[name]
+    return value
+
+
+def same(left: object, right: object) -> bool:
+    """Equality of JSON values: unlike in Python, 1, 1.0 and true differ."""
+    return left == right and (type(left) is type(right) is str or canonical(left) == canonical(right))
+
+
+def differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> frozenset[str]:
+    """The top-level fields in which two objects differ, missing ones included."""
+    return frozenset(
+        name
+        for name in left.keys() | right.keys()
+        if name not in left or name not in right or not same(left[name], right[name])
+    )

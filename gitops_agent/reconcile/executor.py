@@ -1,0 +1,249 @@
+"""Execute a plan: precheck, intent, apply, outcome.
+
+Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
+many as there are hands; what takes away goes before what builds. All journal writes happen on the calling thread,
+and what is due at one moment is written in one transaction, so a hundred agents cost a few dozen durable writes
+rather than four hundred.
+
+A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its agent
+is busy, and what became of it is collected by a later pass.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass, replace
+from random import Random
+
+from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
+from gitops_agent.model.document import PolicySpec, TenantPolicy
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import EMPTY, Base
+from gitops_agent.model.one_shot import OneShot, generation_of
+from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
+from gitops_agent.model.plan import Action, Class, Plan, Verb
+from gitops_agent.ports import Applier, Clock, Journal, Leases
+from gitops_agent.reconcile.bases import base_after, base_spent
+from gitops_agent.reconcile.retry import after_failure, after_permanent
+
+PATIENCE = 2.0
+"""How long a pass waits for an action that is under way before it goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorContext:
+    """What execution needs around the plan. ``interrupted`` is asked before each new action.
+
+    ``pool`` is for doing, ``eyes`` for looking: what is slow to be done must not keep anybody from looking.
+    """
+
+    appliers: Mapping[str, Applier]
+    journal: Journal
+    clock: Clock
+    random: Random
+    pool: Executor
+    eyes: Executor
+    hands: int = 8
+    patience: float = PATIENCE
+    interrupted: Callable[[], bool] = lambda: False
+    on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
+    leases: Leases | None = None
+
+
+Executed = tuple[Action, Outcome]
+Limits = Callable[[str], TenantPolicy]
+Lane = deque[Action]
+
+
+class ActionExecutor:
+    """Carries out plans. Remembers what is under way from one pass to the next.
+
+    ``limits`` are those in force for a tenant when something ends.
+    """
+
+    def __init__(self, bench: ExecutorContext, limits: Limits = lambda _tenant: PolicySpec()) -> None:
+        self._bench = bench
+        self._limits = limits
+        self._running: dict[Future[Outcome], Intent] = {}
+
+    @property
+    def busy(self) -> tuple[Action, ...]:
+        """What an earlier pass began and nobody knows the end of yet."""
+        return tuple(intent.action for intent in self._running.values())
+
+    def collect(self) -> list[Executed]:
+        """Record what has ended since the last pass."""
+        return self._finish([future for future in self._running if future.done()])
+
+    def execute(self, plan: Plan, actor: str) -> list[Executed]:
+        """Carry out what the plan allows; one outcome per action that ended in time."""
+        teardown, buildup = _lanes(plan)
+        done: list[Executed] = []
+        for lanes in (teardown, buildup):
+            done += self._work(lanes, plan, actor)
+        return done
+
+    def close(self) -> None:
+        """Wait for what is under way, and record it."""
+        wait(self._running)
+        self._finish(list(self._running))
+
+    def _work(self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str) -> list[Executed]:
+        bench, waiting, done = self._bench, deque(lanes.values()), list[Executed]()
+        # What a crash left open is tried again under the same idempotency key.
+        reused = {_same(intent.action): intent.id for intent in bench.journal.open_intents()} if lanes else {}
+        begun: set[Future[Outcome]] = set()
+        try:
+            while waiting or begun:
+                room = 0 if bench.interrupted() else bench.hands - len(self._running)
+                heads = [waiting.popleft().popleft() for _ in range(min(room, len(waiting)))]
+                begun |= self._begin(heads, reused, plan, actor)
+                if not begun:
+                    break
+                ended, _ = wait(begun, timeout=bench.patience, return_when=FIRST_COMPLETED)
+                if not ended:
+                    break
+                begun -= ended
+                round_ = self._finish(ended)
+                done += round_
+                good = (lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE)
+                waiting.extendleft(lane for lane in good if lane)
+        except BaseException:
+            wait(begun)  # a journal that cannot be written: nobody may still be acting when the next pass looks
+            raise
+        return done
+
+    def _begin(
+        self, actions: Sequence[Action], reused: dict[_Same, str], plan: Plan, actor: str
+    ) -> set[Future[Outcome]]:
+        now = self._bench.clock.now()
+        intents = [
+            Intent(reused.pop(_same(action), "") or uuid.uuid4().hex, action, plan.commit, plan.digest, actor, now)
+            for action in actions
+        ]
+        if intents:
+            self._bench.journal.begin(intents)
+        started = {self._bench.pool.submit(_carry_out, intent, self._bench): intent for intent in intents}
+        self._running |= started
+        return set(started)
+
+    def _finish(self, ended: Iterable[Future[Outcome]]) -> list[Executed]:
+        """Write outcomes with the bases and retry states they imply, in one transaction."""
+        ended = list(ended)
+        if not ended:
+            return []
+        ends = [(self._running[future], future.result()) for future in ended]
+        journal = self._bench.journal
+        known = journal.bases()
+        done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
+        bases = (_base(intent, outcome, known.get(intent.action.key)) for intent, outcome in ends)
+        executed = [(intent.action, outcome) for intent, outcome in ends]
+        journal.finish(
+            [outcome for _, outcome in ends],
+            bases=[base for base in bases if base is not None],
+            forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
+            attempts=_attempts_after(executed, self._bench, self._limits),
+        )
+        # Only now: what could not be written down is collected by the next pass.
+        for future in ended:
+            del self._running[future]
+        return executed
+
+
+def _base(intent: Intent, outcome: Outcome, known: Base | None) -> Base | None:
+    """What is on record after an outcome, if it changes anything."""
+    if outcome.spent:
+        return base_spent(intent.action, known, intent.commit, outcome.at, outcome.handle)
+    if outcome.result is not Result.DONE:
+        return None
+    return base_after(intent.action, known, intent.commit, outcome.at, outcome.handle)
+
+
+def _lanes(plan: Plan) -> tuple[dict[AgentKey, Lane], dict[AgentKey, Lane]]:
+    """The actions of each agent in their order: first the agents that only lose something, then the others."""
+    lanes: dict[AgentKey, Lane] = {}
+    for action in plan.allowed:
+        lanes.setdefault(action.key.agent, deque()).append(action)
+    ending = (Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE)
+    teardown = {agent for agent, lane in lanes.items() if all(action.verb in ending for action in lane)}
+    return (
+        {agent: lane for agent, lane in lanes.items() if agent in teardown},
+        {agent: lane for agent, lane in lanes.items() if agent not in teardown},
+    )
+
+
+_Same = tuple[ResourceKey, Verb, Fields | None]
+
+
+def _same(action: Action) -> _Same:
+    """What makes two actions the same effect."""
+    return action.key, action.verb, action.desired
+
+
+def _carry_out(intent: Intent, bench: ExecutorContext) -> Outcome:
+    """One driver call; whatever happens becomes an Outcome."""
+    action, started = intent.action, bench.clock.monotonic()
+
+    def outcome(result: Result, message: str, handle: Fields | None = None, *, permanent: bool = False) -> Outcome:
+        spent = bench.clock.monotonic() - started
+        kept = handle or action.handle or EMPTY
+        return Outcome(intent.id, result, message, bench.clock.now(), spent, kept, permanent)
+
+    if not action.verb.touches_live:
+        return outcome(Result.DONE, "recorded")
+    try:
+        applier = bench.appliers[action.driver]
+        if not applier.unchanged(action):
+            return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
+        if bench.leases is not None and not bench.leases.holds(action.key.agent):
+            return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
+        applied = applier.apply(action, intent.id)
+    except EffectSpent as problem:
+        result = Result.UNKNOWN if problem.unknown else Result.FAILED
+        return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
+    except ApplyError as problem:
+        return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
+    except GitopsAgentError as problem:
+        return outcome(Result.FAILED, _sentence(problem))
+    except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
+        bench.on_unexpected(problem, action)
+        said = f"unexpected {type(problem).__name__} in driver {action.driver}"
+        if not action.idempotent:
+            # It may have happened, and it must not happen twice.
+            handle = OneShot(generation_of(action.handle, intent.id), Result.UNKNOWN, said).handle
+            return replace(outcome(Result.UNKNOWN, said, handle), spent=True)
+        return outcome(Result.FAILED, said)
+    return outcome(Result.DONE, applied.message, applied.handle)
+
+
+def _sentence(problem: GitopsAgentError) -> str:
+    return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+
+
+def _attempts_after(
+    round_: Sequence[Executed], bench: ExecutorContext, limits: Limits
+) -> dict[ResourceKey, Attempt | None]:
+    """Failures count, and so do repairs of drift: a crash loop is a repair that does not last.
+
+    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever.
+    """
+    known = bench.journal.attempts()
+    after: dict[ResourceKey, Attempt | None] = {}
+    for action, outcome in round_:
+        previous, jitter = known.get(action.key), bench.random.random()
+        limit = limits(action.key.agent.tenant).backoff
+        if outcome.spent:
+            after[action.key] = None  # not tried again, so there is nothing to wait for
+        elif outcome.permanent and outcome.result is not Result.DONE:
+            after[action.key] = after_permanent(previous, outcome.message, outcome.at, limit)
+        elif outcome.result is not Result.DONE:
+            after[action.key] = after_failure(previous, outcome.message, outcome.at, jitter, limit)
+        elif action.verb.touches_live:
+            why = f"{action.reason}: {action.message}"
+            change = action.drift_class is Class.CHANGE
+            after[action.key] = None if change else after_failure(previous, why, outcome.at, jitter, limit)
+    return after

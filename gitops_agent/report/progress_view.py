@@ -1,0 +1,137 @@
+"""The live view of ``once`` and ``run`` on a terminal. The only user of rich, imported when a view starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.status import AgentStatus, Phase
+from gitops_agent.report.status_text import enforcing, leading_condition, pids_of, ready_word, state_of
+from gitops_agent.report.words import fleet_words, phase_colours, short
+from gitops_agent.support.text import escape_control
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    statuses: tuple[AgentStatus, ...] = ()
+    phase: Phase = Phase.PENDING
+    commit: str = ""
+    enforced: str = ""
+    note: str = ""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is on its way: then nothing should turn."""
+        return self.phase.terminal and all(status.ready for status in self.statuses)
+
+
+class ProgressView:
+    """A table that redraws in place. Use as a context manager; ``update`` may come from any thread.
+
+    ``transient``: it leaves nothing behind, because whoever uses it prints the end result.
+    """
+
+    def __init__(
+        self, instance: str, stream: TextIO | None = None, *, colour: bool = True, transient: bool = False
+    ) -> None:
+        self._transient = transient
+        self._spinner: Spinner | None = None
+        self._instance = instance
+        self._stream = sys.stderr if stream is None else stream
+        self._colour = colour
+        self._picture = _Picture()
+        self._live: Live | None = None
+
+    def __enter__(self) -> ProgressView:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        # One for the whole view: a new one with every frame would always show its first picture.
+        self._spinner = Spinner("dots")
+        console = Console(file=self._stream, no_color=not self._colour, highlight=False, markup=False)
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=8,
+            transient=self._transient,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def update(
+        self,
+        statuses: Mapping[AgentKey, AgentStatus],
+        phase: Phase | None,
+        commits: tuple[str | None, str | None],
+        note: str = "",
+    ) -> None:
+        """Show this from now on. ``commits``: the newest and the enforced one; ``note``: what goes on."""
+        commit, enforced = (sha or "" for sha in commits)
+        self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit, enforced, note)
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+
+        picture = self._picture
+        parts: list[RenderableType] = [self._headline(picture)]
+        # Those that are not Ready are what one waits for, so they come first and are cut last.
+        ordered = sorted(picture.statuses, key=lambda status: (status.ready, status.agent))
+        if ordered:
+            grid = Table(box=None, pad_edge=False, header_style="bold")
+            for header in ("AGENT", "READY", "STATE", "PID", "REASON", "MESSAGE"):
+                # Only the message gives way on a narrow terminal (its text does not wrap, it is cut).
+                grid.add_column(header, no_wrap=header != "MESSAGE", overflow="ellipsis")
+            for status in ordered[:_ROWS]:
+                grid.add_row(*_cells(status))
+            parts.append(grid)
+        if len(ordered) > _ROWS:
+            parts.append(_text(f"… and {len(ordered) - _ROWS} more", "dim"))
+        if picture.is_at_rest or self._live is None or self._spinner is None:
+            parts.extend([_text(picture.note, "dim")] if picture.note else [])
+        else:
+            self._spinner.update(text=_text(picture.note or "looking", "dim"))
+            parts.append(self._spinner)
+        return Group(*parts)
+
+    def _headline(self, picture: _Picture) -> Text:
+        line = _text(f"{self._instance}: {short(picture.commit)} ")
+        line.append_text(_text(str(picture.phase), *phase_colours(picture.phase)))
+        behind = enforcing(picture.commit, picture.enforced) if picture.commit else ""
+        return line.append_text(_text(f"{behind}; {fleet_words(picture.statuses)}"))
+
+
+def _cells(status: AgentStatus) -> tuple[Text, ...]:
+    condition = leading_condition(status)
+    word, colours = ready_word(status)
+    pids = ", ".join(map(str, pids_of(*status.resources)[:3])) or "-"
+    reason, message = (condition.reason, condition.message) if condition else ("-", "")
+    shown = "" if status.ready else message
+    ready = _text(word, *colours)
+    return _text(str(status.agent)), ready, _text(state_of(status)), _text(pids), _text(reason), _text(shown)
+
+
+def _text(content: str, *colours: str) -> Text:
+    # Text, never markup: what comes from a repository must not be able to style, link or hide anything.
+    from rich.text import Text
+
+    return Text(escape_control(content), style=" ".join(colours), no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,122 @@
+"""Unexpected errors, sent to Sentry when somebody asked for it. Off, and not even imported, without a DSN.
+
+A client of our own, bound for the time of one call, instead of ``sentry_sdk.init``: nothing global, no hooks into
+libraries, nothing collected that we did not hand over. What we raise on purpose (``errors.py``) is a condition
+that is reported elsewhere, not an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gitops_agent import __version__
+from gitops_agent.errors import GitopsAgentError, UsageError
+from gitops_agent.ports import Report
+from gitops_agent.settings import Settings
+from gitops_agent.support.secrets import Redactor
+
+if TYPE_CHECKING:
+    from sentry_sdk.client import _Client
+
+# What the SDK adds by itself and nobody needs to see: the host, the command line, installed packages.
+_DROPPED = ("server_name", "modules", "extra", "request", "user", "breadcrumbs", "threads")
+
+
+class SentrySink:
+    """Implements ``ports.Sink`` only to know the commit of the hour; errors come through ``capture``."""
+
+    def __init__(self, client: _Client, instance: str) -> None:
+        self._client = client
+        self._instance = instance
+        self._commit: str | None = None
+
+    def publish(self, report: Report) -> None:
+        """Remember the newest commit, which errors that name none are filed under."""
+        if report.commits:
+            self._commit = max(report.commits, key=lambda record: record.position).sha
+
+    def capture(
+        self,
+        error: BaseException,
+        *,
+        commit: str | None = None,
+        agent: str | None = None,
+        driver: str | None = None,
+    ) -> None:
+        """Send one unexpected error, with what it was about; known conditions are dropped."""
+        from sentry_sdk import new_scope
+
+        tags = {
+            "instance": self._instance,
+            "commit": commit or self._commit,
+            "agent": agent,
+            "driver": driver,
+        }
+        with new_scope() as scope:
+            scope.set_client(self._client)
+            for name, value in tags.items():
+                if value is not None:
+                    scope.set_tag(name, value)
+            scope.capture_exception(error)
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until what was captured is sent (the transport drops what it cannot send)."""
+        self._client.flush(timeout=timeout)
+        return True
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Send what is left and end the transport."""
+        self._client.close(timeout=timeout)
+
+
+def setup_sentry(settings: Settings, redactor: Redactor) -> SentrySink | None:
+    """The sink for the DSN in the settings; None without one; UsageError when it cannot work."""
+    if not settings.sentry_dsn:
+        return None
+    try:
+        from sentry_sdk import Client
+        from sentry_sdk.utils import BadDsn
+    except ImportError:
+        raise UsageError(
+            "sentryDsn is set, but the package sentry-sdk is not installed",
+            hint="pip install 'gitops-agent[sentry]', or remove sentryDsn from the settings",
+        ) from None
+    try:
+        client = Client(dsn=settings.sentry_dsn, before_send=_before_send(redactor), **_options())
+    except BadDsn:
+        # The DSN holds a key: it is not repeated.
+        raise UsageError(
+            "sentryDsn is not a DSN of Sentry",
+            hint="expected https://KEY@HOST/PROJECT, as Sentry's settings show it",
+        ) from None
+    return SentrySink(client, settings.instance)
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "release": f"gitops-agent@{__version__}",
+        "default_integrations": False,
+        "auto_enabling_integrations": False,
+        "auto_session_tracking": False,
+        "send_client_reports": False,
+        "include_local_variables": False,
+        "max_request_body_size": "never",
+        "max_breadcrumbs": 0,
+        "server_name": "",
+        "traces_sample_rate": None,
+        "enable_backpressure_handling": False,
+        "propagate_traces": False,
+        "shutdown_timeout": 2,
+    }
+
+
+def _before_send(redactor: Redactor) -> Any:
+    def scrub(event: dict[str, Any], hint: dict[str, Any]) -> dict[str, Any] | None:
+        error = (hint.get("exc_info") or (None, None, None))[1]
+        if isinstance(error, GitopsAgentError):
+            return None
+        kept = {key: value for key, value in event.items() if key not in _DROPPED}
+        scrubbed: dict[str, Any] = redactor.tree(kept)
+        return scrubbed
+
+    return scrub

@@ -1,0 +1,229 @@
+"""Waves: in which order a commit reaches the agents that run already, and what becomes of it at each gate. Pure.
+
+One canary, then a tenth, then the rest. What exists is touched wave by wave; what does not exist yet, and what
+nobody would touch (an agent in Observe mode), follows the commit at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import orjson
+
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.rollout import Failed, Rollout
+from gitops_agent.model.snapshot import Snapshot
+
+Agents = Mapping[AgentKey, Agent]
+Waves = tuple[tuple[AgentKey, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a rollout goes on: its new state, and the agents that follow the commit from now on."""
+
+    rollout: Rollout
+    released: frozenset[AgentKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WaveCandidates:
+    """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
+
+    ``touched`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
+    something about the others: they run, and what runs changes.
+    """
+
+    gated: Sequence[AgentKey] = ()
+    free: Collection[AgentKey] = ()
+    touched: Collection[AgentKey] = ()
+    proving: Collection[AgentKey] = ()
+
+
+def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> Step:
+    """The rollout of a commit with its first wave released, and what needs no wave."""
+    gated, free = ways.gated, ways.free
+    first, rest = _again(ways, policy)
+    waves = (*((first,) if first else ()), *make_waves(rest, policy, ways.proving))
+    rollout = Rollout(
+        target.revision.sha,
+        target.revision.tree,
+        waves,
+        released=min(1, len(waves)),
+        pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
+        on_failure=_on_failure(gated, policy),
+    )
+    return Step(rollout, frozenset(free) | frozenset(rollout.moving))
+
+
+def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
+    """A first wave of what an unfinished rollout has reached, and the others.
+
+    What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
+    of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
+    those who have not been reached: they have a canary of their own.
+    """
+    unproven = [key for key in ways.touched if key not in ways.gated]
+    changed = [key for key in ways.gated if key in ways.touched][: policy.rollout.canary]
+    return (*unproven, *changed), [key for key in ways.gated if key not in changed]
+
+
+def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
+    """What Git sees when a gate fails: the strictest word of the policies concerned."""
+    words = [limits_of(policy, tenant).rollout.on_failure for tenant in {None, *(key.tenant for key in gated)}]
+    return min(words, key=ON_FAILURE.index)
+
+
+def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:
+    """Seconds between a wave that is Ready and the next: what the policies ask for, or an agent of it if more."""
+    asked = [seconds(limits_of(policy, tenant).rollout.pause) for tenant in {None, *(key.tenant for key in wave)}]
+    return max(asked + [agents[key].pause_after_ready for key in wave if key in agents])
+
+
+def proceed(rollout: Rollout, now: float) -> Step:
+    """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
+    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, now) > 0:
+        return Step(rollout)
+    following = replace(rollout, released=rollout.released + 1, passed_at=None)
+    return Step(following, frozenset(rollout.waves[rollout.released]))
+
+
+def pause_left(rollout: Rollout, now: float) -> float:
+    """Seconds until the next wave may go. A wall clock that was set back does not make anybody wait longer."""
+    pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
+    if rollout.passed_at is None or now < rollout.passed_at:
+        return pause
+    return max(0.0, rollout.passed_at + pause - now)
+
+
+def gated(rollout: Rollout, now: float, *, ready: bool) -> Rollout:
+    """The rollout after a look at its gate: open since when, or shut."""
+    if rollout.failed or not ready:
+        return replace(rollout, passed_at=None)
+    # Not since a moment that is still to come: the wall clock was set back.
+    return replace(rollout, passed_at=now if rollout.passed_at is None else min(rollout.passed_at, now))
+
+
+def in_order(
+    changed: Iterable[AgentKey], standing: Agents, target: Agents, ahead: Collection[AgentKey]
+) -> list[AgentKey]:
+    """Changed agents in the order in which they go.
+
+    First those that an unfinished rollout has touched already (they have the least to lose), last those that would
+    end; dependencies before what depends on them; who asks to be a canary before its equals.
+    """
+    keys = set(changed)
+    depths: dict[AgentKey, int] = {}
+
+    def depth(key: AgentKey) -> int:
+        if key not in depths:
+            depths[key] = 0  # the loader refuses cycles; should one get here, it ends here
+            others = target[key].depends_on if key in target else ()
+            depths[key] = 1 + max((depth(other) for other in others if other in keys), default=-1)
+        return depths[key]
+
+    def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
+        agent = target.get(key)
+        return key not in ahead, _ends(agent, standing.get(key)), depth(key), not (agent and agent.canary), key
+
+    return sorted(keys, key=rank)
+
+
+def proves(new: Agent | None, old: Agent | None) -> bool:
+    """Whether the health of an agent says something about a commit: it runs, and what runs changes."""
+    runs = new is not None and new.lifecycle is Lifecycle.RUNNING
+    return runs and (old is None or new is None or new.resources != old.resources)
+
+
+def _ends(new: Agent | None, old: Agent | None) -> bool:
+    """Whether an agent would stop running: it proves nothing about the health of the others."""
+    running = old is not None and old.lifecycle is Lifecycle.RUNNING
+    return new is None or (running and new.lifecycle is not Lifecycle.RUNNING)
+
+
+def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
+    """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
+
+    The canary is one that proves something, if there is any.
+    """
+    totals = Counter(key.tenant for key in ordered)
+    telling = [key for key in ordered if key in proving] or ordered
+    canary = _take(telling, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
+    rest = [key for key in ordered if key not in canary]
+    shares = {tenant: _share(limits_of(policy, tenant).rollout.second, count) for tenant, count in totals.items()}
+    second = _take(rest, _share(policy.rollout.second, len(ordered)), shares)
+    last = [key for key in rest if key not in second]
+    return tuple(tuple(wave) for wave in (canary, second, last) if wave)
+
+
+def _share(text: str, count: int) -> int:
+    return max(1, ceil(percent(text) * count / 100))
+
+
+def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) -> dict[AgentKey, None]:
+    """The first so many, of the fleet and of each tenant. (A dict: it keeps the order and is quick to ask.)"""
+    taken: dict[AgentKey, None] = {}
+    used: Counter[str] = Counter()
+    for key in ordered:
+        if len(taken) == most:
+            break
+        if used[key.tenant] < by_tenant[key.tenant]:
+            used[key.tenant] += 1
+            taken[key] = None
+    return taken
+
+
+def announced(rollout: Rollout) -> tuple[Finding, ...]:
+    """How a commit would reach the agents that run already, for whoever asks before."""
+    sizes = [str(len(wave)) for wave in rollout.waves]
+    if len(sizes) < 2:
+        return ()
+    return (
+        Finding(
+            Severity.INFO,
+            "Waves",
+            rollout.commit[:10],
+            f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}",
+            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become "
+            f"so, the rest keeps what it has (onFailure: {rollout.on_failure}).",
+        ),
+    )
+
+
+# -- as the journal keeps it
+
+
+def dump_rollout(rollout: Rollout | None) -> str | None:
+    """A rollout as text."""
+    if rollout is None:
+        return None
+    fields = {name: getattr(rollout, name) for name in Rollout.__slots__ if name != "waves"}
+    return orjson.dumps({**fields, "waves": [[list(key) for key in wave] for wave in rollout.waves]}).decode()
+
+
+def load_rollout(text: str | None) -> Rollout | None:
+    """The rollout in a text."""
+    if text is None:
+        return None
+    fields: dict[str, Any] = orjson.loads(text)
+    waves = tuple(tuple(AgentKey(*key) for key in wave) for wave in fields.pop("waves"))
+    return Rollout(waves=waves, pauses=tuple(fields.pop("pauses")), **fields)
+
+
+def dump_failed(failed: Iterable[Failed]) -> str:
+    """Trees that failed, as text."""
+    return orjson.dumps([[each.tree, each.commit, each.why, each.at] for each in failed]).decode()
+
+
+def load_failed(text: str | None) -> tuple[Failed, ...]:
+    """The trees that failed in a text."""
+    return tuple(Failed(*row) for row in orjson.loads(text or "[]"))

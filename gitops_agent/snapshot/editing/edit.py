@@ -1,0 +1,232 @@
+"""Change single values of a document in place: every other byte of the file stays as its author wrote it.
+
+A position-aware parser says where the value stands; only that range of characters is replaced, or one key is
+inserted beside its neighbours. Afterwards the file is read again by the parser that decides what documents say:
+when anything else than the wanted value differs, or the document is not valid any more, nothing is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
+
+from gitops_agent.model.fields import canonical
+from gitops_agent.model.finding import errors
+from gitops_agent.settings import Limits
+from gitops_agent.snapshot import yaml_text_guard as texts
+from gitops_agent.snapshot.editing.scalars import block, flow, scalar
+from gitops_agent.snapshot.positions import Locator
+from gitops_agent.snapshot.schema import check
+from gitops_agent.snapshot.yaml_documents import Document, FileParser
+
+Path = tuple[str, ...]
+Values = Mapping[Path, Any]
+
+_COLON = re.compile(r"[ \t]*:(?=[ \t\n,}]|\Z)")
+_REST_OF_LINE = re.compile(r"[^\n]*")
+
+
+class CannotEdit(Exception):
+    """The value cannot be changed without touching what is its author's. The message says why, in one sentence."""
+
+
+class _Splice(NamedTuple):
+    """Characters to be replaced."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(data: bytes, line: int, values: Values, limits: Limits) -> bytes:
+    """The file with the values at some paths of the document that begins at a line; CannotEdit otherwise."""
+    before = _parsed(data, limits)
+    position = next((at for at, document in enumerate(before) if document.line == line), None)
+    if position is None:
+        raise CannotEdit(f"no document begins at line {line} any more")
+    content = data
+    for path, value in values.items():
+        content = _with(content, line, path, value)
+    _check(before, _parsed(content, limits), position, values)
+    return content
+
+
+def value_at(document: Any, path: Path) -> Any:
+    """The value at a path; KeyError when there is none."""
+    for step in path:
+        if not isinstance(document, dict):
+            raise KeyError(step)
+        document = document[step]
+    return document
+
+
+def authored(data: bytes, line: int, limits: Limits) -> Any:
+    """What the document at a line says, before any overlay; CannotEdit when there is none."""
+    found = next((orjson.loads(each.raw) for each in _parsed(data, limits) if each.line == line), None)
+    if found is None:
+        raise CannotEdit(f"no document begins at line {line} any more")
+    return found
+
+
+def _parsed(data: bytes, limits: Limits) -> list[Document]:
+    documents, findings = FileParser(limits, Locator(0)).parse("", data)
+    if wrong := errors(findings):
+        raise CannotEdit(f"the file is not valid: {wrong[0].summary}")
+    return documents
+
+
+def _check(before: Sequence[Document], after: Sequence[Document], position: int, values: Values) -> None:
+    """Everything says what it said, but for the values that were to change."""
+    wanted = [orjson.loads(document.raw) for document in before]
+    for path, value in values.items():
+        _put(wanted[position], path, value)
+    if [canonical(value) for value in wanted] != [canonical(orjson.loads(document.raw)) for document in after]:
+        raise CannotEdit("the result would not read as it should")
+    _, problems = check(after[position].raw, after[position].kind)
+    if problems:
+        where = ".".join(map(str, problems[0].loc))
+        raise CannotEdit(f"the live value is not valid in a document ({where}: {problems[0].summary})")
+
+
+def _put(document: Any, path: Path, value: Any) -> None:
+    *parents, name = path
+    for step in parents:
+        if not isinstance(document.get(step), dict):
+            document[step] = {}
+        document = document[step]
+    document[name] = value
+
+
+def _with(data: bytes, line: int, path: Path, value: Any) -> bytes:
+    """The file with one value changed. Lines may end in any way: positions are those of the text as parsed."""
+    content = data.decode("utf-8")
+    mark = texts.BYTE_ORDER_MARK if content.startswith(texts.BYTE_ORDER_MARK) else ""
+    content = content[len(mark) :]
+    plain = content.replace("\r\n", "\n").replace("\r", "\n")
+    splice = _splice(plain, line, path, value)
+    # Each pair of carriage return and line feed was one character of the text as parsed.
+    pairs = [match.start() - at for at, match in enumerate(re.finditer("\r\n", content))]
+    start, end = (spot + bisect_left(pairs, spot) for spot in (splice.start, splice.end))
+    written = splice.text.replace("\n", "\r\n") if pairs else splice.text
+    return (mark + content[:start] + written + content[end:]).encode("utf-8")
+
+
+def _splice(plain: str, line: int, path: Path, value: Any) -> _Splice:
+    chunk = next((chunk for chunk in texts.split(plain) if chunk.line == line), None)
+    if chunk is None:
+        raise CannotEdit(f"no document begins at line {line} any more")
+    offset = sum(len(each) + 1 for each in plain.split("\n")[: line - 1])
+    found = _in_document(chunk.text, path, value)
+    return _Splice(found.start + offset, found.end + offset, found.text)
+
+
+def _in_document(text: str, path: Path, value: Any) -> _Splice:
+    node = _compose(text)
+    for at, step in enumerate(path):
+        if node.anchor is not None:
+            raise CannotEdit(f"{'.'.join(path[:at])} is shared by a YAML anchor and its aliases")
+        if not isinstance(node, MappingNode):
+            raise CannotEdit(f"{'.'.join(path[:at])} is not a map")
+        pair = next((pair for pair in node.value if _is_named(pair[0], step)), None)
+        if pair is None:
+            return _insert(text, node, step, _nested(path[at + 1 :], value))
+        key, node = pair
+        if _is_empty(node) and node.anchor is None:
+            return _fill(text, key, _nested(path[at + 1 :], value))
+    return _replace(text, node, path, value)
+
+
+def _nested(rest: Path, value: Any) -> Any:
+    for step in reversed(rest):
+        value = {step: value}
+    return value
+
+
+def _replace(text: str, node: Node, path: Path, value: Any) -> _Splice:
+    start, end = node.start_mark.index, node.end_mark.index
+    if node.anchor is not None:
+        raise CannotEdit(f"{'.'.join(path)} is shared by a YAML anchor and its aliases")
+    if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+        return _Splice(start, end, block(text[start:end], value, _indent(text, start)))
+    if isinstance(node, ScalarNode):
+        return _Splice(start, end, scalar(value, node.style or ""))
+    if not _is_flow(node):
+        raise CannotEdit(f"{'.'.join(path)} is a list or map over several lines, perhaps with comments of its own")
+    if "#" in text[start:end]:
+        raise CannotEdit(f"{'.'.join(path)} may hold comments of its own")
+    return _Splice(start, end, flow(value))
+
+
+def _fill(text: str, key: Node, value: Any) -> _Splice:
+    """Give a value to a key that has none."""
+    colon = _COLON.match(text, key.end_mark.index)
+    if colon is None:
+        raise CannotEdit(f"the key {key.value} is written in a way that leaves no room for a value")
+    return _Splice(colon.end(), colon.end(), " " + flow(value))
+
+
+def _insert(text: str, parent: MappingNode, name: str, value: Any) -> _Splice:
+    """Add a key to a map, beside a neighbour that ends where its line does."""
+    added = f"{scalar(name, '')}: {flow(value)}"
+    if _is_flow(parent):
+        last = parent.value[-1][1] if parent.value else None
+        if last is not None and not _is_empty(last):
+            return _Splice(last.end_mark.index, last.end_mark.index, f", {added}")
+        start = parent.start_mark.index + 1
+        return _Splice(start, start, f"{added}, " if last is not None else added)
+    column = parent.value[0][0].start_mark.column
+    neighbour = next((pair for pair in reversed(parent.value) if _is_on_one_line(pair, column)), None)
+    if neighbour is not None:
+        rest = _REST_OF_LINE.match(text, neighbour[1].end_mark.index)
+        assert rest is not None
+        return _Splice(rest.end(), rest.end(), f"\n{' ' * column}{added}")
+    first = parent.value[0][0].start_mark.index
+    if text[text.rfind("\n", 0, first) + 1 : first].strip(" "):
+        raise CannotEdit(f"there is no line of its own for {name}")
+    return _Splice(first, first, f"{added}\n{' ' * column}")
+
+
+def _is_on_one_line(pair: tuple[Node, Node], column: int) -> bool:
+    key, value = pair
+    simple = isinstance(value, ScalarNode) and value.style not in ("|", ">") and not _is_empty(value)
+    same = key.start_mark.line == value.start_mark.line == value.end_mark.line
+    return bool((simple or _is_flow(value)) and same and key.start_mark.column == column)
+
+
+def _is_flow(node: Node) -> bool:
+    """Whether it is a list or map in brackets."""
+    return isinstance(node, CollectionNode) and bool(node.flow_style)
+
+
+def _is_named(key: Node, name: str) -> bool:
+    return isinstance(key, ScalarNode) and key.value == name
+
+
+def _is_empty(node: Node) -> bool:
+    """Whether nothing at all is written where the value should be (its position is then somewhere else)."""
+    return isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
+
+
+def _indent(text: str, start: int) -> int:
+    """The indentation of the line on which something stands."""
+    begin = text.rfind("\n", 0, start) + 1
+    line = text[begin:start]
+    return len(line) - len(line.lstrip(" "))
+
+
+def _compose(text: str) -> Node:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False
+    try:
+        root = yaml.compose(text)
+    except Exception as problem:
+        raise CannotEdit("the places of its values cannot be found") from problem
+    if not isinstance(root, Node):
+        raise CannotEdit("the document is empty")
+    return root

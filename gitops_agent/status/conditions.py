@@ -1,0 +1,262 @@
+"""From what a pass saw and did to the conditions of each agent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.key import Kind, ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
+from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.rollout import Rollout
+from gitops_agent.model.status import (
+    AgentStatus,
+    Condition,
+    ConditionType,
+    Health,
+    HealthState,
+    ResourceStatus,
+)
+
+_Statement = tuple[ConditionType, bool, str, str]
+_READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
+_FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
+
+ABANDONED = "ProvisioningTimedOut"
+"""The reason of an agent that did not become Ready in time and was taken down again."""
+
+RESTING = "Stopped"
+"""The reason of an agent that is Ready because nothing is meant to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """Everything known about one agent at the end of a pass.
+
+    ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
+    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
+    did not become healthy, once they are over. ``held``: a guard that only people release holds something
+    of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
+    whose failed gate keeps it from the newest commit. ``longest_delay``: the furthest that a next try may be away.
+    """
+
+    agent: Agent
+    seen: Mapping[ResourceKey, Observation]
+    bases: Mapping[ResourceKey, Base]
+    health: Health | None
+    pending: Sequence[Action] = ()
+    attempts: Mapping[ResourceKey, Attempt] | None = None
+    unreachable: str | None = None
+    deadline_passed: float | None = None
+    held: bool = False
+    frozen: bool = False
+    busy: bool = False
+    halted: Rollout | None = None
+    longest_delay: float = LONGEST_DELAY
+
+
+def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
+    """The status of one agent; conditions that did not change keep their transition time."""
+    if previous is not None and _still_says_it(previous, view, commit):
+        return previous
+    ready, reason, message = _readiness(view)
+    stalled = _stalled(view)
+    statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
+    if stalled is None and _is_on_its_way(view):
+        owed = _owed(view)
+        if not ready:
+            statements.append((ConditionType.RECONCILING, True, reason, message))
+        elif owed is not None:  # healthy, and its drift waits for its time
+            statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
+    if stalled is not None:
+        statements.append((ConditionType.STALLED, True, *stalled))
+    if view.frozen:
+        statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze holds work back"))
+    if view.halted is not None:
+        statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
+    if (drift := _drift(view)) is not None:
+        statements.append((ConditionType.DRIFTED, True, *drift))
+    known = {condition.type: condition for condition in previous.conditions} if previous else {}
+    conditions = tuple(_condition(known.get(said[0]), said, commit, now) for said in statements)
+    tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now, view.longest_delay)]
+    return AgentStatus(
+        agent=view.agent.key,
+        ready=ready,
+        lifecycle=view.agent.lifecycle,
+        conditions=conditions,
+        observed_commit=commit,
+        resources=tuple(_resources(view)),
+        origin=str(view.agent.origin),
+        next_try_at=min(tries, default=None) if view.pending or not ready else None,
+    )
+
+
+def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
+    """Whether nothing is new about a Ready agent: most agents in most passes, so it is asked first.
+
+    It may say no where the long way gives an equal status; never yes where it gives another one.
+    """
+    health = view.health
+    return (
+        health is not None
+        and health.state in _READY_STATES
+        and not (view.pending or view.unreachable or view.frozen or view.busy or view.halted)
+        and status.ready
+        and status.observed_commit == commit
+        and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
+        and [(said.reason, said.message, said.observed_commit) for said in status.conditions]
+        == [(_ready_word(health), health.message, commit)]
+        and status.origin == str(view.agent.origin)
+        and status.next_try_at is None
+        and not (view.attempts and _attempts(view))
+        and _are_resources(status.resources, view)
+    )
+
+
+def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
+    """Whether these are the resources of an agent, as they were seen."""
+    if len(known) != len(view.agent.resources):
+        return False
+    for status, resource in zip(known, view.agent.resources, strict=True):
+        seen = view.seen.get(resource.key)
+        if seen is None or seen.state != status.state or seen.live != status.live:
+            return False
+        if status.key != resource.key or status.driver != resource.driver:
+            return False
+    return True
+
+
+def _readiness(view: AgentView) -> tuple[bool, str, str]:
+    if view.unreachable is not None:
+        return False, "ObserveFailed", view.unreachable
+    if view.busy:
+        return False, "InProgress", "an action on it is under way"
+    if view.agent.abandoned:
+        return False, ABANDONED, _given_up(view.agent)
+    if view.agent.lifecycle is Lifecycle.RETIRED:
+        return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
+    # Hooks wait for Ready, so Ready does not wait for them.
+    pending = [action for action in view.pending if action.key.kind != Kind.HOOK]
+    owed = next((action for action in pending if action.decision is Decision.REPAIR), None)
+    doubtful = next((action for action in pending if action.decision is not Decision.REPAIR), None)
+    health = view.health
+    if health is not None and health.state not in _READY_STATES:
+        return False, health.reason, health.message
+    if owed is not None and owed.verb.touches_live and owed.key not in view.bases:
+        return False, owed.reason, owed.message
+    if doubtful is not None and doubtful.key not in view.bases:
+        return False, doubtful.reason, doubtful.message
+    if health is None:
+        return False, "Unknown", "health is not known yet"
+    return True, _ready_word(health), health.message
+
+
+def _ready_word(health: Health) -> str:
+    """Healthy, as a rule; well but disputed says so."""
+    return RESTING if health.state is HealthState.STOPPED else health.reason
+
+
+def _is_on_its_way(view: AgentView) -> bool:
+    """Whether the agent is expected to become as desired without a person: it is starting, or we work on it."""
+    if view.held:
+        return False
+    if view.busy:
+        return True
+    starting = view.health is not None and view.health.state is HealthState.STARTING
+    return starting or _owed(view) is not None
+
+
+def _owed(view: AgentView) -> Action | None:
+    """The first action that will be done by itself, now or when its time has come."""
+    return next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
+
+
+def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentStatus:
+    """A status that says which rollout is held before its agent's wave came; None: none is any more."""
+    others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.HALTED)
+    if rollout is None:
+        return replace(status, conditions=others)
+    said = Condition(ConditionType.HALTED, True, "GateFailed", _halted(rollout), now, status.observed_commit)
+    return replace(status, conditions=(*others, said))
+
+
+def ended(status: AgentStatus, left: Action | None, now: float) -> AgentStatus:
+    """The status of an agent that left Git, once nothing of it runs: only ``left`` keeps it on record."""
+    reason, message = (left.reason, left.message) if left is not None else ("Ended", "ended, as desired")
+    said: list[_Statement] = [(ConditionType.READY, False, reason, f"It has ended. {message}")]
+    if left is not None and left.decision in _FOR_PEOPLE:
+        said.append((ConditionType.STALLED, True, reason, message))
+    known = {condition.type: condition for condition in status.conditions}
+    return replace(
+        status,
+        ready=False,
+        lifecycle=Lifecycle.RETIRED,
+        conditions=tuple(_condition(known.get(each[0]), each, status.observed_commit, now) for each in said),
+        resources=tuple(replace(each, state="Ended", health="", live={}) for each in status.resources),
+        next_try_at=None,
+    )
+
+
+def _halted(rollout: Rollout) -> str:
+    return f"keeps its earlier spec: the rollout of {rollout.commit[:10]} is held"
+
+
+def _given_up(agent: Agent) -> str:
+    return (
+        f"{agent.abandoned}, so what was built of it was taken down again; a commit that changes it, or "
+        f"gitops-agent retry {agent.key}, gives it another chance"
+    )
+
+
+def _stalled(view: AgentView) -> tuple[str, str] | None:
+    if view.agent.abandoned:
+        return ABANDONED, _given_up(view.agent)
+    for attempt in _attempts(view):
+        if attempt.permanent:
+            return "CannotApply", attempt.error
+        if attempt.stalled:
+            return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
+    if not view.held and (doubt := _doubtful(view)) is not None:
+        return doubt.reason, doubt.message
+    if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:
+        return "HealthTimeout", f"not healthy within {view.deadline_passed:.0f} s: {view.health.message}"
+    return None
+
+
+def _doubtful(view: AgentView) -> Action | None:
+    """What only people can decide: nobody is on the way, so waiting for it would be waiting for ever."""
+    return next((action for action in view.pending if action.decision in _FOR_PEOPLE), None)
+
+
+def _attempts(view: AgentView) -> list[Attempt]:
+    known = view.attempts or {}
+    return [known[resource.key] for resource in view.agent.resources if resource.key in known]
+
+
+def _drift(view: AgentView) -> tuple[str, str] | None:
+    drifted = next((action for action in view.pending if action.drift_class.is_drift), None)
+    return None if drifted is None else (drifted.reason, drifted.message)
+
+
+def _condition(known: Condition | None, statement: _Statement, commit: str, now: float) -> Condition:
+    kind, status, reason, message = statement
+    # To rest as desired is another state than to run well, though both are Ready.
+    same = known is not None and known.status == status and (known.reason == RESTING) == (reason == RESTING)
+    since = known.last_transition_at if known is not None and same else now
+    if known == Condition(kind, status, reason, message, since, commit):
+        # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.
+        return known
+    return Condition(kind, status, reason, message, since, commit)
+
+
+def _resources(view: AgentView) -> list[ResourceStatus]:
+    rows = []
+    for resource in view.agent.resources:
+        seen = view.seen.get(resource.key)
+        absent = "Stopped" if resource.dormant else "Missing"
+        health = view.health.state.value if view.health and resource.key.kind == "runtime" else ""
+        state = seen.state if seen else absent
+        rows.append(ResourceStatus(resource.key, resource.driver, state, health, seen.live if seen else {}))
+    return rows
