@@ -42,7 +42,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedTree:
     """A tree that failed its gate, and so is not tried again by itself."""
 
     tree: str

@@ -16,7 +16,7 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.policy_merge import limits_of, stricter
 from gitops_agent.model.quantity import seconds
-from gitops_agent.model.rollout import Failed
+from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import Scope
 
@@ -52,7 +52,7 @@ class PlanContext:
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     drifted: AbstractSet[AgentKey] = frozenset()
     recently_repaired: Mapping[AgentKey, float] = field(default_factory=dict)
-    failed: Failed | None = None
+    failed: FailedTree | None = None
     policy: PolicySpec = field(init=False)
 
     def __post_init__(self) -> None:

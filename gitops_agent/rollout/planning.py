@@ -14,7 +14,7 @@ from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.policy_merge import limits_of, stricter
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.revision import Revision
-from gitops_agent.model.rollout import Failed
+from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
 from gitops_agent.observe import Observed
@@ -131,7 +131,7 @@ class Planning:
         dues = (self.order.ends_in(self._clock.now()), self._abandoned.next_due())
         return min((due for due in dues if due is not None), default=None)
 
-    def _build(self, snapshot: Snapshot, look: Look, failed: Failed | None, *, is_whole: bool) -> Plan:
+    def _build(self, snapshot: Snapshot, look: Look, failed: FailedTree | None, *, is_whole: bool) -> Plan:
         now, statuses = self._clock.now(), self._books.statuses
         context = PlanContext(
             now=now,

@@ -18,7 +18,7 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.policy_merge import stricter
-from gitops_agent.model.rollout import Failed, Rollout
+from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.ports import Clock, Journal
@@ -208,7 +208,7 @@ class RolloutState:
         rollout = self._rollout
         if rollout is None or rollout.failed:
             return
-        failed = Failed(rollout.tree, rollout.commit, why, self._clock.now())
+        failed = FailedTree(rollout.tree, rollout.commit, why, self._clock.now())
         others = [each for each in self.failed() if each.tree != rollout.tree]
         self._journal.put({"failed": waves.dump_failed([*others, failed][-REMEMBERED:])})
         answer = "Hold" if for_people else rollout.on_failure
@@ -219,11 +219,11 @@ class RolloutState:
         values = {"converged": target.revision.sha, "converged_policy": _policy_text(target)}
         self._journal.put({**values, "failed": None} if forward else values)
 
-    def failed(self) -> tuple[Failed, ...]:
+    def failed(self) -> tuple[FailedTree, ...]:
         """The trees that are not tried again by themselves."""
         return waves.load_failed(self._journal.get("failed"))
 
-    def failed_before(self, target: Snapshot) -> Failed | None:
+    def failed_before(self, target: Snapshot) -> FailedTree | None:
         """Whether a commit brings back a tree that failed as another commit."""
         tree, sha = target.revision.tree, target.revision.sha
         return next((each for each in self.failed() if each.tree == tree and each.commit != sha), None)

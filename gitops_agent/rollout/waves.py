@@ -20,7 +20,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
 from gitops_agent.model.quantity import seconds
-from gitops_agent.model.rollout import Failed, Rollout
+from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.snapshot import Snapshot
 
 Agents = Mapping[AgentKey, Agent]
@@ -219,11 +219,11 @@ def load_rollout(text: str | None) -> Rollout | None:
     return Rollout(waves=waves, pauses=tuple(fields.pop("pauses")), **fields)
 
 
-def dump_failed(failed: Iterable[Failed]) -> str:
+def dump_failed(failed: Iterable[FailedTree]) -> str:
     """Trees that failed, as text."""
     return orjson.dumps([[each.tree, each.commit, each.why, each.at] for each in failed]).decode()
 
 
-def load_failed(text: str | None) -> tuple[Failed, ...]:
+def load_failed(text: str | None) -> tuple[FailedTree, ...]:
     """The trees that failed in a text."""
-    return tuple(Failed(*row) for row in orjson.loads(text or "[]"))
+    return tuple(FailedTree(*row) for row in orjson.loads(text or "[]"))

@@ -14,7 +14,7 @@ from gitops_agent.model.finding import Severity
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Decision, Effect, Plan, Verdict
-from gitops_agent.model.rollout import Failed
+from gitops_agent.model.rollout import FailedTree
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -336,7 +336,7 @@ def test_agents_that_are_still_being_built_are_judged_by_the_gate_of_their_commi
 
 
 def test_a_tree_that_failed_is_not_tried_again_and_drift_is_repaired_meanwhile() -> None:
-    failed = Failed("t" * 40, "f" * 40, "acme/bot-000 was not Ready within 120 s.", make.NOW - 9)
+    failed = FailedTree("t" * 40, "f" * 40, "acme/bot-000 was not Ready within 120 s.", make.NOW - 9)
     members = fleet(4)
     wanted = [make.agent("acme/bot-000", {"a": 2}), *(a for a, *_ in members[1:])]
     seen = [*(s for *_, s in members[:3]), make.live(members[3][1].key, None)]

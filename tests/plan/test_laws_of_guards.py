@@ -13,7 +13,7 @@ from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
-from gitops_agent.model.rollout import Failed
+from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.guards import GUARDS, evaluate, ruled
 from gitops_agent.plan.guards.verdicts import is_from_commit, takes_away
@@ -49,7 +49,7 @@ troubles = st.fixed_dictionaries(
         "circuits": st.sampled_from([None, make.NOW - 9, make.NOW + 9]).map(
             lambda until: {"fake": Circuit("fake", ("t/a",), until, 1, "no")}
         ),
-        "failed": st.none() | st.just(Failed("t" * 40, "f" * 40, "why", 1.0)),
+        "failed": st.none() | st.just(FailedTree("t" * 40, "f" * 40, "why", 1.0)),
     }
 )
 limits = st.fixed_dictionaries(

@@ -1,0 +1,237 @@
+"""One pass as values: what asked for it, what its stages found and did, and what it ended with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from gitops_agent.model.control import Control
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Observation
+from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.plan import Action, Decision, Plan
+from gitops_agent.model.revision import Revision
+from gitops_agent.model.rollout import Rollout
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.state import State
+from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
+
+Scope = frozenset[AgentKey] | None
+"""Which agents a pass looks at: some, or (None) all of them."""
+
+Executed = tuple[Action, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time of a pass. ``wall``: seconds since the epoch (may jump). ``active``: seconds this instance has been
+    at work, over all its lives: it never jumps, and stands still while nobody is there to act."""
+
+    wall: float
+    active: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One pass to run: over some agents or (None) all, asking the remote first or not, on whose account."""
+
+    scope: Scope = None
+    fetch: bool = True
+    actor: str = "once"
+    reasons: tuple[str, ...] = ()
+
+    def for_everything(self) -> Request:
+        """The same over all agents, without asking the remote again."""
+        return replace(self, scope=None, fetch=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """What the source gives a pass. ``target``: what the newest commit asks for that may be followed.
+    ``in_force``: the spec each agent follows before this pass. ``changed``: the agents for which the two differ.
+    ``unavailable``: why the source could not be asked or read, with ``retry_after`` seconds if it said so.
+    """
+
+    head: Revision | None = None
+    target: Snapshot | None = None
+    in_force: Snapshot | None = None
+    changed: frozenset[AgentKey] = frozenset()
+    unavailable: Finding | None = None
+    retry_after: float | None = None
+
+    @property
+    def desired(self) -> Snapshot | None:
+        """The furthest there is to look at."""
+        return self.target or self.in_force
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Somebody approved a plan: its digest, who, where (cli, note, trailer) and when.
+
+    ``commit`` carries the trailer or the note; "" for the command line.
+    """
+
+    digest: str
+    by: str
+    where: str
+    at: float = 0.0
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """The freezes and approvals in force. ``approved`` holds the digests of actions still to be done;
+    ``approvals`` says who approved what; ``open_actions`` holds, for each approved plan on record, the digests of
+    its actions still to be done; ``all_approved`` those of all its actions, done or not. ``findings`` say which
+    approvals do not count, and why.
+    """
+
+    freezes: tuple[Control, ...] = ()
+    approved: frozenset[str] = frozenset()
+    approvals: tuple[Approval, ...] = ()
+    open_actions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    all_approved: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
+
+    def ends_in(self, wall: float) -> float | None:
+        """Seconds until the first freeze ends by itself; None when none does."""
+        return min((max(0.0, each.until - wall) for each in self.freezes if each.until is not None), default=None)
+
+
+NO_DIRECTIVES = Directives()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was seen, and which drivers were unreachable, with the reason.
+
+    Nothing may be concluded about a resource of an unreachable driver: not that it is there, not that it is gone.
+    """
+
+    seen: Mapping[ResourceKey, Observation]
+    unreachable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What one observation of the live systems gave, how healthy it is, and how much of the fleet it covered."""
+
+    observed: Observed
+    health: Mapping[AgentKey, Health]
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutDecision:
+    """What the rollout stage decided. ``in_force``: the spec each agent follows now, under the newest valid
+    policy. ``policy``: the stricter of that and of the last converged commit's. ``blocked``: the candidate plan of
+    a newest commit that a guard stops. ``released``: the agents that follow the newest commit from this pass on.
+    """
+
+    in_force: Snapshot
+    policy: PolicySpec
+    blocked: Plan | None = None
+    released: frozenset[AgentKey] = frozenset()
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """Everything one pass saw, decided and did. ``running``: actions that are still under way."""
+
+    source: SourceResult
+    decision: RolloutDecision
+    directives: Directives
+    plan: Plan
+    executed: Sequence[Executed]
+    live: Live
+    running: tuple[Action, ...] = ()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The spec that was in force."""
+        return self.decision.in_force
+
+    @cached_property
+    def done(self) -> frozenset[ResourceKey]:
+        """The resources on which an action succeeded."""
+        return frozenset(action.key for action, outcome in self.executed if outcome.result is Result.DONE)
+
+    @cached_property
+    def pending(self) -> tuple[Action, ...]:
+        """The actions still to be done: held, failed, or not for us to decide. What Git may follow is none."""
+        return tuple(
+            action
+            for action in self.plan.actions
+            if action.key not in self.done and action.decision is not Decision.IMPORT
+        )
+
+    @cached_property
+    def held_for_people(self) -> frozenset[AgentKey]:
+        """The agents of which something is held that only people release."""
+        return frozenset(key.agent for v in self.plan.verdicts if v.for_people for key in v.held)
+
+    def held_by(self, *guards: str) -> frozenset[AgentKey]:
+        """The agents some of these guards hold something of."""
+        return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass ended with. ``wait``: seconds until there is something to do, if known. ``busy``: some agent is
+    on its way. ``frozen``: a freeze holds work back. ``source_changed``: we push a commit, or just did.
+    ``record``: what the pass saw and did; None when nothing is desired yet.
+    """
+
+    state: State
+    findings: tuple[Finding, ...] = ()
+    unavailable: bool = False
+    retry_after: float | None = None
+    busy: bool = False
+    frozen: bool = False
+    wait: float | None = None
+    source_changed: bool = False
+    record: PassRecord | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """The newest commit seen."""
+        return self.state.source.head
+
+    @property
+    def enforced(self) -> str | None:
+        """The last commit that every agent follows."""
+        return self.state.rollout.enforced
+
+    @property
+    def head(self) -> CommitRecord | None:
+        """The record of the newest commit seen."""
+        return self.state.head
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase of the newest commit seen."""
+        return self.head.phase if self.head is not None else None
+
+    @property
+    def statuses(self) -> Mapping[AgentKey, AgentStatus]:
+        """The status of every agent."""
+        return self.state.status.agents
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """How far the newest commit has got."""
+        return self.state.rollout.rollout
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that people should see: that of a blocked commit first."""
+        return None if self.record is None else self.record.decision.blocked or self.record.plan
+
+    @property
+    def executed(self) -> Sequence[Executed]:
+        """What was done."""
+        return () if self.record is None else self.record.executed

@@ -1,0 +1,241 @@
+"""State: what an instance remembers between passes, as one frozen value in parts. Each part has one writer.
+
+A pass reads it once, hands it from stage to stage, and commits what differs at three points. A stage returns the
+part it owns and changes no other:
+
+=============  =======================================  ==========================================
+part           what it holds                            written by, and only by
+=============  =======================================  ==========================================
+``source``     heads seen, the source's last answer     ``source.tracker``
+``commits``    the newest records of commits            ``source.commits``, ``status.summarize``
+``rollout``    which spec each agent follows, and gate  ``rollout``
+``reconcile``  bases, retry states, circuits, intents   ``reconcile``
+``control``    what operators and guards asked for      ``control``
+``status``     statuses of agents, findings             ``status.summarize``
+``proposals``  commits that we made and push            ``proposals``
+=============  =======================================  ==========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.control import Control
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base
+from gitops_agent.model.outcome import Attempt, Intent
+from gitops_agent.model.rollout import FailedTree, Rollout
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What the source last said. ``head``: the newest commit seen. ``verified``: the last head that passed the
+    checks. ``valid``: the newest commit whose documents are valid. ``problem``: why the source did not answer when
+    it was last asked. ``freezes_first_seen``: when each freeze of the valid policy was first seen, by its scope.
+    """
+
+    head: str | None = None
+    verified: str | None = None
+    valid: str | None = None
+    problem: Finding | None = None
+    fetched_at: float | None = None
+    freezes_first_seen: Mapping[str, float] = _NOTHING
+
+
+@dataclass(frozen=True)
+class CommitsState:
+    """The newest records of commits, by sha: back to the last that converged before the head, and whatever these
+    roll back. Older ones are in the journal, so that a pass costs the same however long the history is."""
+
+    records: Mapping[str, CommitRecord] = _NOTHING
+
+    @cached_property
+    def newest_first(self) -> tuple[CommitRecord, ...]:
+        """The records in the order of the branch, newest first."""
+        return tuple(sorted(self.records.values(), key=lambda record: -record.position))
+
+    def converged_before(self, head: str | None) -> CommitRecord | None:
+        """The newest commit that converged, apart from the head itself."""
+        others = (each for each in self.newest_first if each.sha != head)
+        return next((each for each in others if each.phase is Phase.CONVERGED), None)
+            (each for each in self.newest_first if each.phase is Phase.CONVERGED and each.sha != head), None
+        )
+
+    def updated(self, records: Iterable[CommitRecord]) -> CommitsState:
+        """The same with some records added or replaced."""
+        changed = {record.sha: record for record in records if self.records.get(record.sha) != record}
+        return CommitsState({**self.records, **changed}) if changed else self
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpAgent:
+    """An agent whose provisioning was given up: at which commit and spec, why, and when (seconds since the
+    epoch). ``retried_at``: when a retry had last been asked for by then; a later one gives it another chance."""
+
+    commit: str
+    spec: str
+    why: str
+    at: float
+    retried_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """Which spec is in force for each agent, and how far the newest commit has got.
+
+    ``enforced``: the last commit that every agent follows. ``released``: agents that follow another one, with its
+    sha. ``rollout``: the newest rollout, under way, held or done. ``failed_trees``: not tried again by themselves.
+    ``converged`` and ``converged_policy``: the last commit that converged. ``judged_agents``: those that must be
+    Ready before the newest commit has converged. ``unready_since`` and ``provisioning_since``: in seconds of
+    active time (``model.passes.Now``).
+    """
+
+    enforced: str | None = None
+    released: Mapping[AgentKey, str] = _NOTHING
+    rollout: Rollout | None = None
+    failed_trees: tuple[FailedTree, ...] = ()
+    converged: str | None = None
+    converged_policy: PolicySpec | None = None
+    judged_agents: frozenset[AgentKey] = frozenset()
+    unready_since: Mapping[AgentKey, float] = _NOTHING
+    provisioning_since: Mapping[AgentKey, float] = _NOTHING
+    given_up: Mapping[AgentKey, GivenUpAgent] = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileState:
+    """Our record of the live systems. ``open_intents``, by id: effects that were begun and have no outcome yet."""
+
+    bases: Mapping[ResourceKey, Base] = _NOTHING
+    attempts: Mapping[ResourceKey, Attempt] = _NOTHING
+    circuits: Mapping[str, Circuit] = _NOTHING
+    open_intents: Mapping[str, Intent] = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ControlState:
+    """What operators and guards asked for. ``controls``: append-only, oldest first; operators add to them beside
+    a running daemon. ``handled_seq``: the newest one whose retry was carried out. ``retried_at``: when a retry of
+    an agent was last asked for."""
+
+    controls: tuple[Control, ...] = ()
+    handled_seq: int = 0
+    retried_at: Mapping[AgentKey, float] = _NOTHING
+
+
+class AgentStatuses(Mapping[AgentKey, AgentStatus]):
+    """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
+
+    __slots__ = ("_drifted", "_known", "_not_ready")
+
+    def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
+        self._known = dict(known)
+        self._not_ready = frozenset(key for key, status in known.items() if not status.ready)
+        self._drifted = frozenset(key for key, status in known.items() if status.has(ConditionType.DRIFTED))
+
+    @property
+    def not_ready(self) -> frozenset[AgentKey]:
+        """The agents that are not Ready."""
+        return self._not_ready
+
+    @property
+    def drifted(self) -> frozenset[AgentKey]:
+        """The agents with drift that waits."""
+        return self._drifted
+
+    def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> AgentStatuses:
+        """The same with some statuses replaced and some gone; costs what changed, and one copy of a map."""
+        news = {status.agent: status for status in changed}
+        if not news and not removed:
+            return self
+        made = AgentStatuses.__new__(AgentStatuses)
+        made._known = {**self._known, **news}
+        for key in removed:
+            made._known.pop(key, None)
+        concerned = {*news, *removed}
+        made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
+        drifted = {k for k, each in news.items() if each.has(ConditionType.DRIFTED)}
+        made._drifted = (self._drifted - concerned) | drifted
+        return made
+
+    def __getitem__(self, key: AgentKey) -> AgentStatus:
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusState:
+    """What was last reported. ``findings`` are those of the last passes; ``last_pass``: when the last one ended
+    (seconds since the epoch). ``active_seconds``: how long this instance has been at work, over all its lives."""
+
+    agents: AgentStatuses = field(default_factory=AgentStatuses)
+    findings: tuple[Finding, ...] = ()
+    last_pass: float | None = None
+    active_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RevertProposal:
+    """The revert of one failed commit. ``sha``: the commit that was made. ``branch``: where it was pushed to.
+    ``finished``: nothing more is done about it. ``message``: what became of it, for people."""
+
+    failed: str
+    sha: str = ""
+    branch: str = ""
+    finished: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveImport:
+    """One change that live made, to be proposed for Git. ``since``: when it was first seen. ``finished``: nothing
+    more is done about it. ``refused_at``: the head at which it was refused; the next head may do better.
+    ``next_at``: when it is tried again."""
+
+    key: ResourceKey
+    since: float
+    finished: bool = False
+    refused_at: str = ""
+    finding: Finding | None = None
+    next_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalState:
+    """Commits that we make and push: reverts by the sha that failed, imports by the name of their branch."""
+
+    reverts: Mapping[str, RevertProposal] = _NOTHING
+    imports: Mapping[str, LiveImport] = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All of it."""
+
+    source: SourceState = field(default_factory=SourceState)
+    commits: CommitsState = field(default_factory=CommitsState)
+    rollout: RolloutState = field(default_factory=RolloutState)
+    reconcile: ReconcileState = field(default_factory=ReconcileState)
+    control: ControlState = field(default_factory=ControlState)
+    status: StatusState = field(default_factory=StatusState)
+    proposals: ProposalState = field(default_factory=ProposalState)
+
+    @property
+    def head(self) -> CommitRecord | None:
+        """The record of the newest commit seen."""
+        return self.commits.records.get(self.source.head or "")
