@@ -15,13 +15,12 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
+from gitops_agent.model.passes import Approval
+from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord
-
-Scope = frozenset[AgentKey] | None
-"""Which agents a pass looks at: some, or (None) all of them."""
 
 Claims = Mapping[ResourceKey, Resource]
 """What is desired and was never applied, as far as our record knows: something foreign may stand in its place."""
@@ -358,20 +357,6 @@ class Sink(Protocol):
 
     def flush(self, timeout: float) -> bool:
         """Write what is queued; whether all of it was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """Somebody approved a plan: its digest, who, where it was said (cli, note, trailer) and when.
-
-    ``commit`` is the one that carries the trailer or the note; "" for what was said on the command line.
-    """
-
-    digest: str
-    by: str
-    where: str
-    at: float = 0.0
-    commit: str = ""
 
 
 class Approvals(Protocol):

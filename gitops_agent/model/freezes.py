@@ -1,10 +1,12 @@
-"""Freezing by Git: which scopes a policy freezes. Pure."""
+"""Freezes in force: of the policy in Git, of operators and of guards. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from gitops_agent.model.control import Control, covers
 from gitops_agent.model.document import Freeze, PolicySpec
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import epoch
 
 
@@ -25,3 +27,14 @@ def frozen_since(policy: PolicySpec, known: Mapping[str, float], now: float) -> 
 
 def _is_current(each: Freeze, now: float) -> bool:
     return each.until is None or epoch(each.until) > now
+
+
+def frozen_scopes(policy: PolicySpec, controls: Iterable[Control], now: float) -> Iterator[str]:
+    """The scopes of every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
+    yield from (scope for scope, _ in git_freezes(policy, now))
+    yield from (control.target for control in controls)
+
+
+def is_frozen(agent: AgentKey, policy: PolicySpec, controls: Iterable[Control], now: float) -> bool:
+    """Whether any freeze in force covers an agent; ``controls`` are the freezes of operators and guards."""
+    return any(covers(scope, agent) for scope in frozen_scopes(policy, controls, now))

@@ -12,6 +12,9 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence
 
+APPROVED_BY = "ApprovedBy"
+"""The code of a finding that names the approver of a commit's plan."""
+
 
 class ConditionType(StrEnum):
     """READY is always there; the others only while true."""

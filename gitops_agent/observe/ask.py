@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
-from gitops_agent.ports import NO_CLAIMS, Claims, Driver, Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What was seen, and (``blind``) which drivers could not say, with the reason.
-
-    Nothing may be concluded about a resource of a blind driver: not that it is there, not that it is gone.
-    """
-
-    seen: Mapping[ResourceKey, Observation]
-    unreachable: Mapping[str, str]
+from gitops_agent.model.passes import Observed, Scope
+from gitops_agent.ports import NO_CLAIMS, Claims, Driver
 
 
 def observe(

@@ -8,9 +8,7 @@ driver: these neither count nor end a row. Success closes the circuit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
-
-import orjson
+from dataclasses import replace
 
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.document import Breaker, TenantPolicy
@@ -53,14 +51,3 @@ def pause(limit: Breaker, trips: int) -> float:
     """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
     first = seconds(limit.pause)
     return min(first * 2.0 ** min(trips, 30), max(first, LONGEST_DELAY))
-
-
-def dump_circuits(circuits: Mapping[str, Circuit]) -> str:
-    """Circuits as the journal keeps them."""
-    return orjson.dumps([asdict(circuit) for circuit in circuits.values()]).decode()
-
-
-def load_circuits(text: str | None) -> dict[str, Circuit]:
-    """The circuits in a text."""
-    rows = orjson.loads(text or "[]")
-    return {row["driver"]: Circuit(**{**row, "failing": tuple(row["failing"])}) for row in rows}

@@ -36,7 +36,7 @@ class AgentView:
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
+    ``unreachable``: a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
     did not become healthy, once they are over. ``held``: a guard that only people release holds something
     of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
     whose failed gate keeps it from the newest commit. ``longest_delay``: the furthest that a next try may be away.
@@ -57,7 +57,7 @@ class AgentView:
     longest_delay: float = LONGEST_DELAY
 
 
-def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
+def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
     """The status of one agent; conditions that did not change keep their transition time."""
     if previous is not None and _still_says_it(previous, view, commit):
         return previous

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Collect nothing meanwhile: in bulk work it costs more than the work. What is garbage is collected after."""
     was_enabled = gc.isenabled()
     gc.disable()

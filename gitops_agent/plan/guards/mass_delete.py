@@ -91,7 +91,7 @@ def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[Ag
 
 def _never_there(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
     """Agents made by a commit that this one rolls back, and that never converged: undoing it loses nothing."""
-    if not context.undone:
+    if not context.rolled_back_commits:
         return
     runtimes: dict[AgentKey, list[Base]] = {}
     for key, base in context.bases.items():
@@ -99,7 +99,7 @@ def _never_there(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[A
             runtimes.setdefault(key.agent, []).append(base)
     for agent in agents:
         known = runtimes.get(agent)
-        if known and all(not base.established and base.commit in context.undone for base in known):
+        if known and all(not base.established and base.commit in context.rolled_back_commits for base in known):
             yield agent
 
 

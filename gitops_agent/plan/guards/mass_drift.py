@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from gitops_agent.model.control import covers
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.freezes import is_frozen
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.model.quantity import seconds
 from gitops_agent.plan.context import PlanContext, is_hands_off
-from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import due, how_to_unfreeze, let_pass, named, trim
 from gitops_agent.plan.reasons import Hold, Reason
@@ -85,7 +85,7 @@ def _elsewhere(context: PlanContext) -> frozenset[AgentKey]:
         if key not in context.scope
         and key in agents
         and not is_hands_off(agents[key], now)
-        and not is_frozen(key, context)
+        and not is_frozen(key, context.snapshot.policy, context.freezes, context.now)
     )
 
 
