@@ -240,3 +240,10 @@ class PassResult:
     def executed(self) -> Sequence[Executed]:
         """What was done."""
         return () if self.record is None else self.record.executed
+
+
+def is_settled(result: PassResult) -> bool:
+    """Whether another pass could not change the answer: the commit is terminal or held, no agent is on its way."""
+    unread = result.unavailable and result.phase is Phase.PENDING
+    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal or unread
+    return held and not result.busy
