@@ -20,6 +20,7 @@ from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
 Claims = Mapping[ResourceKey, Resource]
@@ -227,7 +228,7 @@ DriverFactory = Callable[[DriverContext, Clock], Driver]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ActionRecord:
     """One executed action as the journal keeps it: the answer to "what was done and why"."""
 
     at: float
@@ -250,35 +251,67 @@ class Entry:
     evidence: tuple[Evidence, ...] = ()
 
 
+Entry = ActionRecord
+"""The earlier name, until ``report`` and its tests use the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One decision of a plan, executed or not. ``held``: a guard stopped it. The action has no fields of base,
+    desired and live."""
+
+    at: float
+    plan: str
+    commit: str
+    held: bool
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
+
+    digest: str
+    commit: str
+    at: float
+    actions: int
+    waiting: int
+    agents: int = 0
+
+
 class JournalReader(Protocol):
     """The read side of the journal; safe to use while a daemon writes."""
 
-    def bases(self) -> Mapping[ResourceKey, Base]:
-        """What we last applied, for every resource (a live view: do not keep it across writes)."""
+    def state(self) -> State:
+        """The state as last committed, with the controls that other processes have added since.
 
-    def attempts(self) -> Mapping[ResourceKey, Attempt]:
-        """The retry state of the resources that failed."""
+        Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
+        read when they are first looked at. A read-only journal follows all that other processes commit.
+        """
 
-    def open_intents(self) -> Sequence[Intent]:
-        """Intents without an outcome."""
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, also of one that ``state().commits`` no longer holds."""
 
-    def statuses(self, agents: Collection[AgentKey] | None = None) -> Mapping[AgentKey, AgentStatus]:
-        """The last reported status of some agents, or of all."""
+    def commits(
+        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
+    ) -> Sequence[CommitRecord]:
+        """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
 
-    def commit(self, sha: str) -> CommitRecord | None:
-        """The record of one commit."""
+    def owed(self) -> Mapping[str, Mapping[str, int]]:
+        """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
 
-    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
-        """Records of commits, newest first."""
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[ActionRecord]:
+        """Executed actions, newest first."""
 
-    def get(self, name: str) -> str | None:
-        """A named value: ``head`` (newest seen sha), ``enforced`` (last good), ``last_pass``, ``last_fetch``."""
+    def decisions(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[DecisionRecord]:
+        """What plans decided, executed or not, newest first."""
 
-    def controls(self) -> Sequence[Control]:
-        """What operators and guards said (freeze, unfreeze, approve, retry), oldest first."""
-
-    def last_control(self) -> int:
-        """The number of the newest control, 0 when there is none: cheap, for whoever waits for news."""
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
+        """The plans on record whose digest begins so, of some commits or of all, newest first."""
 
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
@@ -290,37 +323,44 @@ class JournalReader(Protocol):
         """The newest actions against drift that were done since a moment, and when."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
-        """When drift of a resource was repaired since a moment."""
+        """When drift of a resource was repaired since a moment. What recovery settled is not counted."""
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
         """What was seen of an agent each time it changed, newest first."""
 
-    def entries(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[Entry]:
-        """Executed actions, newest first."""
-
 
 class Journal(JournalReader, Protocol):
-    """The write side. Every method is one durable transaction."""
+    """The write side. Every method is one durable transaction; memory follows only after it.
+
+    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one.
+    """
 
     def control(self, control: Control) -> None:
-        """Write down what an operator or a guard said; the only write allowed beside a running daemon."""
+        """Append a control; the only write allowed beside a running daemon."""
 
-    def put(self, values: Mapping[str, str | None]) -> None:
-        """Set named values; None removes one."""
+    def commit(
+        self,
+        state: State,
+        *,
+        plans: Sequence[Plan] = (),
+        observations: Sequence[Observation] = (),
+        owed_to: Collection[str] = (),
+        at: float = 0.0,
+    ) -> State:
+        """Write what differs from the state as last committed; no transaction when nothing does.
 
-    def put_commits(self, records: Sequence[CommitRecord]) -> None:
-        """Insert or replace the records of commits."""
+        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
+        differ from the last one of their resource; controls without a number; and for every record of a commit
+        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
+        result holds the controls with their numbers and as many records of commits as a pass needs.
+        """
 
-    def record_plan(self, plan: Plan, at: float) -> None:
-        """Keep the decisions of a plan (once per digest and commit)."""
+    def begin(self, intents: Sequence[Intent]) -> State:
+        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
 
-    def record_observations(self, observations: Sequence[Observation]) -> None:
-        """Keep observations that differ from the last one of the same resource."""
-
-    def begin(self, intents: Sequence[Intent]) -> None:
-        """Write intents, before any of their effects."""
+        An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
+        for the same resource that is still open ends as Skipped: at most one is open per resource.
+        """
 
     def finish(
         self,
@@ -329,14 +369,14 @@ class Journal(JournalReader, Protocol):
         bases: Sequence[Base] = (),
         forgotten: Sequence[ResourceKey] = (),
         attempts: Mapping[ResourceKey, Attempt | None] | None = None,
-    ) -> None:
-        """Write outcomes together with the bases and retry states they imply, in one transaction."""
+    ) -> State:
+        """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
 
-    def put_statuses(self, changed: Sequence[AgentStatus], removed: Sequence[AgentKey] = ()) -> None:
-        """Write the statuses that changed."""
+    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
+        """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
 
     def prune(self, before: float) -> int:
-        """Retention: drop observations, decisions and finished intents older than a moment."""
+        """Drop history older than a moment; how many rows were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +386,7 @@ class Report:
     instance: str
     commits: tuple[CommitRecord, ...]
     statuses: Mapping[AgentKey, AgentStatus]
-    entries: Mapping[str, Sequence[Entry]]  # by commit sha
+    entries: Mapping[str, Sequence[ActionRecord]]  # by commit sha
 
 
 class Sink(Protocol):

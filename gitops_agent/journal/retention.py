@@ -12,12 +12,13 @@ from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
 from gitops_agent.journal.rows import control_of
 from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations
 from gitops_agent.model.control import spent
+from gitops_agent.model.state import State
 from gitops_agent.model.status import Phase
 
 _UNSETTLED = [phase.value for phase in Phase if not phase.terminal]
 
 
-def prune(connection: Connection, before: float) -> int:
+def prune(connection: Connection, before: float, state: State) -> int:
     """Drop what is older than a moment and may go; how many rows went."""
     doomed = (
         intents.delete().where(

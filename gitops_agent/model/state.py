@@ -36,6 +36,9 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, 
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
+MAX_RECORDS = 500
+"""How many records of commits the state holds at most, apart from the ones that others refer to."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
@@ -49,7 +52,7 @@ class SourceState:
     valid: str | None = None
     problem: Finding | None = None
     fetched_at: float | None = None
-    freezes_first_seen: Mapping[str, float] = _NOTHING
+    freezes_first_seen: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class CommitsState:
     """The newest records of commits, by sha: back to the last that converged before the head, and whatever these
     roll back. Older ones are in the journal, so that a pass costs the same however long the history is."""
 
-    records: Mapping[str, CommitRecord] = _NOTHING
+    records: Mapping[str, CommitRecord] = field(default_factory=dict)
 
     @cached_property
     def newest_first(self) -> tuple[CommitRecord, ...]:
@@ -73,6 +76,17 @@ class CommitsState:
         """The same with some records added or replaced."""
         changed = {record.sha: record for record in records if self.records.get(record.sha) != record}
         return CommitsState({**self.records, **changed}) if changed else self
+
+
+def trimmed(commits: CommitsState, head: str | None) -> CommitsState:
+    """The records that a pass needs: back to the last commit that converged before the head, and what these roll
+    back; at most ``MAX_RECORDS`` of the newest."""
+    converged = commits.converged_before(head)
+    newest = commits.newest_first[:MAX_RECORDS]
+    kept = {each.sha for each in newest if converged is None or each.position >= converged.position}
+    kept |= {head or "", converged.sha if converged else ""}
+    records = {sha: each for sha, each in commits.records.items() if sha in kept or each.rolled_back_by in kept}
+    return commits if len(records) == len(commits.records) else CommitsState(records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +113,25 @@ class RolloutState:
     """
 
     enforced: str | None = None
-    released: Mapping[AgentKey, str] = _NOTHING
+    released: Mapping[AgentKey, str] = field(default_factory=dict)
     rollout: Rollout | None = None
     failed_trees: tuple[FailedTree, ...] = ()
     converged: str | None = None
     converged_policy: PolicySpec | None = None
     judged_agents: frozenset[AgentKey] = frozenset()
-    unready_since: Mapping[AgentKey, float] = _NOTHING
-    provisioning_since: Mapping[AgentKey, float] = _NOTHING
-    given_up: Mapping[AgentKey, GivenUpAgent] = _NOTHING
+    unready_since: Mapping[AgentKey, float] = field(default_factory=dict)
+    provisioning_since: Mapping[AgentKey, float] = field(default_factory=dict)
+    given_up: Mapping[AgentKey, GivenUpAgent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
     """Our record of the live systems. ``open_intents``, by id: effects that were begun and have no outcome yet."""
 
-    bases: Mapping[ResourceKey, Base] = _NOTHING
-    attempts: Mapping[ResourceKey, Attempt] = _NOTHING
-    circuits: Mapping[str, Circuit] = _NOTHING
-    open_intents: Mapping[str, Intent] = _NOTHING
+    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
+    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    open_intents: Mapping[str, Intent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +142,7 @@ class ControlState:
 
     controls: tuple[Control, ...] = ()
     handled_seq: int = 0
-    retried_at: Mapping[AgentKey, float] = _NOTHING
+    retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
 _INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
@@ -222,8 +236,8 @@ class LiveImport:
 class ProposalState:
     """Commits that we make and push: reverts by the sha that failed, imports by the name of their branch."""
 
-    reverts: Mapping[str, RevertProposal] = _NOTHING
-    imports: Mapping[str, LiveImport] = _NOTHING
+    reverts: Mapping[str, RevertProposal] = field(default_factory=dict)
+    imports: Mapping[str, LiveImport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
