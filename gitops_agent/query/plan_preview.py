@@ -1,15 +1,13 @@
-"""Looking ahead: the plan of a commit that is not enforced (yet), and the commits that roll back."""
+"""The plan of a commit that is not enforced (yet)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gitops_agent.errors import SourceRefused, UsageError
 from gitops_agent.model.plan import Plan
-from gitops_agent.model.revision import Revision
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import HistoryWriter, SnapshotLoader, Source
+from gitops_agent.ports import SnapshotLoader, Source
+from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.support.secrets import Redactor
 
 
@@ -27,92 +25,4 @@ class Planner:
         head = self.source.refresh()
         if ref is None:
             self.pipeline.receiver.refuse(head)
-        return self.pipeline.planning.preview(self.loader.load(named(self.source, ref) if ref else head))
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A commit that was made but not pushed, and what it would change."""
-
-    sha: str
-    subject: str
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """``rollback``: makes a revert commit, shows its plan, pushes it. Live systems follow by the next pass."""
-
-    planner: Planner
-    writer: HistoryWriter
-    branch: str
-
-    @property
-    def redactor(self) -> Redactor:
-        """What cleans everything shown."""
-        return self.planner.redactor
-
-    def propose(self, commits: Sequence[str], to: str | None, message: str | None) -> Proposal:
-        """The commit that undoes these commits, or restores the tree of ``to``."""
-        if to is not None and commits:
-            raise UsageError("give commits to revert or --to, not both")
-        source = self.planner.source
-        head = source.refresh()
-        if to is not None:
-            target = named(source, to)
-            sha = self.writer.restore(target.sha, message or f'Restore "{target.subject}" ({target.short})')
-        else:
-            undone = self._chosen(commits, head)
-            sha = self.writer.revert([revision.sha for revision in undone], message or _subject(undone))
-        made = source.revision(sha)
-        return Proposal(sha, made.subject, self.planner.plan(sha))
-
-    def check_push(self, branch: str) -> None:
-        """SourceRefused when it is known beforehand that the remote takes no push to this branch."""
-        self.writer.check_push(branch)
-
-    def push(self, proposal: Proposal, branch: str) -> None:
-        """Send the commit, fast-forward only."""
-        self.writer.push(proposal.sha, branch)
-
-    def _chosen(self, commits: Sequence[str], head: Revision) -> list[Revision]:
-        """The commits a person named, newest first; the head when none was."""
-        source = self.planner.source
-        chosen: dict[str, Revision] = {}
-        for text in commits:
-            old, dots, new = text.partition("..")
-            if dots:
-                since, until = named(source, old).sha, named(source, new).sha if new else head.sha
-                found: Sequence[Revision] = source.between(since, until)
-            else:
-                found = (named(source, text),)
-            chosen.update((revision.sha, revision) for revision in found)
-        return self._in_order(chosen, head) if chosen else [head]
-
-    def _in_order(self, chosen: Mapping[str, Revision], head: Revision) -> list[Revision]:
-        """Newest first as history has it: the dates of commits are what their authors' clocks said."""
-        depth = 64
-        while True:
-            history = self.planner.source.history(head.sha, depth)
-            ordered = [revision for revision in history if revision.sha in chosen]
-            if len(ordered) == len(chosen):
-                return ordered
-            if len(history) < depth:
-                stray = next(revision for revision in chosen.values() if revision not in ordered)
-                hint = "give commits of the branch; gitops-agent history lists them"
-                raise UsageError(f"commit {stray.short} is not part of {self.branch}", hint=hint)
-            depth *= 4
-
-
-def named(source: Source, text: str) -> Revision:
-    """The commit a person means; UsageError when there is none of that name."""
-    try:
-        return source.revision(text)
-    except SourceRefused as unknown:
-        raise UsageError(unknown.message, hint=unknown.hint) from unknown
-
-
-def _subject(undone: Sequence[Revision]) -> str:
-    if len(undone) == 1:
-        return f'Revert "{undone[0].subject}"'
-    return f"Revert {len(undone)} commits, {undone[-1].short} to {undone[0].short}"
+        return self.pipeline.planning.preview(self.loader.load(revision_named(self.source, ref) if ref else head))
