@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze, PolicySpec
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.passes import PassRecord
 from gitops_agent.model.quantity import epoch
+
+KINDS_OF_SCOPE = ("fleet", "tenant", "agent")
 
 
 def git_freezes(policy: PolicySpec, now: float) -> Iterator[tuple[str, Freeze]]:
@@ -35,8 +38,15 @@ def is_frozen(agent: AgentKey, scopes: Iterable[str]) -> bool:
     return any(covers(scope, agent) for scope in scopes)
 
 
-def scope_kind(scope: str) -> str:
-    """What a scope covers, without names: ``fleet``, ``tenant`` or ``agent``."""
+def frozen_kinds(record: PassRecord, now: float) -> tuple[str, ...]:
+    """Which kinds of scopes are frozen after a pass, without names: some of ``KINDS_OF_SCOPE``."""
+    tripped = (verdict.freeze for verdict in record.plan.verdicts if verdict.freeze)
+    scopes = (*frozen_scopes(record.snapshot.policy, record.directives.freezes, now), *tripped)
+    kinds = {_kind(scope) for scope in scopes}
+    return tuple(kind for kind in KINDS_OF_SCOPE if kind in kinds)
+
+
+def _kind(scope: str) -> str:
     if scope == EVERYTHING:
         return "fleet"
     return "agent" if "/" in scope else "tenant"

@@ -9,9 +9,9 @@ from typing import Any
 from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.live_authority import FieldPath, live_paths, with_live_values
 from gitops_agent.model.observation import Base, Observation, Owner
 
+Path = tuple[str, ...]
 Value = dict[str, Any]
 
 DORMANT = "dormant"
@@ -62,13 +62,25 @@ class ThreeWay:
             return self.desired.fields
         value = self.desired.fields.value
         if self.lived is not None:
-            value = with_live_values(value, self.lived.value, paths)
+            graft(value, self.lived.value, paths)
         if self.desired.dormant:
             value[DORMANT] = True
         return Fields.of(value)
 
 
-def drop(value: Value, paths: Iterable[FieldPath]) -> Value:
+def live_paths(agent: Agent | None, kind: str) -> tuple[Path, ...]:
+    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``)."""
+    if agent is None or not agent.authority:
+        return ()
+    prefix = kind + "."
+    return tuple(
+        tuple(path.removeprefix(prefix).split("."))
+        for path, authority in agent.authority
+        if authority == "live" and path.startswith(prefix)
+    )
+
+
+def drop(value: Value, paths: Iterable[Path]) -> Value:
     """Remove the fields at some paths, in place; missing ones are fine."""
     for *parents, name in paths:
         parent: Any = value
@@ -76,6 +88,22 @@ def drop(value: Value, paths: Iterable[FieldPath]) -> Value:
             parent = parent.get(step) if isinstance(parent, dict) else None
         if isinstance(parent, dict):
             parent.pop(name, None)
+    return value
+
+
+def graft(value: Value, live: Mapping[str, Any], paths: Iterable[Path]) -> Value:
+    """Overwrite the fields at some paths with what live shows there, in place."""
+    for *parents, name in paths:
+        source: Any = live
+        for step in parents:
+            source = source.get(step) if isinstance(source, dict) else None
+        if not isinstance(source, dict) or name not in source:
+            continue
+        target: Any = value
+        for step in parents:
+            target = target.setdefault(step, {}) if isinstance(target, dict) else None
+        if isinstance(target, dict):
+            target[name] = source[name]
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
@@ -17,7 +17,7 @@ from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.freezes import frozen_scopes, is_frozen
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.live_authority import live_paths, with_live_values
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.plan import Action, Decision
@@ -29,9 +29,6 @@ from gitops_agent.settings import Limits
 from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_at
 
 BRANCH_PREFIX = "gitops-agent/import"
-
-SECTIONS: Mapping[str, Path] = {Kind.RUNTIME: ("spec", "runtime"), Kind.CONFIG: ("spec",)}
-"""Where the fields of a kind of resource stand in the document."""
 
 
 def branch_of(action: Action) -> str:
@@ -98,7 +95,8 @@ class Repository(Source, BlobReader, Protocol):
 class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
 
-    ``mask`` turns a value that holds a secret into another one.
+    ``mask`` turns a value that holds a secret into another one. ``section`` gives the path in a document below
+    which the fields of a kind of resource are written; None when they have no place there.
     """
 
     source: Repository
@@ -108,8 +106,8 @@ class ImportProposer:
     branch: str
     instance: str
     limits: Limits
+    section: Callable[[str], Path | None]
     push: bool = True
-    sections: Mapping[str, Path] = field(default_factory=lambda: SECTIONS)
 
     def propose(self, action: Action) -> Finding | None:
         """The finding about the branch pushed for an action; None when Git has caught up in the meantime.
@@ -123,7 +121,7 @@ class ImportProposer:
             if agent is None or resource is None or action.live is None:
                 return None
             wanted = with_live_values(resource.fields.value, action.live.value, live_paths(agent, action.key.kind))
-            section = self.sections.get(action.key.kind)
+            section = self.section(action.key.kind)
             change = _Change(action, agent, resource.fields.value, wanted, section)
             values = self._values(change)
             if not values:
