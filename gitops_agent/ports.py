@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
@@ -15,7 +15,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
-from gitops_agent.model.passes import Approval
+from gitops_agent.model.passes import Approval, PassResult
 from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -66,6 +66,9 @@ class Source(Protocol):
 
 class NoteStore(Protocol):
     """Notes on commits, kept on one ref of the mirror that only this instance writes."""
+
+    def read_all(self, shas: Sequence[str]) -> Mapping[str, str]:
+        """The notes that some commits have in the mirror, by sha."""
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
@@ -380,23 +383,37 @@ class Journal(JournalReader, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a sink is told after a pass: the commits whose record changed, and the state of the fleet."""
+class CommitChange:
+    """The record of one commit as a sink has not delivered it yet. ``statuses``: those of the fleet when the
+    record was written. ``entries``: the newest actions executed for it. ``version``: what the journal owes the
+    sink."""
 
-    instance: str
-    commits: tuple[CommitRecord, ...]
+    record: CommitRecord
     statuses: Mapping[AgentKey, AgentStatus]
-    entries: Mapping[str, Sequence[ActionRecord]]  # by commit sha
+    entries: Sequence[ActionRecord]
+    version: int
 
 
-class Sink(Protocol):
-    """Somewhere reports go. A sink queues and retries by itself and never fails a pass."""
+class Sink:
+    """Somewhere reports go. Subclass it and override what is needed; ``report.outbox`` queues, limits the rate,
+    tries again and remembers what was delivered.
 
-    def publish(self, report: Report) -> None:
-        """Take a report; return quickly."""
+    ``name`` is stable: the journal keeps what is owed under it. ``durable``: every changed commit must be
+    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries.
+    """
 
-    def flush(self, timeout: float) -> bool:
-        """Write what is queued; whether all of it was written."""
+    name: ClassVar[str] = ""
+    durable: ClassVar[bool] = False
+    min_interval_seconds: ClassVar[float] = 0.0
+
+    def on_pass(self, result: PassResult) -> None:
+        """Called after every pass, on its thread; must return at once."""
+
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        """Send these changes; called for durable sinks, on the delivery thread, again until it returns.
+
+        SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again.
+        """
 
 
 class Approvals(Protocol):

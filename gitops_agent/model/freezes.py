@@ -1,13 +1,16 @@
-"""Freezes in force: of the policy in Git, of operators and of guards. Pure."""
+"""Freezes in force: by the policy in Git, by operators, by guards that tripped. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gitops_agent.model.control import Control, covers
+from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze, PolicySpec
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.passes import PassRecord
 from gitops_agent.model.quantity import epoch
+
+KINDS_OF_SCOPE = ("fleet", "tenant", "agent")
 
 
 def git_freezes(policy: PolicySpec, now: float) -> Iterator[tuple[str, Freeze]]:
@@ -25,16 +28,29 @@ def frozen_since(policy: PolicySpec, known: Mapping[str, float], now: float) -> 
     return {scope: known.get(scope, now) for scope, _ in git_freezes(policy, now)}
 
 
+def frozen_scopes(policy: PolicySpec, others: Iterable[Control], now: float) -> tuple[str, ...]:
+    """Every frozen scope: of the policy, and of these freezes of operators and guards."""
+    return (*(scope for scope, _ in git_freezes(policy, now)), *(each.target for each in others))
+
+
+def is_frozen(agent: AgentKey, scopes: Iterable[str]) -> bool:
+    """Whether one of these scopes covers an agent."""
+    return any(covers(scope, agent) for scope in scopes)
+
+
+def frozen_kinds(record: PassRecord, now: float) -> tuple[str, ...]:
+    """Which kinds of scopes are frozen after a pass, without names: some of ``KINDS_OF_SCOPE``."""
+    tripped = (verdict.freeze for verdict in record.plan.verdicts if verdict.freeze)
+    scopes = (*frozen_scopes(record.snapshot.policy, record.directives.freezes, now), *tripped)
+    kinds = {_kind(scope) for scope in scopes}
+    return tuple(kind for kind in KINDS_OF_SCOPE if kind in kinds)
+
+
+def _kind(scope: str) -> str:
+    if scope == EVERYTHING:
+        return "fleet"
+    return "agent" if "/" in scope else "tenant"
+
+
 def _is_current(each: Freeze, now: float) -> bool:
     return each.until is None or epoch(each.until) > now
-
-
-def frozen_scopes(policy: PolicySpec, controls: Iterable[Control], now: float) -> Iterator[str]:
-    """The scopes of every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
-    yield from (scope for scope, _ in git_freezes(policy, now))
-    yield from (control.target for control in controls)
-
-
-def is_frozen(agent: AgentKey, policy: PolicySpec, controls: Iterable[Control], now: float) -> bool:
-    """Whether any freeze in force covers an agent; ``controls`` are the freezes of operators and guards."""
-    return any(covers(scope, agent) for scope in frozen_scopes(policy, controls, now))

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from gitops_agent.model.control import covers
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.freezes import is_frozen
+from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.model.quantity import seconds
@@ -79,13 +79,14 @@ def _elsewhere(context: PlanContext) -> frozenset[AgentKey]:
     if context.scope is None:
         return frozenset()
     agents, now = context.snapshot.agents, context.now
+    frozen = frozen_scopes(context.snapshot.policy, context.freezes, now)
     return frozenset(
         key
         for key in context.drifted
         if key not in context.scope
         and key in agents
         and not is_hands_off(agents[key], now)
-        and not is_frozen(key, context.snapshot.policy, context.freezes, context.now)
+        and not is_frozen(key, frozen)
     )
 
 
