@@ -75,7 +75,7 @@ class Pipeline:
         state, source = stages.source.resolve(handle_retries(state, now), now)
         if source.desired is None:
             return self._end(idle(source, state, now))
-        state = self._commit(state)  # commit 1: new commits are registered, refusals recorded
+        state = self._commit(mark_started(state, source, now))  # commit 1: commits registered, refusals recorded
         directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
 
         # 2. What is live. Everything is observed until the intents of an earlier process are settled.
@@ -107,7 +107,7 @@ class Pipeline:
         # 5. Do it.
         plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
         observed = tuple(live.observed.seen.values())
-        state = self._commit(mark_started(state, source, now), plans, observed)  # commit 2: before any effect
+        state = self._commit(state, plans, observed)  # commit 2: the released wave and the plan, before any effect
         state = stages.recovery.close_unwanted(state, plan, live.observed, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)

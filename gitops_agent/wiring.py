@@ -62,7 +62,7 @@ from gitops_agent.source.notes import Notes
 from gitops_agent.source.ref_watcher import RefWatcher
 from gitops_agent.source.tracker import SourceTracker, Where
 from gitops_agent.status.bookkeeping import Bookkeeper
-from gitops_agent.status.proceedings import PassResult
+from gitops_agent.model.passes import PassResult
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.gc import gc_paused
 from gitops_agent.support.secrets import Redactor

@@ -11,7 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
 
 if TYPE_CHECKING:
     from gitops_agent.settings import Settings
-    from gitops_agent.status.proceedings import PassResult
+    from gitops_agent.model.passes import PassResult
 
 _NO_PUSH = typer.Option(
     "--no-push", metavar=FLAG, help="Keep notes in the local mirror; push nothing.", show_default=False

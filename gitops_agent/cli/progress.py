@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gitops_agent.cli.common import Call
     from gitops_agent.settings import Settings
-    from gitops_agent.status.proceedings import PassResult
+    from gitops_agent.model.passes import PassResult
 
 
 @contextmanager

@@ -143,7 +143,12 @@ class OperatorCommands:
         """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
         state = self._journal.state()
         rollout = state.rollout.rollout
-        known = (state.source.head, state.source.valid, state.rollout.enforced, rollout.commit if rollout else None)
+        known = (
+            state.source.head,
+            state.source.valid,
+            state.rollout.enforced,
+            rollout.commit if rollout else None,
+        )
         return {sha for sha in known if sha}
 
     def _no_plan(self, digest: str, found: Sequence[PlanRecord], here: Sequence[PlanRecord]) -> str:

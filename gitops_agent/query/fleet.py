@@ -25,7 +25,7 @@ from gitops_agent.report.workflows import ENDS, Known
 from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.settings import Settings
 from gitops_agent.source.tracker import recalled_problem
-from gitops_agent.status.proceedings import PassResult, lasting
+from gitops_agent.model.passes import PassResult, lasting
 from gitops_agent.support.secrets import Redactor
 
 ALL_ENTRIES = 100_000

@@ -17,9 +17,8 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import CommitRecord, HealthState, Phase
 from gitops_agent.plan.reasons import Hold, Reason
-from gitops_agent.proposals.import_live import findings as import_findings
-from gitops_agent.proposals.import_live import update_imports
-from gitops_agent.proposals.revert import propose_if_due, revert_finding
+from gitops_agent.proposals.import_live import import_findings, update_imports
+from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
 from gitops_agent.reconcile.breaker import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase

@@ -19,7 +19,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.report.sinks.metrics import Label, MetricsSink, Wires
-from gitops_agent.status.proceedings import PassResult
+from gitops_agent.model.passes import PassResult
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.pipeline.repository import key
 from tests.pipeline.world import World
