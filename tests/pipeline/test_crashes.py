@@ -34,7 +34,7 @@ def check(world: World, good: str) -> None:
     statuses = world.journal.state().status.agents
     assert set(statuses) == set(agents)
     assert [str(each) for each, status in statuses.items() if not status.ready] == []
-    assert world.journal.state().reconcile.open_intents == [], "every intent has an outcome"
+    assert world.journal.state().reconcile.open_intents == {}, "every intent has an outcome"
     again = world.run()
     assert again.executed == []
     assert again.plan is not None

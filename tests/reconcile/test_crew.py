@@ -60,7 +60,7 @@ def test_a_slow_agent_is_left_behind_and_collected_later(rig: Rig) -> None:
     crew.close()
     assert crew.busy == ()
     assert config_key(ONE) in rig.journal.state().reconcile.bases
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}
     assert str(runtime_key(ONE)) not in slow.begun, "what came next in its lane is planned again"
 
 

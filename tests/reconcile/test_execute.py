@@ -173,7 +173,7 @@ def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
     done = rig.run(*bring_up(ONE), *bring_up(TWO))
     assert entered.is_set()
     assert set(results(done)) == {str(config_key(ONE)), str(config_key(TWO))}
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}
     assert set(rig.journal.state().reconcile.bases) == {config_key(ONE), config_key(TWO)}
 
 
@@ -219,7 +219,7 @@ def test_what_a_crash_left_open_is_tried_under_the_same_key(rig: Rig) -> None:
     rig.journal.begin([Intent("first-try", step, SHA, "digest", "test", 1.0)])
     rig.run(step)
     assert rig.live.applied == [("first-try", Verb.CREATE, runtime_key(ONE))]
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 def test_another_wish_for_the_same_resource_gets_a_key_of_its_own(rig: Rig) -> None:
@@ -227,7 +227,7 @@ def test_another_wish_for_the_same_resource_gets_a_key_of_its_own(rig: Rig) -> N
     rig.run(action(runtime_key(ONE)))
     ((used, _, _),) = rig.live.applied
     assert used != "old"
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 # -- bases
@@ -338,7 +338,7 @@ def test_whatever_a_driver_raises_becomes_an_outcome(
     assert [found for found, _ in rig.unexpected] == ([] if known else [problem])
     assert all(about.key == config_key(ONE) for _, about in rig.unexpected)
     assert config_key(ONE) in rig.journal.state().reconcile.attempts
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
@@ -346,4 +346,4 @@ def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
     done = rig.run(lost, *bring_up(TWO))
     assert results(done)[str(runtime_key(ONE))] is Result.FAILED
     assert runtime_key(TWO) in rig.live.live
-    assert rig.journal.state().reconcile.open_intents == []
+    assert rig.journal.state().reconcile.open_intents == {}

@@ -62,4 +62,4 @@ def test_a_crash_at_any_point_is_healed_by_one_pass(tmp_path: Path) -> None:
         assert set(memory.starts.values()) == {1}, point
         with open_journal(folder) as journal:
             assert {key: base.fields for key, base in journal.state().reconcile.bases.items()} == WANTED, point
-            assert journal.state().reconcile.open_intents == [], point
+            assert journal.state().reconcile.open_intents == {}, point
