@@ -18,7 +18,7 @@ _UP_TO = table.delete().where(*_ROW, table.c.version <= bindparam("up_to"))
 def read(connection: Connection) -> dict[str, dict[str, int]]:
     """By the name of the sink, the shas of commits and the newest versions."""
     found: dict[str, dict[str, int]] = {}
-    for sink, sha, version in connection.execute(select(table)).tuples():
+    for sink, sha, version in connection.execute(select(table)):
         found.setdefault(sink, {})[sha] = version
     return found
 

@@ -17,7 +17,7 @@ from gitops_agent.model.status import AgentStatus
 
 def state_rows(connection: Connection) -> dict[str, JSON]:
     """The rows of the table ``state``, by name."""
-    return dict(connection.execute(select(schema.state.c.part, schema.state.c.value)).tuples().all())
+    return dict(connection.execute(select(schema.state.c.part, schema.state.c.value)).all())
 
 
 def bases(connection: Connection) -> dict[ResourceKey, Base]:
@@ -56,4 +56,4 @@ def fingerprints(connection: Connection) -> dict[ResourceKey, bytes]:
     table = schema.observations
     newest = select(func.max(table.c.seq)).group_by(table.c.key)
     query = select(table.c.key, table.c.fingerprint).where(table.c.seq.in_(newest))
-    return {resource_key(key): mark for key, mark in connection.execute(query).tuples()}
+    return {resource_key(key): mark for key, mark in connection.execute(query)}
