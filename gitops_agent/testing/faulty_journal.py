@@ -1,4 +1,4 @@
-"""A journal with fault points around every write: ``journal.commit:before``, ``:inside`` and ``:after`` and so on."""
+"""A journal with fault points around every write: ``journal.commit:before``, ``:inside`` and ``:after``."""
 
 from __future__ import annotations
 
