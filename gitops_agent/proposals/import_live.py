@@ -69,7 +69,7 @@ def update_imports(
     return replace(proposals, imports={**kept, **new})
 
 
-def import_findings(proposals: ProposalState) -> tuple[Finding, ...]:
+def findings(proposals: ProposalState) -> tuple[Finding, ...]:
     """What became of the imports so far."""
     return tuple(each.finding for each in proposals.imports.values() if each.finding is not None)
 

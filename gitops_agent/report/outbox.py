@@ -46,11 +46,12 @@ class OwedJournal(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    """One durable sink and what waits for it, by commit."""
+    """One durable sink and what waits for it, by commit. ``delivered``: the versions of the last delivery."""
 
     sink: Sink
     timer: DeliveryTimer
     waiting: dict[str, CommitChange] = field(default_factory=dict)
+    delivered: Mapping[str, int] = field(default_factory=dict)
 
 
 class Outbox:
@@ -111,6 +112,8 @@ class Outbox:
 
         Also to be called in the middle of a pass, so that a new commit is reported before it is acted on.
         """
+        if self.pending:
+            self._wake.set()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
         if not self._lanes or state.commits is self._collected or not self._leading():
             return
@@ -163,17 +166,17 @@ class Outbox:
                 delays = [delay for lane in self._lanes if (delay := lane.timer.delay(now)) is not None]
             wait = min(delays, default=None)
             if not self._leading():
-                wait = None  # the next collect wakes us
+                wait = None  # the next pass wakes us
             if wait != 0 and not self._closing:
                 self._wake.wait(wait)
                 self._wake.clear()
 
     def _queue(self, lane: _Lane, owed: Mapping[str, int], state: State) -> None:
         """Queue the changes of which an older version, or none, waits."""
-        waiting = dict(lane.waiting)
-        news = {
-            sha: version for sha, version in owed.items() if sha not in waiting or waiting[sha].version < version
-        }
+        with self._lock:
+            # What was delivered since the journal was asked is not queued again.
+            known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
+        news = {sha: version for sha, version in owed.items() if known.get(sha, 0) < version}
         changes = [change for sha, version in news.items() if (change := self._change(sha, version, state))]
         if not changes:
             return
@@ -205,16 +208,18 @@ class Outbox:
         with self._lock:
             lane.timer.begin(self._clock.monotonic())
             changes = tuple(lane.waiting.values())
+        versions = {change.record.sha: change.version for change in changes}
         failure: Exception | None = None
         try:
             lane.sink.deliver(changes)
-            self._journal.delivered(lane.sink.name, {each.record.sha: each.version for each in changes})
+            self._journal.delivered(lane.sink.name, versions)
         except Exception as problem:
             self._log_failure("a delivery failed and is tried again", lane.sink.name, problem)
             failure = problem
         with self._lock:
             if failure is None:
-                _drop(lane.waiting, changes)
+                lane.delivered = versions
+                lane.waiting = {s: each for s, each in lane.waiting.items() if versions.get(s) != each.version}
             retry_after = failure.retry_after if isinstance(failure, SourceUnavailable) else None
             lane.timer.end(self._clock.monotonic(), done=failure is None, retry_after=retry_after)
         return failure is None
@@ -232,9 +237,3 @@ def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
     if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
         return replace(change, statuses=waiting.statuses)
     return change
-
-
-def _drop(waiting: dict[str, CommitChange], delivered: Sequence[CommitChange]) -> None:
-    for change in delivered:
-        if waiting[change.record.sha].version == change.version:
-            del waiting[change.record.sha]

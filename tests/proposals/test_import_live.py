@@ -1,25 +1,18 @@
-"""Where live decides: each change is proposed once, on a branch of its own, and what cannot be is said."""
+"""Where live decides: each change is proposed on a branch of its own; what cannot be gets a finding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gitops_agent.drivers.config.spec import resources as config
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.spec import resources as process
-from gitops_agent.errors import SourceUnavailable
-from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.control import Control, ControlVerb
-from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision
@@ -27,8 +20,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.ports import SnapshotLoader
-from gitops_agent.proposals.import_live import Desk, ImportProposer, Refused, branch_of
-from gitops_agent.proposals.import_queue import RETRY_AFTER, ImportQueue, proposed
+from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, branch_of
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.branch_writer import BranchWriter
@@ -57,7 +49,7 @@ COMPILERS = [("config", config), ("process", process)]
 
 
 class Fleet:
-    """A repository, a mirror of it, and a live system that says what it is told to."""
+    """A repository, a mirror of it, and a live system whose values a test chooses."""
 
     def __init__(self, folder: Path) -> None:
         bare, work = folder / "fleet.git", folder / "work"
@@ -81,8 +73,9 @@ class Fleet:
             "branch": "main",
             "instance": "prod-eu",
             "limits": Limits(),
+            "section": {"runtime": ("spec", "runtime"), "config": ("spec",)}.get,
         }
-        return ImportProposer(Desk(**(values | changes)))
+        return ImportProposer(**(values | changes))
 
     def snapshot(self) -> Snapshot:
         return Loader(self.mirror, COMPILERS, self.settings).load(self.mirror.refresh())
@@ -193,7 +186,7 @@ def test_what_cannot_be_proposed_is_refused_with_a_way_out(
 ) -> None:
     fleet.people.commit(files)
     (action,) = fleet.imports(**live)
-    with pytest.raises(Refused, match=why) as refused:
+    with pytest.raises(ImportRefused, match=why) as refused:
         fleet.proposer().propose(action)
     finding = refused.value.finding
     assert finding.address == str(action.key)
@@ -205,155 +198,6 @@ def test_what_cannot_be_proposed_is_refused_with_a_way_out(
 def test_without_pushing_nothing_is_pushed(fleet: Fleet) -> None:
     fleet.people.commit({FILE: DOCUMENT})
     (action,) = fleet.imports(replicas=3)
-    with pytest.raises(Refused, match="push is off"):
+    with pytest.raises(ImportRefused, match="push is off"):
         fleet.proposer(push=False).propose(action)
     assert fleet.branches() == []
-
-
-# ----- when proposals are made
-
-
-class Fake:
-    """A proposer that does what it is told."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answer: Callable[[Action], Finding | None] = lambda action: Finding(
-            Severity.INFO, "ImportProposed", str(action.key), "proposed"
-        )
-
-    def propose(self, action: Action) -> Finding | None:
-        self.asked.append(branch_of(action))
-        return self.answer(action)
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[SqlJournal]:
-    with open_journal(tmp_path) as journal:
-        yield journal
-
-
-def wish(value: int = 3) -> Action:
-    from tests.report.values import an_action
-
-    step = {"op": "replace", "path": "/replicas", "value": value, "before": 1}
-    return an_action(key=process_key(BOT), decision=Decision.IMPORT, patch=(step,))
-
-
-def settled(importer: ImportQueue) -> None:
-    """Everything that was handed over has been done, as if time had passed."""
-    for future in list(importer._running.values()):
-        future.exception()
-
-
-def importing(fake: Fake, journal: SqlJournal, clock: FrozenClock, hold: float = 0.0) -> ImportQueue:
-    return ImportQueue(fake, journal, clock, hold)  # type: ignore[arg-type]
-
-
-def test_each_change_is_proposed_once_also_across_restarts(journal: SqlJournal) -> None:
-    fake, clock = Fake(), FrozenClock()
-    importer = importing(fake, journal, clock)
-    for _ in range(3):
-        importer.propose([wish()], None, "head")
-        settled(importer)
-    (said,) = importer.propose([wish()], None, "head")
-    assert said.summary == "proposed"
-    importer.close()
-    again = importing(fake, journal, clock)
-    assert again.propose([wish()], None, "head") == (said,)
-    again.close()
-    assert fake.asked == [branch_of(wish())]
-    assert proposed(journal.get("imports")) == (said,)
-
-    third = importing(fake, journal, clock)
-    third.propose([wish(4)], None, "head")
-    third.close()
-    assert fake.asked == [branch_of(wish()), branch_of(wish(4))], "another value is another proposal"
-
-
-def test_a_value_must_hold_before_it_is_proposed(journal: SqlJournal) -> None:
-    fake, clock = Fake(), FrozenClock()
-    importer = importing(fake, journal, clock, hold=60.0)
-    importer.propose([wish(2)], None, "head")
-    clock.advance(40)
-    importer.propose([wish(3)], None, "head")
-    clock.advance(40)
-    assert importer.next_due() == 20.0
-    importer.propose([wish(3)], None, "head")
-    assert fake.asked == []
-    clock.advance(20)
-    importer.propose([wish(3)], None, "head")
-    importer.close()
-    assert fake.asked == [branch_of(wish(3))]
-
-
-def test_in_a_freeze_nothing_is_proposed(journal: SqlJournal) -> None:
-    fake, clock = Fake(), FrozenClock()
-    importer = importing(fake, journal, clock)
-    frozen = Control(ControlVerb.FREEZE, BOT.tenant, "ada", clock.now(), "incident")
-
-    def pass_(*freezes: Control) -> Any:
-        return SimpleNamespace(
-            intake=SimpleNamespace(head=SimpleNamespace(sha="head")),
-            snapshot=SimpleNamespace(policy=PolicySpec()),
-            order=SimpleNamespace(freezes=freezes),
-            plan=SimpleNamespace(actions=[wish()]),
-            look=SimpleNamespace(scope=None),
-        )
-
-    importer.witness(pass_(frozen))
-    assert fake.asked == []
-    assert importer.next_due() is None
-    importer.witness(pass_())
-    importer.close()
-    assert fake.asked == [branch_of(wish())]
-
-
-def test_what_is_no_longer_wanted_is_forgotten_within_the_scope(journal: SqlJournal) -> None:
-    fake, clock = Fake(), FrozenClock()
-    importer = importing(fake, journal, clock)
-    importer.propose([wish()], None, "head")
-    settled(importer)
-    assert len(importer.propose([], frozenset({AgentKey("other", "cat")}), "head")) == 1
-    assert importer.propose([], frozenset({BOT}), "head") == ()
-    assert journal.get("imports") is None
-    importer.close()
-
-
-def test_a_remote_that_does_not_answer_is_asked_again_later(journal: SqlJournal) -> None:
-    fake, clock = Fake(), FrozenClock()
-    proposed = fake.answer
-
-    def down(action: Action) -> Finding | None:
-        raise SourceUnavailable(f"no answer for {action.key}")
-
-    fake.answer = down
-    importer = importing(fake, journal, clock)
-    importer.propose([wish()], None, "head")
-    settled(importer)
-    assert importer.propose([wish()], None, "head") == ()
-    assert len(fake.asked) == 1
-    fake.answer = proposed
-    clock.advance(RETRY_AFTER)
-    importer.propose([wish()], None, "head")
-    settled(importer)
-    assert len(importer.propose([wish()], None, "head")) == 1
-    importer.close()
-
-
-def test_what_was_refused_is_tried_again_when_git_moves(journal: SqlJournal, fleet: Fleet) -> None:
-    fleet.people.commit({FILE: DOCUMENT.replace("replicas: 1", "replicas: &n 1")})
-    (action,) = fleet.imports(replicas=3)
-    importer = ImportQueue(fleet.proposer(), journal, FrozenClock())
-    importer.propose([action], None, "one")
-    settled(importer)
-    (refused,) = importer.propose([action], None, "one")
-    assert refused.code == "ImportRefused"
-    assert importer.next_due() is None
-    fleet.people.commit({FILE: DOCUMENT})
-    fleet.mirror.refresh()
-    importer.propose([action], None, "two")
-    settled(importer)
-    (proposed,) = importer.propose([action], None, "two")
-    assert proposed.code == "ImportProposed"
-    importer.close()

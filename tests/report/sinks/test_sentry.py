@@ -15,26 +15,27 @@ from typing import Any
 import pytest
 
 from gitops_agent.errors import ApplyError, GitopsAgentError, SourceUnavailable, UsageError
+from gitops_agent.model.passes import PassResult
 from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
 from gitops_agent.settings import Settings
 from gitops_agent.support.secrets import Redactor
-
-from .values import OTHER, SHA, a_record, a_report
+from tests.report.passes import a_state
+from tests.report.values import OTHER, SHA, a_record
 
 CANARY = "canary-71f0a9c2"
 
 
-class WorkQueue:
+class Received:
     """What a Sentry server would have received."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        inbox = self
+        received = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                inbox.bodies.append(
+                received.bodies.append(
                     gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
                 )
                 self.send_response(200)
@@ -69,18 +70,18 @@ class WorkQueue:
 
 
 @pytest.fixture
-def inbox() -> Iterator[WorkQueue]:
-    made = WorkQueue()
+def received() -> Iterator[Received]:
+    made = Received()
     yield made
     made.close()
 
 
 @pytest.fixture
-def sink(inbox: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> Iterator[SentrySink]:
+def sink(received: Received, monkeypatch: pytest.MonkeyPatch) -> Iterator[SentrySink]:
     monkeypatch.setenv("CANARY_TOKEN", CANARY)
     # A proxy of the machine must not come between a test and its own loopback.
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    made = setup_sentry(Settings(instance="prod-eu", sentry_dsn=inbox.dsn), Redactor([CANARY]))
+    made = setup_sentry(Settings(instance="prod-eu", sentry_dsn=received.dsn), Redactor([CANARY]))
     assert made is not None
     yield made
     made.close()
@@ -103,10 +104,10 @@ def _fail(secret: str, message: str) -> None:
         raise RuntimeError(message) from cause
 
 
-def test_an_unexpected_error_arrives_with_what_it_was_about(inbox: WorkQueue, sink: SentrySink) -> None:
+def test_an_unexpected_error_arrives_with_what_it_was_about(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected("boom"), commit=SHA, agent="acme/support-bot", driver="process")
     sink.flush(10.0)
-    (event,) = inbox.events()
+    (event,) = received.events()
     assert event["tags"] == {
         "instance": "prod-eu",
         "commit": SHA,
@@ -117,27 +118,27 @@ def test_an_unexpected_error_arrives_with_what_it_was_about(inbox: WorkQueue, si
     assert event["release"].startswith("gitops-agent@")
 
 
-def test_tags_do_not_leak_from_one_error_to_the_next(inbox: WorkQueue, sink: SentrySink) -> None:
+def test_tags_do_not_leak_from_one_error_to_the_next(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected("one"), agent="acme/support-bot")
     sink.capture(unexpected("two"))
     sink.flush(10.0)
-    one, two = inbox.events()
+    one, two = received.events()
     assert "agent" in one["tags"]
     assert "agent" not in two["tags"]
 
 
-def test_the_commit_is_that_of_the_last_report(inbox: WorkQueue, sink: SentrySink) -> None:
-    sink.publish(a_report(a_record(OTHER, position=9), a_record(SHA, position=1)))
+def test_the_commit_is_the_newest_of_the_last_pass(received: Received, sink: SentrySink) -> None:
+    sink.on_pass(PassResult(a_state(a_record(OTHER, position=9), a_record(SHA, position=1), head=OTHER)))
     sink.capture(unexpected("boom"))
     sink.flush(10.0)
-    assert inbox.events()[0]["tags"]["commit"] == OTHER
+    assert received.events()[0]["tags"]["commit"] == OTHER
 
 
-def test_no_secret_no_variable_no_host_and_no_environment_is_sent(inbox: WorkQueue, sink: SentrySink) -> None:
+def test_no_secret_no_variable_no_host_and_no_environment_is_sent(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected(f"https://user:swordfish@git.example failed with {CANARY}"), agent=CANARY)
     sink.flush(10.0)
-    everything = b"".join(inbox.bodies).decode()
-    assert inbox.events()
+    everything = b"".join(received.bodies).decode()
+    assert received.events()
     assert CANARY not in everything
     assert "swordfish" not in everything
     assert os.uname().nodename not in everything
@@ -149,15 +150,15 @@ def test_no_secret_no_variable_no_host_and_no_environment_is_sent(inbox: WorkQue
 @pytest.mark.parametrize(
     "known", [ApplyError("command not found"), SourceUnavailable("down"), GitopsAgentError("known")]
 )
-def test_known_conditions_are_not_errors(inbox: WorkQueue, sink: SentrySink, known: GitopsAgentError) -> None:
+def test_known_conditions_are_not_errors(received: Received, sink: SentrySink, known: GitopsAgentError) -> None:
     sink.capture(known)
     sink.capture(unexpected("the marker"))
     sink.flush(10.0)
-    assert [event["exception"]["values"][-1]["value"] for event in inbox.events()] == ["the marker"]
+    assert [event["exception"]["values"][-1]["value"] for event in received.events()] == ["the marker"]
 
 
-def test_an_unreachable_sentry_does_no_harm(inbox: WorkQueue) -> None:
-    dsn = inbox.dsn.replace(str(inbox.server.server_address[1]), "1")
+def test_an_unreachable_sentry_does_no_harm(received: Received) -> None:
+    dsn = received.dsn.replace(str(received.server.server_address[1]), "1")
     made = setup_sentry(Settings(sentry_dsn=dsn), Redactor())
     assert made is not None
     made.capture(unexpected("boom"))

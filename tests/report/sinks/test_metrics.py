@@ -1,4 +1,4 @@
-"""Metrics: the list is frozen and documented, deviations are counted once, ages need nobody to keep them up."""
+"""Metrics: the list is frozen and documented, deviations are counted once, ages grow by themselves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.report.sinks.drift_counter import Deviations, Sight, by_class, tally
+from gitops_agent.report.sinks.drift_counter import (
+    DriftCounter,
+    PassView,
+    RepeatRate,
+    UnannouncedChanges,
+    by_class,
+)
 from gitops_agent.report.sinks.registry import METRICS, Registry
-from gitops_agent.report.sinks.repeat_rate import RepeatRate
-from gitops_agent.report.sinks.unannounced_changes import UnannouncedChanges
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 FROZEN = {
     "drift_detected_total": ("type",),
     "drift_repaired_total": ("policy",),
@@ -111,55 +115,57 @@ def test_two_registries_do_not_share_values() -> None:
     assert 'drift_detected_total{type="Conflicting"} 0.0' in two.text().decode()
 
 
-# -- deviations, told from pass to pass
+# -- deviations, counted from pass to pass
 
 
-def test_a_deviation_counts_when_it_begins_and_not_while_it_stands() -> None:
-    first = tally({}, Sight([an_action()]))
-    again = tally(first.standing, Sight([an_action()]))
-    gone = tally(again.standing, Sight([]))
-    back = tally(gone.standing, Sight([an_action()]))
+def test_a_deviation_counts_when_it_begins_and_not_while_it_is_open() -> None:
+    first = DriftCounter().after(PassView([an_action()]))
+    again = first.after(PassView([an_action()]))
+    gone = again.after(PassView([]))
+    back = gone.after(PassView([an_action()]))
     assert [len(t.began) for t in (first, again, gone, back)] == [1, 0, 0, 1]
 
 
 def test_a_commit_is_no_drift() -> None:
-    change = tally({}, Sight([an_action(drift_class=Class.CHANGE), an_action("other", drift_class=Class.LAG)]))
-    assert (change.began, change.standing) == ((), {})
+    change = DriftCounter().after(
+        PassView([an_action(drift_class=Class.CHANGE), an_action("other", drift_class=Class.LAG)])
+    )
+    assert (change.began, change.open) == ((), {})
 
 
 def test_what_dies_again_right_after_its_repair_counts_again() -> None:
     action = an_action()
-    first = tally({}, Sight([action], [done(action)]))
-    assert (first.repaired, first.standing) == ((action,), {})
-    assert len(tally(first.standing, Sight([an_action()])).began) == 1
+    first = DriftCounter().after(PassView([action], [done(action)]))
+    assert (first.repaired, first.open) == ((action,), {})
+    assert len(first.after(PassView([an_action()])).began) == 1
 
 
 def test_a_repair_that_ends_late_is_counted_by_the_pass_that_sees_its_end() -> None:
     slow = an_action()
-    begun = tally({}, Sight([slow], busy={slow.key.agent}))
-    waiting = tally(begun.standing, Sight([], busy={slow.key.agent}))
-    assert waiting.standing == begun.standing, "of a busy agent nothing is known"
-    ended = tally(waiting.standing, Sight([an_action()], [done(slow)]))
+    begun = DriftCounter().after(PassView([slow], busy={slow.key.agent}))
+    waiting = begun.after(PassView([], busy={slow.key.agent}))
+    assert waiting.open == begun.open, "of a busy agent nothing is known"
+    ended = waiting.after(PassView([an_action()], [done(slow)]))
     assert (len(ended.repaired), len(ended.began)) == (1, 1), "it ended well, and then it happened again"
 
 
 def test_a_failed_repair_is_none_and_begins_nothing_new() -> None:
     action = an_action()
-    first = tally({}, Sight([action], [done(action, Result.FAILED)]))
-    assert (first.repaired, len(first.standing)) == ((), 1)
-    assert tally(first.standing, Sight([an_action()])).began == ()
+    first = DriftCounter().after(PassView([action], [done(action, Result.FAILED)]))
+    assert (first.repaired, len(first.open)) == ((), 1)
+    assert first.after(PassView([an_action()])).began == ()
 
 
-def test_what_was_not_looked_at_stands() -> None:
-    standing = tally({}, Sight([an_action("a"), an_action("b")])).standing
-    elsewhere = tally(standing, Sight([], scope=frozenset({AgentKey("acme", "a")})))
-    assert [key.agent.name for key, _ in elsewhere.standing] == ["b"]
-    unreachable = tally(standing, Sight([], unreachable={"memory"}))
-    assert unreachable.standing == standing
+def test_what_was_not_observed_stays_open() -> None:
+    counter = DriftCounter().after(PassView([an_action("a"), an_action("b")]))
+    elsewhere = counter.after(PassView([], scope=frozenset({AgentKey("acme", "a")})))
+    assert [key.agent.name for key, _ in elsewhere.open] == ["b"]
+    unreachable = counter.after(PassView([], unreachable={"memory"}))
+    assert unreachable.open == counter.open
 
 
 @st.composite
-def sights(draw: st.DrawFn) -> Sight:
+def views(draw: st.DrawFn) -> PassView:
     names = st.sampled_from("abcd")
     classes = st.sampled_from(list(Class))
     actions = draw(st.lists(st.builds(an_action, names, classes), max_size=5))
@@ -169,27 +175,27 @@ def sights(draw: st.DrawFn) -> Sight:
     some = st.frozensets(st.builds(AgentKey, st.just("acme"), names))
     scope = draw(st.none() | some)
     covered = [a for a in actions if scope is None or a.key.agent in scope]
-    return Sight(covered, executed, scope, draw(st.sampled_from([frozenset(), {"memory"}])), draw(some))
+    return PassView(covered, executed, scope, draw(st.sampled_from([frozenset(), {"memory"}])), draw(some))
 
 
-@given(st.lists(sights(), max_size=8))
-def test_laws_of_counting(passes: list[Sight]) -> None:
-    standing: Deviations = {}
+@given(st.lists(views(), max_size=8))
+def test_laws_of_counting(passes: list[PassView]) -> None:
+    counter = DriftCounter()
     began = 0
-    for sight in passes:
-        before, change = standing, tally(standing, sight)
-        standing = change.standing
+    for view in passes:
+        before, change = counter.open, counter.after(view)
+        counter = change
         began += len(change.began)
-        assert len(change.began) <= len({(a.key, a.drift_class) for a in sight.actions if a.drift_class.is_drift})
-        assert all(a.drift_class.is_drift for a in (*change.began, *change.repaired, *standing.values()))
-        assert len(standing) <= began, "nothing stands that did not begin"
+        assert len(change.began) <= len({(a.key, a.drift_class) for a in view.actions if a.drift_class.is_drift})
+        assert all(a.drift_class.is_drift for a in (*change.began, *change.repaired, *counter.open.values()))
+        assert len(counter.open) <= began, "nothing is open that did not begin"
         new = {(a.key, a.drift_class) for a in change.began}
-        assert set(standing) <= set(before) | new
-        # The same sight again, with nothing done, is no news.
-        assert tally(standing, replace(sight, executed=())).began == tuple(
+        assert set(counter.open) <= set(before) | new
+        # The same view again, with nothing done, is no news.
+        assert counter.after(replace(view, executed=())).began == tuple(
             a
-            for name, a in {(a.key, a.drift_class): a for a in sight.actions if a.drift_class.is_drift}.items()
-            if name not in standing
+            for name, a in {(a.key, a.drift_class): a for a in view.actions if a.drift_class.is_drift}.items()
+            if name not in counter.open
         )
 
 
@@ -201,60 +207,60 @@ def test_every_class_of_drift_has_a_number() -> None:
 
 
 def test_the_rate_is_the_share_of_what_deviated_before() -> None:
-    recurrence = RepeatRate(window=100)
-    assert recurrence.rate(0) == 0
-    recurrence.began([a_key("a"), a_key("b")], 0)
-    assert recurrence.rate(1) == 0
-    recurrence.began([a_key("a"), a_key("a")], 50)
-    assert recurrence.rate(51) == 0.5
-    assert recurrence.rate(140) == 0.5, "two of one, the first of them no longer new"
-    assert recurrence.rate(151) == 0
+    repeats = RepeatRate(window=100)
+    assert repeats.rate(0) == 0
+    repeats.began([a_key("a"), a_key("b")], 0)
+    assert repeats.rate(1) == 0
+    repeats.began([a_key("a"), a_key("a")], 50)
+    assert repeats.rate(51) == 0.5
+    assert repeats.rate(140) == 0.5, "two of one, the first of them no longer new"
+    assert repeats.rate(151) == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), max_size=40))
 def test_the_rate_is_a_share_and_memory_is_bounded(events: list[tuple[str, int]]) -> None:
-    recurrence, now = RepeatRate(window=60, remembered=10), 0
+    repeats, now = RepeatRate(window=60, remembered=10), 0
     for name, step in events:
         now += step
-        recurrence.began([a_key(name)], now)
-        assert 0 <= recurrence.rate(now) < 1
-        assert len(recurrence._seen) <= 10
-    assert recurrence.rate(now + 61) == 0
+        repeats.began([a_key(name)], now)
+        assert 0 <= repeats.rate(now) < 1
+        assert len(repeats._seen) <= 10
+    assert repeats.rate(now + 61) == 0
 
 
-# -- what nobody told us of
+# -- what no event announced
 
 BOT = AgentKey("acme", "bot")
 
 
 def test_a_change_that_was_announced_does_not_count() -> None:
-    hearsay = UnannouncedChanges(patience=5)
-    hearsay.hear(BOT, 9)
-    hearsay.found([BOT], None, since=10, now=11)
-    assert hearsay.count(100) == 0
+    changes = UnannouncedChanges(late_event=5)
+    changes.event_seen(BOT, 9)
+    changes.change_found([BOT], None, since=10, now=11)
+    assert changes.count(100) == 0
 
 
-def test_a_change_found_by_looking_counts_once_patience_is_over() -> None:
-    hearsay = UnannouncedChanges(patience=5)
-    hearsay.found([BOT], None, since=10, now=11)
-    assert hearsay.count(12) == 0, "its event may be on its way"
-    assert hearsay.count(17) == 1
-    hearsay.found([], None, since=30, now=31)
-    hearsay.hear(BOT, 40)
-    assert hearsay.count(41) == 1, "what is settled stays so"
+def test_a_change_found_by_observing_counts_once_no_event_can_come() -> None:
+    changes = UnannouncedChanges(late_event=5)
+    changes.change_found([BOT], None, since=10, now=11)
+    assert changes.count(12) == 0, "its event may be on its way"
+    assert changes.count(17) == 1
+    changes.change_found([], None, since=30, now=31)
+    changes.event_seen(BOT, 40)
+    assert changes.count(41) == 1, "what is settled stays so"
 
 
-def test_an_event_that_lost_the_race_still_counts_as_told() -> None:
-    hearsay = UnannouncedChanges(patience=5)
-    hearsay.found([BOT], None, since=10, now=11)
-    hearsay.hear(BOT, 12)
-    hearsay.found([], None, since=13, now=14)
-    assert hearsay.count(100) == 0
+def test_an_event_that_lost_the_race_still_announces() -> None:
+    changes = UnannouncedChanges(late_event=5)
+    changes.change_found([BOT], None, since=10, now=11)
+    changes.event_seen(BOT, 12)
+    changes.change_found([], None, since=13, now=14)
+    assert changes.count(100) == 0
 
 
-def test_an_event_explains_one_look_only() -> None:
-    hearsay = UnannouncedChanges(patience=5)
-    hearsay.hear(BOT, 9)
-    hearsay.found([BOT], None, since=10, now=11)
-    hearsay.found([BOT], None, since=60, now=61)
-    assert hearsay.count(100) == 1
+def test_an_event_explains_one_observation_only() -> None:
+    changes = UnannouncedChanges(late_event=5)
+    changes.event_seen(BOT, 9)
+    changes.change_found([BOT], None, since=10, now=11)
+    changes.change_found([BOT], None, since=60, now=61)
+    assert changes.count(100) == 1
