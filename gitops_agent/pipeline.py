@@ -18,7 +18,7 @@ from gitops_agent.rollout.planning import Planning
 from gitops_agent.source.tracker import Intake, SourceTracker
 from gitops_agent.status.bookkeeping import Bookkeeper
 from gitops_agent.status.proceedings import PassRecord, PassResult, Witness
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.gc import gc_paused
 
 
 class Pipeline:
@@ -45,7 +45,7 @@ class Pipeline:
         self._ended: list[Executed] = []  # what ended since the last pass that went all the way
         self.planning = Planning(receiver, orders, books, bench, self._lookout, lambda: self._crew.busy)
 
-    @collector_paused()
+    @gc_paused()
     def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
         """Source, snapshot, observe, plan, reconcile, report."""
         if fetch or self._moved:

@@ -64,7 +64,7 @@ from gitops_agent.source.tracker import SourceTracker, Where
 from gitops_agent.status.bookkeeping import Bookkeeper
 from gitops_agent.status.proceedings import PassResult
 from gitops_agent.support.clock import SystemClock
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.gc import gc_paused
 from gitops_agent.support.secrets import Redactor
 
 DRIVERS = "gitops_agent.drivers"
@@ -260,7 +260,7 @@ def open_drifter(settings: Settings, environment: Mapping[str, str]) -> Iterator
 
 def _looking(settings: Settings, environment: Mapping[str, str], stack: ExitStack) -> tuple[_Parts, Pipeline]:
     """A pipeline that nobody runs. Without a journal yet, nothing was ever applied."""
-    stack.enter_context(collector_paused())
+    stack.enter_context(gc_paused())
     stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
     make_state_dir(settings.state)
     journal: Journal

@@ -29,7 +29,7 @@ from gitops_agent.snapshot.index import Index
 from gitops_agent.snapshot.locate import located
 from gitops_agent.snapshot.tree_changes import Change, Survey
 from gitops_agent.snapshot.tree_rules import REGULAR, TreeRules
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.gc import gc_paused
 
 BULK = 1_000
 """From so many files on, a load is worth telling the garbage collector to look away."""
@@ -64,7 +64,7 @@ class Loader:
         if kept is not None and kept.snapshot.revision.tree == revision.tree:
             self._kept = replace(kept, snapshot=replace(kept.snapshot, revision=revision))
             return self._kept.snapshot
-        with collector_paused():
+        with gc_paused():
             self._kept = self._load_from(revision, kept)
         if len(self._kept.survey.touched) >= BULK:
             # Thousands of objects that live as long as the process: never to be walked again.
