@@ -75,7 +75,7 @@ class StateLock:
 def _lock(handle: int) -> bool:
     """Whether the lock is ours now.
 
-    A process that a killed holder was just starting keeps the lock until it runs, which is a matter of milliseconds
+    A process that a killed holder was just starting keeps the lock until it runs: a matter of milliseconds
     and good so: before that, it could not be seen whose it is.
     """
     for _ in range(TRIES):
