@@ -15,6 +15,7 @@ from gitops_agent.model.document import Breaker, TenantPolicy
 from gitops_agent.model.outcome import LONGEST_DELAY, Outcome, Result
 from gitops_agent.model.plan import Action
 from gitops_agent.model.quantity import seconds
+from gitops_agent.support.backoff import delay
 
 Limits = Callable[[str], TenantPolicy]
 """The numbers in force for a tenant."""
@@ -49,5 +50,4 @@ def _after_failure(counted: Circuit, limit: Breaker, now: float) -> Circuit:
 
 def pause(limit: Breaker, trips: int) -> float:
     """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
-    first = seconds(limit.pause)
-    return min(first * 2.0 ** min(trips, 30), max(first, LONGEST_DELAY))
+    return delay(trips, seconds(limit.pause), LONGEST_DELAY)

@@ -22,7 +22,7 @@ from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, shown
 from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, OverlayUnit
 from gitops_agent.snapshot.schema_errors import nearest
-from gitops_agent.snapshot.tree_rules import Entry
+from gitops_agent.snapshot.tree_rules import TreeFile
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
@@ -49,7 +49,7 @@ class CompileContext:
     """What compiling one document may look at besides the document."""
 
     compilers: Compilers
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TreeFile]
     overlays: Sequence[OverlayUnit]
     file_bytes: int
     instructions_bytes: int

@@ -15,7 +15,7 @@ from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.positions import Loc, Locator
 from gitops_agent.snapshot.schema_errors import Problem, explain, nearest
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.literal import SHORTEST, looks_secret
+from gitops_agent.support.secret_patterns import SHORTEST_TOKEN, looks_secret
 
 _VALIDATORS = {kind: model.__pydantic_validator__.validate_json for kind, model in DOCUMENTS.items()}
 
@@ -81,10 +81,10 @@ def _literal_secrets(document: AgentDocument) -> list[Loc]:
     found: list[Loc] = []
     for position, variable in enumerate(runtime.env):
         text = variable.value
-        if text is not None and len(text) >= SHORTEST and looks_secret(text):
+        if text is not None and len(text) >= SHORTEST_TOKEN and looks_secret(text):
             found.append(("spec", "runtime", "env", position, "value"))
     for position, argument in enumerate(runtime.command):
-        if len(argument) >= SHORTEST and looks_secret(argument):
+        if len(argument) >= SHORTEST_TOKEN and looks_secret(argument):
             found.append(("spec", "runtime", "command", position))
     return found
 
