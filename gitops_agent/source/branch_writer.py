@@ -12,10 +12,10 @@ from gitops_agent.source.address import check_ref, display
 from gitops_agent.source.git import LocalFailure
 from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.source.revert_match import reverted
+from gitops_agent.source.revert_match import named_reverts
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
-_NO_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+_EPOCH = "0 +0000"
 
 _FILES = frozenset({"100644", "100755"})
 _TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
@@ -49,7 +49,7 @@ class BranchWriter:
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror
         self._git = mirror.git
-        self._who = identity(settings)
+        self._identity = identity(settings)
 
     def revert(self, shas: Sequence[str], message: str) -> str:
         """One commit on the head that undoes these, in the order given (newest first).
@@ -70,7 +70,7 @@ class BranchWriter:
             before = self._tree(commit.parents[0]) if commit.parents else self._mirror.empty_tree()
             tree = self._merge(base=self._tree(commit.sha), ours=tree, theirs=before, what=commit.sha)
             merged = f", reversing\nchanges made to {commit.parents[0]}" if len(commit.parents) > 1 else ""
-            if commit.sha not in reverted(message):
+            if commit.sha not in named_reverts(message):
                 lines.append(f"This reverts commit {commit.sha}{merged}.")
         return self._commit(tree, head, "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part))
 
@@ -137,7 +137,7 @@ class BranchWriter:
             )
 
     def _tree(self, sha: str) -> str:
-        return self._mirror.reading(lambda: self._git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
+        return self._mirror.tree_of(sha)
 
     def _merge(self, *, base: str, ours: str, theirs: str, what: str) -> str:
         """The three-way merge of trees. Git 2.38 takes its base from history, so a small one is made for it."""
@@ -155,9 +155,7 @@ class BranchWriter:
         )
 
     def _stand_in(self, tree: str, *parents: str) -> str:
-        links = [word for parent in parents for word in ("-p", parent)]
-        env = self._who | _NO_MOMENT
-        return self._git.local("commit-tree", tree, *links, "-m", "base", env=env).text
+        return self._git.write_commit(tree, parents, "base", self._identity, _EPOCH)
 
     def _file_mode(self, head: str, path: str) -> str:
         listed = self._git.local("ls-tree", "--full-tree", head, "--", path).text
@@ -188,5 +186,4 @@ class BranchWriter:
             raise NothingToDo(
                 f"nothing to do: {self._mirror.branch} is already in that state", hint="see gitops-agent history"
             )
-        text = message.strip() + "\n"
-        return self._git.local("commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), env=self._who).text
+        return self._git.write_commit(tree, [head], message.strip() + "\n", self._identity)

@@ -6,13 +6,11 @@ reverts commit …" and the difference it makes is the inverse of that commit's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops_agent.model.revision import Revision
-
-_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
+from gitops_agent.source.revert_match import named_reverts
 
 Undoes = Callable[[str, str], bool]
 """``undoes(later, earlier)``: whether a commit takes back an earlier one (with others it names, if any)."""
@@ -53,7 +51,7 @@ def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None
 def _by_message(
     revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged
 ) -> Rollback | None:
-    named = [_find(prefix, earlier) for prefix in _REVERTS.findall(revision.message)]
+    named = [_find(prefix, earlier) for prefix in named_reverts(revision.message)]
     taken_back = {other for other in named if other is not None and undoes(revision.sha, other.sha)}
     if not taken_back:
         return None
