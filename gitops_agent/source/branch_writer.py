@@ -9,7 +9,7 @@ from pathlib import Path
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
-from gitops_agent.source.git import LocalFailure
+from gitops_agent.source.git import LocalFailure, Unreadable
 from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.revert_match import named_reverts
@@ -82,7 +82,7 @@ class BranchWriter:
             raise SourceRefused(
                 f"commit {target.short} has no folder {self._mirror.path}", hint="choose a commit that has it"
             )
-        tree = self._graft(self._tree(head), self._mirror.path.split("/"), f"040000 tree {target.tree}")
+        tree = self._with_entry(self._tree(head), self._mirror.path, "040000", target.tree)
         return self._commit(tree, head, f"{message.strip()}\n\nRestores the state of commit {target.sha}.")
 
     def edit(self, files: Mapping[str, bytes], message: str) -> str:
@@ -92,7 +92,7 @@ class BranchWriter:
         for name, content in files.items():
             path = f"{self._mirror.path}/{name}".lstrip("/")
             blob = self._git.local("hash-object", "-w", "--stdin", stdin=content).text
-            tree = self._graft(tree, path.split("/"), f"{self._file_mode(head, path)} blob {blob}")
+            tree = self._with_entry(tree, path, self._file_mode(head, path), blob)
         return self._commit(tree, head, message)
 
     def tip(self, branch: str) -> str | None:
@@ -164,19 +164,25 @@ class BranchWriter:
             raise SourceRefused(f"{display(path)} is no file of commit {head[:10]}", hint="see git ls-tree")
         return mode
 
-    def _graft(self, tree: str, parts: Sequence[str], entry: str) -> str:
-        """The tree with another entry (mode, type and id) at ``parts``."""
+    def _with_entry(self, tree: str, path: str, mode: str, sha: str) -> str:
+        """The tree with another file or folder at a path; the folder itself for the empty path."""
+        if not path:
+            return sha
+        try:
+            return self._git.write_tree(tree, path.split("/"), mode, sha)
+        except Unreadable:
+            kind = "tree" if mode == "040000" else "blob"
+            return self._make_tree(tree, path.split("/"), f"{mode} {kind} {sha}")
+
+    def _make_tree(self, tree: str, parts: Sequence[str], entry: str) -> str:
+        """The same by ``git mktree``, which takes names of any bytes and SHA-256."""
         name, *rest = parts
-        if not name:
-            return entry.split()[2]
         entries = [line for line in self._git.local("ls-tree", "-z", tree).output.split(b"\0") if line]
         same = f"\t{name}".encode(errors="surrogateescape")
-        found = next(
-            (line for line in entries if line.endswith(same) and line.partition(b"\t")[2] == same[1:]), b""
-        )
+        found = next((line for line in entries if line.partition(b"\t")[2] == same[1:]), b"")
         if rest:
             inner = found.split()[2].decode() if found.startswith(b"040000 ") else self._mirror.empty_tree()
-            entry = f"040000 tree {self._graft(inner, rest, entry)}"
+            entry = f"040000 tree {self._make_tree(inner, rest, entry)}"
         kept = [line for line in entries if line is not found]
         listing = b"\0".join([*kept, entry.encode() + same]) + b"\0"
         return self._git.local("mktree", "-z", stdin=listing).text

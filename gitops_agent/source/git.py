@@ -41,6 +41,9 @@ ANSWER_CAP = 64 * 1024 * 1024
 FILE_CAP = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
 
+FEW_COMMITS = 24
+"""Up to here GitPython's reader is faster than one ``git log``, which costs a process; above it is slower."""
+
 Report = Callable[[str, int, int | None], None]
 """``report(phase, done, total)``: how far a fetch is; from a thread of its own, ``total`` None while unknown."""
 
@@ -141,14 +144,14 @@ class Git:
         try:
             with self._conversation() as repo:
                 sha, found, _ = repo.git.get_object_header(expression)
-        except Unreadable:
+        except (Unreadable, _library().NoSuchObject):
             return None
         return _text(sha) if _text(found) == kind else None
 
     def revisions(self, shas: Sequence[str], trees: Sequence[str]) -> list[Revision]:
         """The commits as values, each with its tree below the path; Unreadable when GitPython cannot read one."""
-        if any(len(sha) != 40 for sha in shas):
-            raise Unreadable("SHA-256")
+        if len(shas) > FEW_COMMITS or any(len(sha) != 40 for sha in shas):
+            raise Unreadable("one git log is faster, or it is SHA-256")
         library, found, size = _library(), [], 0
         with self._conversation() as repo:
             for sha, tree in zip(shas, trees, strict=True):
@@ -189,6 +192,19 @@ class Git:
                 commit_date=date,
             )
         return str(commit.hexsha)
+
+    def write_tree(self, tree: str, parts: Sequence[str], mode: str, sha: str) -> str:
+        """The sha of a new tree: the given one with another entry at the path ``parts``.
+
+        Unreadable when GitPython cannot write it: SHA-256, or a name beside it that is no UTF-8.
+        """
+        if len(tree) != 40:
+            raise Unreadable("SHA-256")
+        with self._conversation() as repo:
+            written: bytes = _library().write_tree(
+                repo, bytes.fromhex(tree), parts, int(mode, 8), bytes.fromhex(sha)
+            )
+        return written.hex()
 
     def reopen(self) -> None:
         """Forget what was opened: the directory holds another repository now."""

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import git
 from git.config import GitConfigParser
+from gitdb import IStream
 
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.bounded_process import Bounded, Overrun
@@ -30,6 +31,9 @@ from gitops_agent.source.git_environment import foreign_names
 
 COMMIT_BYTES = 16 * 1024 * 1024
 """No commit object above this is read into memory."""
+
+EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
+"""The tree without entries, which every repository of SHA-1 has."""
 
 _LINE_CHARACTERS = 4096
 _LINES_KEPT = 500
@@ -117,6 +121,10 @@ class _CommitStream(git.Git.CatFileContentStream):
             raise ValueError(f"an object of {size} bytes, more than the {COMMIT_BYTES} allowed")
 
 
+class NoSuchObject(Exception):
+    """Git has no object of that name, and said so in a whole answer: the next question may follow."""
+
+
 class HermeticGit(git.Git):
     """GitPython's command runner; whatever GitPython runs passes through ``execute``."""
 
@@ -200,9 +208,11 @@ class HermeticGit(git.Git):
 
     def _parse_object_header(self, header_line: str) -> tuple[str, str, int]:
         """Name, type and size; GitPython's own takes names of SHA-1 only."""
-        tokens = header_line.split()
+        tokens: list[Any] = header_line.split()
         if len(tokens) == 3 and len(tokens[0]) == 64:
             return tokens[0], tokens[1], int(tokens[2])
+        if tokens and tokens[-1] in (b"missing", b"ambiguous"):
+            raise NoSuchObject
         return super()._parse_object_header(header_line)
 
     def kill_readers(self) -> None:
@@ -296,6 +306,21 @@ def revision_of(commit: git.Commit, tree: str) -> Revision:
         committed_at=float(commit.committed_date),
         message=str(commit.message).strip("\n"),
     )
+
+
+def write_tree(repo: BareRepo, tree: bytes, parts: Sequence[str], mode: int, sha: bytes) -> bytes:
+    """The id of a new tree: the given one with another entry at the path ``parts``."""
+    name, *rest = parts
+    level = git.Tree(repo, tree, git.Tree.tree_id << 12, "")
+    if rest:
+        inner = next((each.binsha for each in level.trees if each.name == name), EMPTY_TREE)
+        mode, sha = git.Tree.tree_id << 12, write_tree(repo, inner, rest, mode, sha)
+    level.cache.add(sha, mode, name, force=True).set_done()
+    data = BytesIO()
+    level._serialize(data)
+    stored = repo.odb.store(IStream(git.Tree.type, data.tell(), BytesIO(data.getvalue())))
+    assert isinstance(stored.binsha, bytes)
+    return stored.binsha
 
 
 _PHASES = {
