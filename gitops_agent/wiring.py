@@ -56,9 +56,8 @@ from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.drift_notes import DriftNotes
 from gitops_agent.source.mirror import APPROVALS, Mirror
-from gitops_agent.source.notes import Notes
+from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
 from gitops_agent.source.tracker import SourceTracker, Where
 from gitops_agent.status.bookkeeping import Bookkeeper

@@ -6,7 +6,6 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,8 +14,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Source
-
-_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
+from gitops_agent.source.revert_match import named_reverts
 
 MOST_SEARCHED_COMMITS = 500
 """How many earlier commits are searched for the one a rollback returns to."""
@@ -166,7 +164,7 @@ def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None
 def _by_message(
     revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged
 ) -> Rollback | None:
-    named = [_find(prefix, earlier) for prefix in _REVERTS.findall(revision.message)]
+    named = [_find(prefix, earlier) for prefix in named_reverts(revision.message)]
     taken_back = {other for other in named if other is not None and undoes(revision.sha, other.sha)}
     if not taken_back:
         return None

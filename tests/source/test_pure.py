@@ -13,7 +13,8 @@ from gitops_agent.source.address import parse_address
 from gitops_agent.source.checks import CHECKS, NewHead, examine
 from gitops_agent.source.git_environment import config_text
 from gitops_agent.source.git_errors import conversation, explain, redact, retry_seconds
-from gitops_agent.source.revert_match import patch_lines, reverted, takes_back
+from gitops_agent.source.revert_match import named_reverts, patch_lines, takes_back
+from gitops_agent.support.backoff import LONGEST_RETRY_AFTER, delay
 
 pytestmark = pytest.mark.unit
 
@@ -129,8 +130,8 @@ def test_all_findings_are_given_and_the_list_can_grow() -> None:
 
 def test_the_commits_a_message_reverts() -> None:
     message = f"Revert\n\nThis reverts commit {'a' * 40}.\nThis reverts commit {'b' * 40}, reversing\nchanges."
-    assert reverted(message) == ("a" * 40, "b" * 40)
-    assert reverted("reverts commit abc") == ()
+    assert named_reverts(message) == ("a" * 40, "b" * 40)
+    assert named_reverts("reverts commit abc") == ()
 
 
 lines = st.lists(st.sampled_from(["-a: 1", "+a: 1", "-b: 2", "+b: 2", "+ b: 2"]), max_size=6)
