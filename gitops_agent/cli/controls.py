@@ -1,4 +1,4 @@
-"""Verbs that steer a running fleet: freeze, unfreeze, approve, retry. Each writes one word into the journal."""
+"""Verbs that steer a running fleet: freeze, unfreeze, approve, retry. Each writes a control into the journal."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def retry(
 
 def _tell(call: Call, helm: Helm, said: Said) -> int:
     """What was done, and what happens next."""
-    from gitops_agent.report.json_shapes import said_shape
+    from gitops_agent.report.json_shapes import control_shape
 
     running = helm.running()
     if call.is_json:
-        shape = said_shape(said.controls, said.meaning, running=running is not None)
+        shape = control_shape(said.controls, said.meaning, running=running is not None)
         print_json(helm.redactor.tree(shape))
     else:
         print_text(helm.redactor(f"{said.meaning}\nby {said.controls[0].actor}\n{_next(running)}"))
@@ -123,5 +123,5 @@ def _tell(call: Call, helm: Helm, said: Said) -> int:
 
 def _next(running: str | None) -> str:
     if running is None:
-        return "next: no gitops-agent works on this state directory now; the next once or run obeys"
-    return f"next: gitops-agent ({running}) obeys in a second or so; gitops-agent status shows it"
+        return "next: no gitops-agent works on this state directory now; the next once or run picks it up"
+    return f"next: the running gitops-agent ({running}) picks it up within a second; gitops-agent status shows it"

@@ -23,7 +23,7 @@ def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iter
         yield _logging()
 
 
-def say_goodbye(settings: Settings, call: Call) -> None:
+def print_end(settings: Settings, call: Call) -> None:
     """``run`` has ended, and nothing else has."""
     if _is_watched(settings, call):
         sys.stderr.write("\ngitops-agent has ended; agents keep running. gitops-agent status shows them\n")
@@ -39,9 +39,10 @@ def _is_watched(settings: Settings, call: Call) -> bool:
 
 @contextmanager
 def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[[PassResult], None]]:
+    from gitops_agent.report.json_shapes import rollout_shape
     from gitops_agent.report.progress_view import ProgressView
+    from gitops_agent.report.render import wants_colour
     from gitops_agent.report.status_text import rollout_line
-    from gitops_agent.report.table import wants_colour
     from gitops_agent.support.secrets import Redactor
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
@@ -51,8 +52,8 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[
         def tell(result: PassResult) -> None:
             nonlocal note
             note = _last_action(result) or note or (result.record.summary if result.record else "")
-            if result.rollout is not None and result.rollout.commit == result.commit and not result.rollout.done:
-                note = rollout_line(result.rollout)
+            if (rollout := rollout_shape(result.rollout, result.commit)) is not None:
+                note = rollout_line(rollout)
             view.update(result.statuses, result.phase, (result.commit, result.enforced), clean(note))
 
         yield tell

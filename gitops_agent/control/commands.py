@@ -20,10 +20,9 @@ from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers,
 from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.finding import unpacked
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted, epoch, iso, seconds
+from gitops_agent.model.names import nearest
+from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.ports import Clock
-from gitops_agent.report.moments import ago
-from gitops_agent.report.words import nearest
 from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.status.phases import APPROVED_BY
 

@@ -49,7 +49,7 @@ class SourceState:
     valid: str | None = None
     problem: Finding | None = None
     fetched_at: float | None = None
-    freezes_first_seen: Mapping[str, float] = _NOTHING
+    freezes_first_seen: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CommitsState:
     """The newest records of commits, by sha: back to the last that converged before the head, and whatever these
     roll back. Older ones are in the journal, so that a pass costs the same however long the history is."""
 
-    records: Mapping[str, CommitRecord] = _NOTHING
+    records: Mapping[str, CommitRecord] = field(default_factory=dict)
 
     @cached_property
     def newest_first(self) -> tuple[CommitRecord, ...]:
@@ -68,8 +68,6 @@ class CommitsState:
         """The newest commit that converged, apart from the head itself."""
         others = (each for each in self.newest_first if each.sha != head)
         return next((each for each in others if each.phase is Phase.CONVERGED), None)
-            (each for each in self.newest_first if each.phase is Phase.CONVERGED and each.sha != head), None
-        )
 
     def updated(self, records: Iterable[CommitRecord]) -> CommitsState:
         """The same with some records added or replaced."""
@@ -101,25 +99,25 @@ class RolloutState:
     """
 
     enforced: str | None = None
-    released: Mapping[AgentKey, str] = _NOTHING
+    released: Mapping[AgentKey, str] = field(default_factory=dict)
     rollout: Rollout | None = None
     failed_trees: tuple[FailedTree, ...] = ()
     converged: str | None = None
     converged_policy: PolicySpec | None = None
     judged_agents: frozenset[AgentKey] = frozenset()
-    unready_since: Mapping[AgentKey, float] = _NOTHING
-    provisioning_since: Mapping[AgentKey, float] = _NOTHING
-    given_up: Mapping[AgentKey, GivenUpAgent] = _NOTHING
+    unready_since: Mapping[AgentKey, float] = field(default_factory=dict)
+    provisioning_since: Mapping[AgentKey, float] = field(default_factory=dict)
+    given_up: Mapping[AgentKey, GivenUpAgent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
     """Our record of the live systems. ``open_intents``, by id: effects that were begun and have no outcome yet."""
 
-    bases: Mapping[ResourceKey, Base] = _NOTHING
-    attempts: Mapping[ResourceKey, Attempt] = _NOTHING
-    circuits: Mapping[str, Circuit] = _NOTHING
-    open_intents: Mapping[str, Intent] = _NOTHING
+    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
+    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    open_intents: Mapping[str, Intent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class ControlState:
 
     controls: tuple[Control, ...] = ()
     handled_seq: int = 0
-    retried_at: Mapping[AgentKey, float] = _NOTHING
+    retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
 class AgentStatuses(Mapping[AgentKey, AgentStatus]):
@@ -219,8 +217,8 @@ class LiveImport:
 class ProposalState:
     """Commits that we make and push: reverts by the sha that failed, imports by the name of their branch."""
 
-    reverts: Mapping[str, RevertProposal] = _NOTHING
-    imports: Mapping[str, LiveImport] = _NOTHING
+    reverts: Mapping[str, RevertProposal] = field(default_factory=dict)
+    imports: Mapping[str, LiveImport] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from gitops_agent.errors import UsageError
 from gitops_agent.model.control import freezes
 from gitops_agent.model.finding import Finding, unpacked
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.names import nearest
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, JournalReader
 from gitops_agent.proposals.import_queue import MEMORY, proposed
-from gitops_agent.report.explain import Explanation
-from gitops_agent.report.json_shapes import FleetStatus
-from gitops_agent.report.words import is_about, nearest
-from gitops_agent.report.workflows import ENDS, Known
+from gitops_agent.report.json_shapes import Explanation, FleetStatus
+from gitops_agent.report.words import is_about
+from gitops_agent.report.workflows import ENDS, WorkflowInputs
 from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.settings import Settings
 from gitops_agent.source.tracker import recalled_problem
@@ -81,12 +81,12 @@ class FleetReader:
             journal_age=self._age(),
         )
 
-    def workflows(self) -> Known:
+    def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
         journal, head = self.journal, self._head()
         rollout = load_rollout(journal.get("rollout"))
         followed = journal.commit(rollout.commit) if rollout is not None else None
-        return Known(
+        return WorkflowInputs(
             now=self._clock.now(),
             intents=journal.open_intents(),
             bases=journal.bases(),

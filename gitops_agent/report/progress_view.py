@@ -1,4 +1,4 @@
-"""The live view of ``once`` and ``run`` on a terminal. The only user of rich, imported when a view starts."""
+"""The live view of ``once`` and ``run`` on a terminal. Rich is imported when a view starts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, TextIO
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, Phase
-from gitops_agent.report.status_text import enforcing, leading_condition, pids_of, ready_word, state_of
-from gitops_agent.report.words import fleet_words, phase_colours, short
+from gitops_agent.report.json_shapes import agent_shape
+from gitops_agent.report.status_text import (
+    enforcing,
+    instances_cell,
+    instances_header,
+    instances_of,
+    leading_condition,
+    ready_word,
+    state_of,
+)
+from gitops_agent.report.words import Shape, fleet_words, phase_colours, short
 from gitops_agent.support.text import escape_control
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from rich.spinner import Spinner
     from rich.text import Text
 
-_ROWS = 20
+_SHOWN_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class _Picture:
 class ProgressView:
     """A table that redraws in place. Use as a context manager; ``update`` may come from any thread.
 
-    ``transient``: it leaves nothing behind, because whoever uses it prints the end result.
+    ``transient``: it leaves nothing behind, because the caller prints the end result.
     """
 
     def __init__(
@@ -97,15 +106,18 @@ class ProgressView:
         # Those that are not Ready are what one waits for, so they come first and are cut last.
         ordered = sorted(picture.statuses, key=lambda status: (status.ready, status.agent))
         if ordered:
+            agents = list(map(agent_shape, ordered[:_SHOWN_ROWS]))
+            instances = [instances_of(agent["resources"]) for agent in agents]
+            header = instances_header(name for each in instances for name, _ in each)
             grid = Table(box=None, pad_edge=False, header_style="bold")
-            for header in ("AGENT", "READY", "STATE", "PID", "REASON", "MESSAGE"):
+            for column in ("AGENT", "READY", "STATE", header, "REASON", "MESSAGE"):
                 # Only the message gives way on a narrow terminal (its text does not wrap, it is cut).
-                grid.add_column(header, no_wrap=header != "MESSAGE", overflow="ellipsis")
-            for status in ordered[:_ROWS]:
-                grid.add_row(*_cells(status))
+                grid.add_column(column, no_wrap=column != "MESSAGE", overflow="ellipsis")
+            for agent, listed in zip(agents, instances, strict=True):
+                grid.add_row(*_cells(agent, instances_cell(listed)))
             parts.append(grid)
-        if len(ordered) > _ROWS:
-            parts.append(_text(f"… and {len(ordered) - _ROWS} more", "dim"))
+        if len(ordered) > _SHOWN_ROWS:
+            parts.append(_text(f"… and {len(ordered) - _SHOWN_ROWS} more", "dim"))
         if picture.is_at_rest or self._live is None or self._spinner is None:
             parts.extend([_text(picture.note, "dim")] if picture.note else [])
         else:
@@ -117,17 +129,17 @@ class ProgressView:
         line = _text(f"{self._instance}: {short(picture.commit)} ")
         line.append_text(_text(str(picture.phase), *phase_colours(picture.phase)))
         behind = enforcing(picture.commit, picture.enforced) if picture.commit else ""
-        return line.append_text(_text(f"{behind}; {fleet_words(picture.statuses)}"))
+        return line.append_text(
+            _text(f"{behind}; {fleet_words([(each.ready, each.lifecycle) for each in picture.statuses])}")
+        )
 
 
-def _cells(status: AgentStatus) -> tuple[Text, ...]:
-    condition = leading_condition(status)
-    word, colours = ready_word(status)
-    pids = ", ".join(map(str, pids_of(*status.resources)[:3])) or "-"
-    reason, message = (condition.reason, condition.message) if condition else ("-", "")
-    shown = "" if status.ready else message
-    ready = _text(word, *colours)
-    return _text(str(status.agent)), ready, _text(state_of(status)), _text(pids), _text(reason), _text(shown)
+def _cells(agent: Shape, instances: str) -> list[Text]:
+    condition = leading_condition(agent) or {"reason": "-", "message": ""}
+    word, colours = ready_word(agent)
+    message = "" if agent["ready"] else condition["message"]
+    rest = [state_of(agent), instances, condition["reason"], message]
+    return [_text(agent["agent"]), _text(word, *colours), *map(_text, rest)]
 
 
 def _text(content: str, *colours: str) -> Text:

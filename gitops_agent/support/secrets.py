@@ -17,6 +17,7 @@ from urllib.parse import quote, quote_plus
 from gitops_agent.support.text import escape_control
 
 MASK = "***"
+_VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
 SHORTEST = 4  # masking shorter texts would blank out half of every sentence and hide nothing
 _SHORT, _REMEMBERED = 120, 4096  # what is kept to save time
 _LINE = 16  # a line of a multi-line secret that identifies it on its own
@@ -130,7 +131,7 @@ class Redactor:
             hint = _named_value(value)
             return {
                 (self(key) if isinstance(key, str) else key): self.tree(
-                    item, hint if hint and key == "value" else str(key)
+                    item, hint if hint and key in _VALUES else str(key)
                 )
                 for key, item in value.items()
             }
@@ -147,6 +148,7 @@ class Redactor:
 
 
 def _named_value(value: Mapping[Any, Any]) -> str:
-    """The name a ``value`` goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …}`` of a patch."""
-    name = value.get("name") or value.get("path") if "value" in value else None
+    """The name a value goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …, before: …}`` of a patch,
+    ``{path: …, live: …, git: …}`` of a drift."""
+    name = value.get("name") or value.get("path") if not _VALUES.isdisjoint(value) else None
     return name if isinstance(name, str) else ""
