@@ -42,7 +42,7 @@ def demo(
     ] = False,
 ) -> int:
     """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, stop a typo, go back by revert."""
-    from gitops_agent.cli.demo import play
+    from gitops_agent_demo.play import play
 
     del call
     return play(keep=keep)
