@@ -58,10 +58,10 @@ def once(
 
     settings = call.source_settings(**_options(timeout, no_push))
     with (
+        watching(settings, call, transient=True) as watch,
         open_instance(settings, call.environment) as instance,
-        watching(settings, call, transient=True) as progress,
     ):
-        result, timed_out = run_once(instance.machine, settings.timeout, progress)
+        result, timed_out = run_once(instance.machine, settings.timeout, watch.passed)
         fleet = fleet_status(settings, result, instance.machine.clock.now())
     show(call, instance.redactor.tree(status_shape(fleet)), partial(status_text, now=fleet.at))
     if timed_out and not call.is_json:
@@ -75,7 +75,7 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     from gitops_agent.wiring import open_daemon
 
     settings = call.source_settings(**_options(None, no_push))
-    with watching(settings, call) as progress, open_daemon(settings, call.environment, progress) as daemon:
+    with watching(settings, call) as watch, open_daemon(settings, call.environment, watch.passed) as daemon:
         daemon.run()
     print_end(settings, call)
     return 0

@@ -15,10 +15,10 @@ _AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if
 
 def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.json_shapes import explanation_shape, status_shape
     from gitops_agent.report.status_text import agent_text, status_text
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent) if agent else None
@@ -40,9 +40,9 @@ def explain(
     ] = False,
 ) -> int:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.explain_text import explain_text
     from gitops_agent.report.json_shapes import explanation_shape
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         found = reader.explain(reader.find(agent), everything=everything)
@@ -56,9 +56,9 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
 ) -> int:
     """Show what became of the commits of the branch, newest first."""
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.json_shapes import history_shape
     from gitops_agent.report.status_text import history_text
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         records = reader.journal.commits(limit)
@@ -68,9 +68,9 @@ def history(
 
 def workflows(call: Call) -> int:
     """List what is in flight, at which checkpoint, and what is stuck, with the way out."""
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.workflows import workflows_shape
     from gitops_agent.report.workflows_text import workflows_text
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         known = reader.workflows()
@@ -91,14 +91,15 @@ def logs(
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.cli.log_files import print_logs
     from gitops_agent.errors import UsageError
+    from gitops_agent.query.logs import log_files
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.json_shapes import explanation_shape
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent)
-        paths = reader.log_files(key)
         known = reader.explain(key)
+        paths = log_files(reader.settings.state, key, known.status)
     if known.status is None:
         sys.stderr.write(f"{gone_text(explanation_shape(known))}{'' if paths else ' It has left no log.'}\n")
     elif not paths:

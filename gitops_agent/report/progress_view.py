@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
 from gitops_agent.model.key import AgentKey
@@ -38,6 +38,7 @@ class _Picture:
     commit: str = ""
     enforced: str = ""
     note: str = ""
+    fetch: tuple[str, int, int | None] | None = None
 
     @property
     def is_at_rest(self) -> bool:
@@ -97,6 +98,10 @@ class ProgressView:
         commit, enforced = (sha or "" for sha in commits)
         self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit, enforced, note)
 
+    def fetching(self, phase: str, done: int, total: int | None) -> None:
+        """Show a bar for a fetch, until the next picture."""
+        self._picture = replace(self._picture, fetch=(phase, done, total))
+
     def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
@@ -118,7 +123,9 @@ class ProgressView:
             parts.append(grid)
         if len(ordered) > _SHOWN_ROWS:
             parts.append(_text(f"… and {len(ordered) - _SHOWN_ROWS} more", "dim"))
-        if picture.is_at_rest or self._live is None or self._spinner is None:
+        if picture.fetch is not None:
+            parts.append(_bar(*picture.fetch))
+        elif picture.is_at_rest or self._live is None or self._spinner is None:
             parts.extend([_text(picture.note, "dim")] if picture.note else [])
         else:
             self._spinner.update(text=_text(picture.note or "looking", "dim"))
@@ -132,6 +139,16 @@ class ProgressView:
         return line.append_text(
             _text(f"{behind}; {fleet_words([(each.ready, each.lifecycle) for each in picture.statuses])}")
         )
+
+
+def _bar(phase: str, done: int, total: int | None) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    counted = f"{done} of {total}" if total else str(done)
+    grid.add_row(_text(phase), ProgressBar(total, done, width=30, pulse=not total), _text(counted, "dim"))
+    return grid
 
 
 def _cells(agent: Shape, instances: str) -> list[Text]:

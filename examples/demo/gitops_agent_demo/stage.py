@@ -208,9 +208,9 @@ class Stage:
     def _status(self) -> dict[str, Any]:
         """What ``gitops-agent status -o json`` says, without starting a process for each look."""
         from gitops_agent.errors import JournalError
+        from gitops_agent.query.reader import open_reader
         from gitops_agent.report.json_shapes import status_shape
         from gitops_agent.settings import Settings
-        from gitops_agent.wiring import open_reader
 
         settings = Settings(instance=INSTANCE, state_dir=str(self._state))
         try:
