@@ -89,7 +89,8 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Watch]:
             note = _last_action(result) or note or (result.head.summary if result.head else "")
             if (rollout := rollout_shape(result.rollout, result.commit)) is not None:
                 note = rollout_line(rollout)
-            view.update(result.statuses, result.phase, (result.commit, result.enforced), clean(note))
+            commits, now = (result.commit, result.enforced), result.state.status.last_pass
+            view.update(result.statuses, result.phase, commits, clean(note), now=now)
 
         yield Watch(passed, view.fetching)
 

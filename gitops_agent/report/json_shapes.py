@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
@@ -23,8 +23,10 @@ from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.quantity import iso, iso_or_none
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
-from gitops_agent.ports import Entry
 from gitops_agent.report.words import Shape
+
+if TYPE_CHECKING:
+    from gitops_agent.ports import Entry
 
 NOTHING = object()
 """Where there is no value, which is something else than null."""

@@ -47,20 +47,20 @@ def ready_condition(agent: Shape) -> Shape | None:
     return next((each for each in agent["conditions"] if each["type"] == "Ready"), None)
 
 
-def leading_condition(agent: Shape) -> Shape | None:
+def _leading_condition(agent: Shape) -> Shape | None:
     """The condition that says most: for an agent that is not Ready, the one that holds it up."""
     found = {each["type"]: each for each in agent["conditions"] if each["status"]}
     return next((found[kind] for kind in _WORST_FIRST if kind in found), None) or ready_condition(agent)
 
 
-def state_of(agent: Shape) -> str:
+def _state_of(agent: Shape) -> str:
     """One word for what runs: the state of the runtime, else of the first resource."""
     by_kind = {own_name(each["key"]).partition("/")[0]: each["state"] for each in reversed(agent["resources"])}
     first = agent["resources"][0]["state"] if agent["resources"] else agent["lifecycle"]
     return str(by_kind.get("runtime", first))
 
 
-def ready_word(agent: Shape) -> tuple[str, tuple[str, ...]]:
+def _ready_word(agent: Shape) -> tuple[str, tuple[str, ...]]:
     """The column READY and its colours: an agent that rests as desired has nothing to be ready for."""
     if not agent["ready"]:
         return "no", ("bold", "red")
@@ -75,13 +75,13 @@ def instances_of(resources: Iterable[Shape]) -> list[tuple[str, str]]:
     return [(str(name), str(value)) for name, value in filter(None, names) if value is not None]
 
 
-def instances_header(names: Iterable[str]) -> str:
+def _instances_header(names: Iterable[str]) -> str:
     """The header of the column of instances: the identifier's name where all drivers use the same."""
     known = set(names)
     return escape_control(known.pop().upper()) if len(known) == 1 else "INSTANCES"
 
 
-def instances_cell(instances: Sequence[tuple[str, str]]) -> str:
+def _instances_cell(instances: Sequence[tuple[str, str]]) -> str:
     """The first identifiers, for a table."""
     more = " …" if len(instances) > _LISTED_INSTANCES else ""
     return ", ".join(value for _, value in instances[:_LISTED_INSTANCES]) + more or "-"
@@ -89,25 +89,28 @@ def instances_cell(instances: Sequence[tuple[str, str]]) -> str:
 
 def status_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
     """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from."""
-    blocks = [_fleet_head(shape, style)]
+    blocks = [fleet_head(shape, style)]
     if shape["rollout"] is not None:
         blocks[0] += "\n" + rollout_line(shape["rollout"])
     if shape["agents"]:
-        blocks.append(_agents_table(shape, style, now))
+        blocks.append(agents_table(shape, style, now))
     if shape["findings"]:
         blocks.append(findings_text(shape["findings"], style))
     return page(blocks, style)
 
 
-def _fleet_head(shape: Shape, style: Style) -> str:
-    """One line: the newest commit, how the fleet is, and what is enforced if that is another commit."""
-    instance = escape_control(shape["instance"])
-    if shape["commit"] is None or shape["phase"] is None:
+def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
+    """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
+
+    ``fleet``: how the fleet is in words, where the shape does not hold all agents.
+    """
+    instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
+    if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"
+    fleet = fleet or fleet_words([(agent["ready"], agent["lifecycle"]) for agent in shape["agents"]])
+    behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
     phase = style.paint(shape["phase"], *phase_colours(shape["phase"]))
-    fleet = fleet_words([(agent["ready"], agent["lifecycle"]) for agent in shape["agents"]])
-    head = f"{instance}: {short(shape['commit'])} {phase}{enforcing(shape['commit'], shape['enforced'])}; {fleet}"
-    return head + style.paint(as_of(shape), "dim")
+    return f"{instance}: {short(commit)} {phase}{behind}; {fleet}" + style.paint(as_of(shape), "dim")
 
 
 def as_of(shape: Shape) -> str:
@@ -124,14 +127,8 @@ def rollout_line(rollout: Shape) -> str:
     return f"rollout {state}; {wave}, {total - rollout['waiting']} of {total} agents"
 
 
-def enforcing(commit: str | None, enforced: str | None) -> str:
-    """What is in force, when it is not the newest commit."""
-    if enforced == commit:
-        return ""
-    return f", enforcing {short(enforced)}" if enforced else ", enforcing nothing yet"
-
-
-def _agents_table(shape: Shape, style: Style, now: float | None) -> str:
+def agents_table(shape: Shape, style: Style, now: float | None) -> str:
+    """One row for each agent, with what holds it up."""
     agents, findings = shape["agents"], shape["findings"]
     about: dict[str, Shape] = {}
     for finding in findings:
@@ -141,28 +138,28 @@ def _agents_table(shape: Shape, style: Style, now: float | None) -> str:
         Column("AGENT", folds=True),
         Column("READY"),
         Column("STATE", drop=1),
-        Column(instances_header(name for each in instances for name, _ in each), drop=3),
+        Column(_instances_header(name for each in instances for name, _ in each), drop=3),
         Column("REASON", folds=True),
         Column("SINCE", drop=2),
         Column("COMMIT", drop=4),
         Column("MESSAGE", folds=True),
     )
     rows = [
-        _agent_row(agent, instances_cell(listed), about.get(agent["agent"]), now)
+        _agent_row(agent, _instances_cell(listed), about.get(agent["agent"]), now)
         for agent, listed in zip(agents, instances, strict=True)
     ]
     return table(columns, rows, style)
 
 
 def _agent_row(agent: Shape, instances: str, finding: Shape | None, now: float | None) -> Row:
-    condition = leading_condition(agent)
+    condition = _leading_condition(agent)
     # What keeps work waiting (Observe mode, a pause, a dependency …), if it is not a condition.
     hold = finding if condition is None or condition["type"] == "Ready" else None
     reasons = [*([condition["reason"]] if condition else []), *([hold["code"]] if hold else [])]
     return [
         agent["agent"],
-        Cell(*ready_word(agent)),
-        state_of(agent),
+        Cell(*_ready_word(agent)),
+        _state_of(agent),
         instances,
         ", ".join(reasons) or "-",
         _since(condition["lastTransitionTime"], now) if condition else "-",
@@ -193,9 +190,9 @@ def _plain_message(agent: Shape, text: str) -> str:
 def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
     """``status AGENT``: one agent in full, as facts under names."""
     (agent,) = shape["agents"]
-    blocks = [_fleet_head(shape, style), "\n".join(_facts(agent, style, now or 0.0))]
+    blocks = [fleet_head(shape, style), "\n".join(_facts(agent, style, now or 0.0))]
     if agent["resources"]:
-        header = instances_header(name for name, _ in instances_of(agent["resources"]))
+        header = _instances_header(name for name, _ in instances_of(agent["resources"]))
         columns = [Column(name) for name in ("RESOURCE", "DRIVER", "STATE", "HEALTH", header)]
         blocks.append(table(columns, list(map(_resource_row, agent["resources"])), style))
     if agent["conditions"]:
@@ -208,7 +205,7 @@ def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> 
 
 
 def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
-    word, colours = ready_word(agent)
+    word, colours = _ready_word(agent)
     origin = f" at {escape_control(agent['origin'])}" if agent["origin"] else ""
     yield style.paint(escape_control(agent["agent"]), "bold")
     yield f"  ready     {style.paint(word, *colours)}"
