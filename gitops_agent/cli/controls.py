@@ -1,4 +1,4 @@
-"""Verbs that steer a running fleet: freeze, unfreeze, approve, retry. Each writes one word into the journal."""
+"""Verbs that steer a running fleet: freeze, unfreeze, approve, retry. Each writes a control into the journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from gitops_agent.cli.common import FLAG, Call, print_json, print_text
 
 if TYPE_CHECKING:
-    from gitops_agent.control.commands import Said
+    from gitops_agent.control.commands import CommandResult
     from gitops_agent.wiring import Helm
 
 _SCOPE = typer.Option(
@@ -19,8 +19,8 @@ _SCOPE = typer.Option(
     help="'*' for everything, TENANT, or TENANT/NAME (default: '*').",
     show_default=False,
 )
-_WHY = typer.Option("--reason", metavar="TEXT", help="Why, for those who find it later. Needed.")
-_WHY_IF = typer.Option("--reason", metavar="TEXT", help="Why, for those who find it later.")
+_WHY = typer.Option("--reason", metavar="TEXT", help="Why, for those that find it later. Needed.")
+_WHY_IF = typer.Option("--reason", metavar="TEXT", help="Why, for those that find it later.")
 
 
 def freeze(
@@ -44,8 +44,8 @@ def freeze(
     from gitops_agent.wiring import open_helm
 
     with open_helm(call.settings(), call.environment, create=True) as helm:
-        said = helm.steering.freeze(scope, reason, until)
-        return _tell(call, helm, said)
+        result = helm.steering.freeze(scope, reason, until)
+        return _show(call, helm, result)
 
 
 def unfreeze(
@@ -64,8 +64,8 @@ def unfreeze(
     from gitops_agent.wiring import open_helm
 
     with open_helm(call.settings(), call.environment, create=True) as helm:
-        said = helm.steering.unfreeze(scope, reason, everything=everything)
-        return _tell(call, helm, said)
+        result = helm.steering.unfreeze(scope, reason, everything=everything)
+        return _show(call, helm, result)
 
 
 def approve(
@@ -84,8 +84,8 @@ def approve(
     from gitops_agent.wiring import open_helm
 
     with open_helm(call.settings(), call.environment) as helm:
-        said = helm.steering.approve(digest, reason)
-        return _tell(call, helm, said)
+        result = helm.steering.approve(digest, reason)
+        return _show(call, helm, result)
 
 
 def retry(
@@ -102,26 +102,26 @@ def retry(
     from gitops_agent.wiring import open_helm
 
     with open_helm(call.settings(), call.environment) as helm:
-        said = helm.steering.retry(target, reason)
-        return _tell(call, helm, said)
+        result = helm.steering.retry(target, reason)
+        return _show(call, helm, result)
 
 
-def _tell(call: Call, helm: Helm, said: Said) -> int:
-    """What was done, and what happens next."""
-    from gitops_agent.report.json_shapes import said_shape
+def _show(call: Call, helm: Helm, result: CommandResult) -> int:
+    """Print what was written, and what happens next."""
+    from gitops_agent.report.json_shapes import control_shape
 
     running = helm.running()
     if call.is_json:
-        shape = said_shape(said.controls, said.meaning, running=running is not None)
+        shape = control_shape(result.controls, result.meaning, running=running is not None)
         print_json(helm.redactor.tree(shape))
     else:
-        print_text(helm.redactor(f"{said.meaning}\nby {said.controls[0].actor}\n{_next(running)}"))
-    if said.warning:
-        sys.stderr.write(helm.redactor(f"warning: {said.warning}\n"))
+        print_text(helm.redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
+    if result.warning:
+        sys.stderr.write(helm.redactor(f"warning: {result.warning}\n"))
     return 0
 
 
 def _next(running: str | None) -> str:
     if running is None:
-        return "next: no gitops-agent works on this state directory now; the next once or run obeys"
-    return f"next: gitops-agent ({running}) obeys in a second or so; gitops-agent status shows it"
+        return "next: no gitops-agent works on this state directory now; the next once or run picks it up"
+    return f"next: the running gitops-agent ({running}) picks it up within a second; gitops-agent status shows it"

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each check is one callable that says ok or what to mend."""
+"""What ``doctor`` looks at: each check is one callable that returns ok or what to mend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Check:
 
     name: str
     ok: bool
-    said: str
+    answer: str
     hint: str = ""
 
 
@@ -49,9 +49,9 @@ def _git() -> Check:
     path, hint = shutil.which("git"), f"install git {OLDEST[0]}.{OLDEST[1]} or newer and put it on PATH"
     if path is None:
         return Check("git", False, "not found on PATH", hint)
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-    number = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
-    return Check("git", number >= OLDEST, said, hint)
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    number = tuple(int(part) for part in re.findall(r"\d+", answer)[:2])
+    return Check("git", number >= OLDEST, answer, hint)
 
 
 def _state(settings: Settings) -> Check:
@@ -60,14 +60,14 @@ def _state(settings: Settings) -> Check:
         existing = existing.parent
     free = shutil.disk_usage(existing).free // 2**20
     ok = os.access(existing, os.W_OK) and existing.is_dir() and free > 100
-    said = f"{settings.state} ({free} MiB free)"
-    return Check("state directory", ok, said, "choose a writable --state-dir with 100 MiB to spare")
+    answer = f"{settings.state} ({free} MiB free)"
+    return Check("state directory", ok, answer, "choose a writable --state-dir with 100 MiB to spare")
 
 
 def _proc() -> Check:
     ok = os.access("/proc/self/environ", os.R_OK)
-    said = "readable" if ok else "not readable"
-    return Check("process table", ok, said, "the process driver needs /proc (Linux)")
+    answer = "readable" if ok else "not readable"
+    return Check("process table", ok, answer, "the process driver needs /proc (Linux)")
 
 
 def _drivers(settings: Settings) -> Check:
@@ -97,6 +97,7 @@ def _journal(settings: Settings) -> Check:
         return Check("journal", True, "none yet (the first once or run makes it)")
     try:
         with open_journal(settings.state, read_only=True) as journal:
-            return Check("journal", True, f"readable, newest commit {(journal.get('head') or 'none')[:10]}")
+            head = journal.state().source.head or "none"
+            return Check("journal", True, f"readable, newest commit {head[:10]}")
     except GitopsAgentError as problem:
         return Check("journal", False, problem.message, problem.hint)

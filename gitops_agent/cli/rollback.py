@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text, show
 
 if TYPE_CHECKING:
     from gitops_agent.errors import NothingToDo
@@ -41,7 +41,7 @@ def rollback(
         try:
             proposal = tool.propose(commits or [], to, message)
         except NothingToDo as already:
-            _say_already(call, target, already)
+            _print_already(call, target, already)
             return 0
         if not call.is_json:
             _show(call, tool, proposal)
@@ -59,9 +59,11 @@ def rollback(
 
 
 def _show(call: Call, tool: RollbackCommand, proposal: RollbackCommit) -> None:
-    from gitops_agent.report.status_text import plan_text
+    from gitops_agent.report.json_shapes import plan_shape
+    from gitops_agent.report.plan_text import plan_text
 
-    print_text(tool.redactor(f"{proposal.subject}\n\n{plan_text(proposal.plan, style(call))}"))
+    sys.stdout.write(tool.redactor(f"{proposal.subject}\n\n"))
+    show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)
 
 
 def _shape(proposal: RollbackCommit, target: str, pushed: bool) -> dict[str, Any]:
@@ -77,7 +79,7 @@ def _shape(proposal: RollbackCommit, target: str, pushed: bool) -> dict[str, Any
     }
 
 
-def _say_already(call: Call, target: str, already: NothingToDo) -> None:
+def _print_already(call: Call, target: str, already: NothingToDo) -> None:
     if call.is_json:
         nothing = {"commit": None, "branch": target, "subject": already.message, "digest": None, "pushed": False}
         print_json({**nothing, "plan": None})

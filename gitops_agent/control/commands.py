@@ -14,11 +14,10 @@ from gitops_agent.errors import UsageError
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted, epoch, iso, seconds
+from gitops_agent.model.names import nearest
+from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
 from gitops_agent.ports import Clock, Journal, PlanRecord
-from gitops_agent.report.moments import ago
-from gitops_agent.report.words import nearest
 
 LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7

@@ -26,7 +26,9 @@ def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
     target = wanted.value if wanted is not None and verb is not Verb.DELETE else {}
     if not three_way.present:
         # From nothing there is nothing to search for, and a new fleet brings thousands of these.
-        return tuple({"op": "add", "path": _pointer(name), "value": target[name]} for name in target)
+        return tuple(
+            {"op": "add", "path": f"/{jsonpointer.escape(name)}", "value": target[name]} for name in target
+        )
     return tuple(jsonpatch.make_patch(before(three_way), target).patch)
 
 
@@ -48,8 +50,3 @@ def changed_names(three_way: ThreeWay) -> tuple[str, ...]:
     if wanted is None or not three_way.present:
         return ()
     return tuple(sorted(differing(before(three_way), wanted.value)))
-
-
-def _pointer(name: str) -> str:
-    """A top-level field as a JSON pointer (RFC 6901)."""
-    return "/" + name.replace("~", "~0").replace("/", "~1")

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Observation
-from gitops_agent.model.plan import Plan
-from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.status import AgentStatus
-from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Clock
+from gitops_agent.model.names import named
+from gitops_agent.query.fleet import one_agent
 from gitops_agent.report.drift import DriftReport, Past, drifts, only
-from gitops_agent.support.secrets import Redactor
 
-SEEN = 200
+if TYPE_CHECKING:
+    from gitops_agent.model.key import AgentKey
+    from gitops_agent.model.observation import Observation
+    from gitops_agent.model.plan import Plan
+    from gitops_agent.model.snapshot import Snapshot
+    from gitops_agent.model.state import State
+    from gitops_agent.ports import Clock
+    from gitops_agent.query.plan_preview import Planner
+    from gitops_agent.support.secrets import Redactor
+
+SEARCHED_OBSERVATIONS = 200
 """How many of the newest observations of one agent are searched for the beginning of its drift."""
 
 
 class Records(Protocol):
     """What a report needs of the journal."""
 
-    def statuses(self, agents: Collection[AgentKey] | None = None) -> Mapping[AgentKey, AgentStatus]:
-        """The last reported status of some agents, or of all."""
+    def state(self) -> State:
+        """The state as last committed."""
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
         """What was seen of an agent each time it changed, newest first."""
@@ -41,12 +45,11 @@ class Reporter:
     redactor: Redactor
 
     def report(self, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> DriftReport:
-        """The report on one look at everything."""
+        """The report on one observation of everything."""
         at = self.clock.now()
-        concerned = {action.key.agent for action in plan.actions}
         past = Past(
-            self.records.statuses(concerned) if concerned else {},
-            lambda agent: self.records.observations(agent, limit=SEEN),
+            self.records.state().status.agents,
+            lambda agent: self.records.observations(agent, limit=SEARCHED_OBSERVATIONS),
         )
         return DriftReport(
             instance=self.instance,
@@ -61,30 +64,22 @@ class Reporter:
 
 @dataclass(frozen=True, slots=True)
 class Drifter:
-    """``drift``: looks at the live systems and at what is in force, writes nothing, takes no lock."""
+    """``drift``: observes the live systems and plans for what is in force; writes nothing, takes no lock."""
 
-    pipeline: Pipeline
+    planner: Planner
     reporter: Reporter
 
     @property
     def redactor(self) -> Redactor:
-        """What cleans everything shown."""
+        """Masks everything shown."""
         return self.reporter.redactor
 
     def report(self, agent: str | None = None, tenant: str | None = None) -> DriftReport:
         """The report on everything, on one agent or on one tenant; UsageError when there is none of that name."""
-        plan, look, snapshot = self.pipeline.planning.survey()
-        whole = self.reporter.report(plan, snapshot, look.observed.unreachable)
-        known = {*snapshot.agents, *(drift.action.key.agent for drift in whole.drifts)}
+        found = self.planner.survey()
+        whole = self.reporter.report(found.plan, found.in_force, found.live.observed.unreachable)
+        known = {*found.in_force.agents, *(drift.action.key.agent for drift in whole.drifts)}
         if tenant is not None and all(key.tenant != tenant for key in known):
             names = ", ".join(sorted({key.tenant for key in known})) or "none yet"
             raise UsageError(f"no agent has the tenant {tenant!r}", hint=f"tenants: {names}")
-        return only(whole, agent=_named(agent, known) if agent else None, tenant=tenant)
-
-
-def _named(text: str, known: Collection[AgentKey]) -> AgentKey:
-    matches = sorted(key for key in known if text in (str(key), key.name))
-    if len(matches) == 1:
-        return matches[0]
-    names = ", ".join(map(str, matches or sorted(known)[:10])) or "none yet"
-    raise UsageError(f"{'more than one' if matches else 'no'} agent is called {text!r}", hint=f"agents: {names}")
+        return only(whole, agent=one_agent(agent, named(agent, known), known) if agent else None, tenant=tenant)

@@ -17,6 +17,8 @@ from gitops_agent.support.text import escape_control
 
 __all__ = ["MASK", "SHORTEST_FORM", "OutputMask", "Redactor", "looks_secret", "names_secret"]
 
+_VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
+
 _CACHED_LENGTH, _CACHED_TEXTS = 120, 4096
 _SHORTEST_LINE = 16  # a line of a secret that identifies it on its own, in text of any origin
 _SHORTEST_OUTPUT_LINE = 4  # the same in the output of a program that was given the secret
@@ -66,7 +68,7 @@ class Redactor:
             hint = _named_value(value)
             return {
                 (self(key) if isinstance(key, str) else key): self.tree(
-                    item, hint if hint and key == "value" else str(key)
+                    item, hint if hint and key in _VALUES else str(key)
                 )
                 for key, item in value.items()
             }
@@ -83,8 +85,9 @@ class Redactor:
 
 
 def _named_value(value: Mapping[Any, Any]) -> str:
-    """The name a ``value`` goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …}`` of a patch."""
-    name = value.get("name") or value.get("path") if "value" in value else None
+    """The name a value goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …, before: …}`` of a patch,
+    ``{path: …, live: …, git: …}`` of a drift."""
+    name = value.get("name") or value.get("path") if not _VALUES.isdisjoint(value) else None
     return name if isinstance(name, str) else ""
 
 

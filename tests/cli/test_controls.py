@@ -280,8 +280,8 @@ def test_a_reason_is_needed(tmp_path: Path, verb: str) -> None:
     assert "--reason" in result.output
 
 
-def test_it_says_who_obeys(tmp_path: Path, journal: SqlJournal) -> None:
-    assert "the next once or run obeys" in call(tmp_path, "freeze", "--reason", "night").stdout
+def test_it_says_which_process_picks_it_up(tmp_path: Path, journal: SqlJournal) -> None:
+    assert "the next once or run picks it up" in call(tmp_path, "freeze", "--reason", "night").stdout
     with StateLock(tmp_path):
         assert f"pid {os.getpid()}" in call(tmp_path, "unfreeze", "--reason", "day").stdout
         assert f"pid {os.getpid()}" in (holder(tmp_path) or "")

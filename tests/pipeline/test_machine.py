@@ -24,8 +24,8 @@ from gitops_agent.errors import SourceUnavailable, UsageError
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.passes import PassResult
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import Phase
-from gitops_agent.report.moments import iso
 from gitops_agent.testing.faults import Crash
 from gitops_agent.testing.memory_driver import runtime_key
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from gitops_agent.cli.demo_obstacles import obstacles
-from gitops_agent.cli.demo_stage import Stage, StageError, shorten
+from gitops_agent_demo.obstacles import obstacles
+from gitops_agent_demo.stage import Stage, StageError, shorten
 
 SUPPORT = "acme/support-bot"
 PROMPT = "agents/acme/prompts/support.md"
@@ -23,10 +23,10 @@ TYPO = ("/readyz", "/raedyz")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act: what the audience is told first, and what then happens."""
+    """One act: its title, what it is about, and what then happens."""
 
     title: str
-    told: str
+    about: str
     play: Callable[[Stage], str]
 
 
@@ -101,7 +101,7 @@ ACTS = (
         "A bare repository with 3 tenants and 6 agents; gitops-agent follows it.",
         converge,
     ),
-    Act("Somebody kills an agent", "No commit changes, so this is drift: live moved, Git did not.", heal),
+    Act("An agent is killed", "No commit changes, so this is drift: live moved, Git did not.", heal),
     Act("A commit changes one agent", "Its instructions get one more sentence; git push is all it takes.", change),
     Act("A bad commit arrives", "A typo in one document of one tenant.", refuse),
     Act("A typo in a health-check path", "Valid, reviewed, and wrong for every agent it names.", typo),
@@ -130,7 +130,7 @@ def _alone() -> Iterator[None]:
 
 
 def _play(*, keep: bool) -> int:
-    with as_file(files("gitops_agent.cli").joinpath("example")) as example:
+    with as_file(files("gitops_agent_demo").joinpath("desired-repo")) as example:
         if found := obstacles(example):
             sys.stderr.write("".join(f"error: {each}\n" for each in found))
             return 2
@@ -138,7 +138,7 @@ def _play(*, keep: bool) -> int:
         stage = Stage(folder, example, sys.stdout)
     try:
         for number, act in enumerate(ACTS, start=1):
-            stage.title(number, act.title, act.told)
+            stage.title(number, act.title, act.about)
             stage.applaud(act.play(stage))
     except StageError as problem:
         sys.stderr.write(f"\nthe demo stopped: {problem}\nlast lines of the daemon:\n{stage.daemon_log()}\n")

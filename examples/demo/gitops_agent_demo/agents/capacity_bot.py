@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from gitops_agent.demo_agents.body import instructions, live, log
-from gitops_agent.demo_agents.rules import first_number
+from gitops_agent_demo.agents.body import instructions, live, log
+from gitops_agent_demo.agents.rules import first_number
 
 
 def verdict(free: int, total: int, limit: int) -> str:
@@ -16,7 +16,7 @@ def verdict(free: int, total: int, limit: int) -> str:
 
 
 def main() -> None:
-    """Look at the disk until told to stop."""
+    """Look at the disk until asked to stop."""
     folder, limit = os.environ.get("WATCHED", "/"), first_number(instructions(), default=10)
 
     def work(_number: int) -> None:

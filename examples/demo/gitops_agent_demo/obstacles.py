@@ -16,7 +16,7 @@ def obstacles(example: Path) -> list[str]:
     agents = {f"{path.parent.name}/{path.stem}" for path in documents}
     ports = {int(port) for path in documents for port in _PORT.findall(path.read_text(encoding="utf-8"))}
     running = list(_running(agents))
-    # A port that one of these agents holds is told by naming the agent.
+    # A port that one of these agents holds is reported by naming the agent.
     return running or [_taken(port) for port in sorted(ports) if _is_taken(port)]
 
 

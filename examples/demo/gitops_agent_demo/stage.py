@@ -1,4 +1,4 @@
-"""The stage of the demo: a bare repository, a clone to commit from, a daemon, and eyes on the fleet."""
+"""The stage of the demo: a bare repository, a clone to commit from, a daemon, and what ``status`` says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 INSTANCE = "demo"
-PATIENCE = 40.0
-PERIOD = 0.1
+DEADLINE_SECONDS = 40.0
+POLL_SECONDS = 0.1
 _BOLD, _GREEN, _DIM, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
@@ -54,11 +54,11 @@ class Stage:
         self._git("remote", "add", "origin", str(self._bare))
         self._commit("A fleet of six agents")
 
-    # -- telling
+    # -- output
 
-    def title(self, number: int, title: str, told: str) -> None:
+    def title(self, number: int, title: str, about: str) -> None:
         """The heading of an act."""
-        self.say(f"\n{self._paint(f'Act {number}: {title}', _BOLD)}\n{told}\n")
+        self.say(f"\n{self._paint(f'Act {number}: {title}', _BOLD)}\n{about}\n")
 
     def applaud(self, text: str) -> None:
         """How an act ended."""
@@ -98,8 +98,8 @@ class Stage:
         """The log of the branch with the first line of every note."""
         self._await("the notes to be pushed", lambda: self._notes_pushed() or None)
         self._git("fetch", "-q", "origin", "+refs/notes/*:refs/notes/*")
-        told = self._git("log", f"--notes=gitops-agent/{INSTANCE}", "--format=%x00%h %s%n%N")
-        commits = [block.strip().splitlines() for block in told.split("\x00") if block.strip()]
+        log = self._git("log", f"--notes=gitops-agent/{INSTANCE}", "--format=%x00%h %s%n%N")
+        commits = [block.strip().splitlines() for block in log.split("\x00") if block.strip()]
         return [line for lines in commits for line in (lines[0], f"    {lines[1] if len(lines) > 1 else ''}")]
 
     def _notes_pushed(self) -> bool:
@@ -128,7 +128,7 @@ class Stage:
             raise StageError(f"git {arguments[0]}: {done.stderr.strip()}")
         return done.stdout
 
-    # -- the daemon, and what it says
+    # -- the daemon, and its status
 
     def start_daemon(self) -> None:
         """``gitops-agent run`` in the background."""
@@ -208,9 +208,9 @@ class Stage:
     def _status(self) -> dict[str, Any]:
         """What ``gitops-agent status -o json`` says, without starting a process for each look."""
         from gitops_agent.errors import JournalError
+        from gitops_agent.query.reader import open_reader
         from gitops_agent.report.json_shapes import status_shape
         from gitops_agent.settings import Settings
-        from gitops_agent.wiring import open_reader
 
         settings = Settings(instance=INSTANCE, state_dir=str(self._state))
         try:
@@ -226,7 +226,7 @@ class Stage:
     # -- waiting and ending
 
     def _await(self, what: str, look: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             found = look()
             if found is not None:
@@ -234,8 +234,8 @@ class Stage:
                 return found
             if self._daemon is not None and self._daemon.poll() is not None:
                 raise StageError(f"the daemon ended with code {self._daemon.returncode}")
-            time.sleep(PERIOD)
-        raise StageError(f"waited {PATIENCE:.0f} s for {what}")
+            time.sleep(POLL_SECONDS)
+        raise StageError(f"waited {DEADLINE_SECONDS:.0f} s for {what}")
 
     def _show(self, status: dict[str, Any] | None) -> None:
         """On a terminal, one line that follows the fleet; None ends it."""

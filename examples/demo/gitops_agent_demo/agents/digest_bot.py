@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from gitops_agent.demo_agents.body import instructions, live, log
-from gitops_agent.demo_agents.rules import first_number
+from gitops_agent_demo.agents.body import instructions, live, log
+from gitops_agent_demo.agents.rules import first_number
 
 MESSAGES = (
     "The new warehouse opens on Monday and the old one closes at the end of the month",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops_agent.demo_agents.body import Question, bundle, live, log, serve
+from gitops_agent_demo.agents.body import Question, bundle, live, log, serve
 
 CUSTOMERS = {
     "ada": {"plan": "gold", "since": 2021},
@@ -17,7 +17,7 @@ def lookup(question: Question) -> object:
 
 
 def main() -> None:
-    """Serve the directory until told to stop."""
+    """Serve the directory until asked to stop."""
     model = bundle().get("model") or {}
     serve({"/lookup": lookup})
     log(f"crm-bot: {len(CUSTOMERS)} customers, thinking with {model.get('name', 'no model')}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops_agent.demo_agents.body import instructions, live, log
+from gitops_agent_demo.agents.body import instructions, live, log
 
 TICKETS = ("The site is down", "A typo on the start page", "My invoice is wrong", "Everything is slow today")
 
@@ -40,7 +40,7 @@ class Triage:
 
 
 def main() -> None:
-    """Sort tickets until told to stop. Every turn reads the rules anew: nobody tells it that they changed."""
+    """Sort tickets until asked to stop. Every turn reads the rules anew."""
     live(Triage().work)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gitops_agent.demo_agents.body import instructions, live, log
-from gitops_agent.demo_agents.rules import first_number
+from gitops_agent_demo.agents.body import instructions, live, log
+from gitops_agent_demo.agents.rules import first_number
 
 LEDGER = {"INV-104": 3, "INV-107": 21, "INV-111": 45}
 """Invoices and the days by which each is overdue."""
@@ -16,7 +16,7 @@ def overdue(limit: int) -> list[str]:
 
 
 def main() -> None:
-    """Write reminders until told to stop."""
+    """Write reminders until asked to stop."""
     limit = first_number(instructions(), default=30)
     live(lambda _number: log(f"invoice-bot: remind of {', '.join(overdue(limit)) or 'nobody'}"), every=2.0)
 

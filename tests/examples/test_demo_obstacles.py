@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.cli.demo_obstacles import obstacles
+from gitops_agent_demo.obstacles import obstacles
 from tests.support.fleet import environment_of, signal_pid, until
 
 

@@ -8,8 +8,8 @@ import re
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from gitops_agent.demo_agents.body import Question, instructions, live, log, serve
 from gitops_agent.heartbeat import Heartbeat
+from gitops_agent_demo.agents.body import Question, instructions, live, log, serve
 
 INBOX = ("I want a refund", "How long does delivery take?", "Is there a discount?")
 
@@ -32,7 +32,7 @@ def plan_of(name: str, heartbeat: Heartbeat) -> str:
     address = f"{os.environ['CRM_URL']}/lookup?{urlencode({'name': name})}"
     try:
         # While the call lasts, a stale heartbeat is no reason to restart us.
-        with heartbeat.tool_call("crm.lookup"), urlopen(address, timeout=1) as reply:  # noqa: S310 - from Git
+        with heartbeat.tool_call("crm.lookup"), urlopen(address, timeout=1) as reply:
             return str(json.load(reply)["plan"])
     except (OSError, ValueError, KeyError):
         return "unknown"
@@ -45,7 +45,7 @@ def work(number: int) -> None:
 
 
 def main() -> None:
-    """Open the door, then work through the inbox until told to stop."""
+    """Open the door, then work through the inbox until asked to stop."""
     heartbeat = Heartbeat()
 
     def ask(question: Question) -> object:
