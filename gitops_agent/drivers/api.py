@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -327,35 +327,32 @@ class Plugin:
 
 # -- capabilities, asked for in one place
 
-_Capability = TypeVar("_Capability")
 
-
-def _capability(driver: object, method: str, kind: type[_Capability]) -> _Capability | None:
-    """The driver as something with this method, or None. By attribute, so that wrappers may delegate."""
-    return cast("_Capability", driver) if callable(getattr(driver, method, None)) else None
+def _has(driver: object, method: str) -> bool:
+    # By attribute, not by isinstance, so that wrappers may delegate.
+    return callable(getattr(driver, method, None))
 
 
 def is_unchanged(driver: Driver, action: Action) -> bool:
     """Whether live is still as the action says, as far as the driver can tell."""
-    able = _capability(driver, "unchanged", Prechecking)  # type: ignore[type-abstract]
-    return able is None or able.unchanged(action)
+    return not _has(driver, "unchanged") or cast("Prechecking", driver).unchanged(action)
 
 
 def watching(driver: Driver) -> Watching | None:
     """The driver's events, if it gives any."""
-    return _capability(driver, "start", Watching)  # type: ignore[type-abstract]
+    return cast("Watching", driver) if _has(driver, "start") else None
 
 
 def executing(driver: Driver) -> Executing | None:
     """The driver's way to run commands as an agent, if it has one."""
-    return _capability(driver, "exec", Executing)  # type: ignore[type-abstract]
+    return cast("Executing", driver) if _has(driver, "exec") else None
 
 
 def logging(driver: Driver) -> Logging | None:
     """The driver's logs, if it keeps any."""
-    return _capability(driver, "logs", Logging)  # type: ignore[type-abstract]
+    return cast("Logging", driver) if _has(driver, "logs") else None
 
 
 def leasing(driver: Driver) -> Leasing | None:
     """The driver's own leases, if it brings any."""
-    return _capability(driver, "claim", Leasing)  # type: ignore[type-abstract]
+    return cast("Leasing", driver) if _has(driver, "claim") else None

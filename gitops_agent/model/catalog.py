@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Class, Decision
@@ -26,7 +27,8 @@ class Reason:
 
     ``drift``: its class. ``explained``: a host or a node went away, so it is not counted as mass drift, and comes
     back at a bounded rate. ``about_fields``: it says no more than that some field differs from what was applied.
-    ``decision``: what follows with high confidence.
+    ``cross_check``: a live agent may be stuck by it, so probes and heartbeats are asked as well before it is
+    repaired. ``decision``: what follows with high confidence.
     """
 
     text: str
@@ -34,6 +36,7 @@ class Reason:
     repair: Repair = Repair.UPDATE
     explained: bool = False
     about_fields: bool = False
+    cross_check: bool = False
     decision: Decision = Decision.REPAIR
 
     @property
@@ -69,12 +72,17 @@ LAST_POSITION = 100.0
 """Where a kind comes up that no installed driver knows: what an uninstalled one left on record."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """The reasons by driver and code, and the kinds by name."""
 
     reasons: Mapping[tuple[str, str], Reason] = field(default_factory=dict)
     kinds: Mapping[str, ResourceKind] = field(default_factory=lambda: {k.name: k for k in BUILT_IN_KINDS})
+
+    @cached_property
+    def explained(self) -> frozenset[str]:
+        """The codes that explain an absence: a host or a node went away."""
+        return frozenset(code for (_, code), reason in self.reasons.items() if reason.explained)
 
     def position(self, kind: str) -> float:
         """The place of a kind in bring-up."""

@@ -31,7 +31,7 @@ class HealthState(StrEnum):
 class Health:
     """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
 
-    ``recheck_at``: monotonic seconds at which it must be looked at again. ``evidence``: which source reported what.
+    ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
     nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
     """
@@ -49,15 +49,14 @@ class Health:
 
 HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")
 
-_FROM_BEST = (
-    HealthState.STOPPED,
-    HealthState.HEALTHY,
-    HealthState.UNKNOWN,
-    HealthState.STARTING,
-    HealthState.UNHEALTHY,
-    HealthState.STUCK,
-)
-_RANK = {state: rank for rank, state in enumerate(_FROM_BEST)}
+_RANK = {
+    HealthState.STOPPED: 0,  # as desired, so no worse than healthy
+    HealthState.HEALTHY: 0,
+    HealthState.UNKNOWN: 1,
+    HealthState.STARTING: 2,
+    HealthState.UNHEALTHY: 3,
+    HealthState.STUCK: 4,
+}
 
 
 def is_worse(one: HealthState, other: HealthState) -> bool:

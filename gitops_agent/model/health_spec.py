@@ -26,7 +26,7 @@ _MIN_UPTIME: str = Runtime.model_fields["min_uptime"].default
 
 
 def health_fields(document: AgentDocument) -> dict[str, JSON]:
-    """The field ``health`` of a runtime's resource; empty when probes, heartbeat and minUptime are the defaults."""
+    """The field ``health`` of a runtime's resource; nothing when probes, heartbeat and minUptime are defaults."""
     spec = document.spec
     if spec.probes == _NO_PROBES and spec.heartbeat is None and spec.runtime.min_uptime == _MIN_UPTIME:
         return {}
