@@ -88,6 +88,8 @@ def _journal(settings: Settings) -> Check:
         return Check("journal", True, "none yet (the first once or run makes it)")
     try:
         with open_journal(settings.state, read_only=True) as journal:
-            return Check("journal", True, f"readable, newest commit {(journal.get('head') or 'none')[:10]}")
+            return Check(
+                "journal", True, f"readable, newest commit {(journal.state().source.head or 'none')[:10]}"
+            )
     except GitopsAgentError as problem:
         return Check("journal", False, problem.message, problem.hint)
