@@ -2,8 +2,8 @@
 
 GitPython carries the repository and its refs, commits read and written, ancestry, and the remote with its progress
 (``gitpython.py`` holds its classes under our rules). We decide everything about its processes: argument list,
-environment, configuration, how long they run and how much they answer. Its errors end here, as SourceUnavailable
-or SourceRefused. What stays plain git, and why: ``docs/decisions/0016-gitpython.md``.
+environment, configuration, time and length of the answer. Its errors end here, as SourceUnavailable or
+SourceRefused. What stays plain git, and why: ``docs/decisions/0016-gitpython.md``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gitops_agent.source.gitpython import BareRepo, HermeticGit
 
 OLDEST = (2, 38)
-ANSWER_CAP = 64 * 1024 * 1024
-FILE_CAP = 4 * 1024 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
 
 FEW_COMMITS = 24
@@ -63,7 +63,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a git process gave back."""
+    """Exit code, output and errors of a git process."""
 
     code: int
     output: bytes
@@ -158,7 +158,7 @@ class Git:
                 commit = library.PlainCommit(repo, bytes.fromhex(sha))
                 found.append(library.revision_of(commit, tree))
                 size += commit.size
-                if size > ANSWER_CAP:
+                if size > MAX_ANSWER_BYTES:
                     raise Unreadable("too much")
         return found
 
@@ -174,7 +174,7 @@ class Git:
         """The sha of a new commit object; no ref is changed. ``date``: seconds and offset, now by default."""
         text, date = message.replace("\0", ""), date or time.strftime("%s %z")
         if len(tree) != 40:  # SHA-256, which GitPython cannot write
-            links = [word for parent in parents for word in ("-p", parent)]
+            links = [part for parent in parents for part in ("-p", parent)]
             env = by.variables | {f"GIT_{role}_DATE": f"@{date}" for role in ("AUTHOR", "COMMITTER")}
             return self.local("commit-tree", tree, *links, "-F", "-", stdin=text.encode(), env=env).text
         git, repo = _library().git, self._repo({})
@@ -235,7 +235,7 @@ class Git:
     # ----- the remote, carried by GitPython
 
     def fetch(self, refspecs: Sequence[str], now: float, report: Report | None = None) -> None:
-        """Bring refs of the remote here, with the objects they need; ``report`` hears how far it is."""
+        """Bring refs of the remote here, with the objects they need; ``report`` is called with the progress."""
 
         def fetch(remote: Any, progress: Any) -> None:
             remote.fetch(list(refspecs), progress=progress, no_auto_maintenance=True, **_QUIET_FETCH)
@@ -282,7 +282,11 @@ class Git:
     def _runner(self, variables: Mapping[str, str]) -> HermeticGit:
         library = _library()
         limits = library.Limits(
-            self.directory, self._environment, self._settings.git_timeout, lambda: ANSWER_CAP, lambda: FILE_CAP
+            self.directory,
+            self._environment,
+            self._settings.git_timeout,
+            lambda: MAX_ANSWER_BYTES,
+            lambda: MAX_FILE_BYTES,
         )
         runner: HermeticGit = library.HermeticGit(limits, variables)
         return runner

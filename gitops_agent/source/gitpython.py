@@ -38,7 +38,7 @@ EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
 _LINE_CHARACTERS = 4096
 _LINES_KEPT = 500
 
-# What a remote says may hold secrets or control characters, and GitPython logs it as it is.
+# The text of a remote may hold secrets or control characters, and GitPython logs it as it is.
 logging.getLogger("git").setLevel(logging.CRITICAL + 1)
 
 
@@ -122,7 +122,7 @@ class _CommitStream(git.Git.CatFileContentStream):
 
 
 class NoSuchObject(Exception):
-    """Git has no object of that name, and said so in a whole answer: the next question may follow."""
+    """Git has no object of that name; its answer was complete, so the next question may follow."""
 
 
 class HermeticGit(git.Git):
@@ -333,7 +333,7 @@ _PHASES = {
 
 
 class Progress(git.RemoteProgress):
-    """GitPython's reading of what git says meanwhile: progress is reported, the end of all else is kept."""
+    """GitPython's reader of git's messages: progress is reported, the end of all else is kept."""
 
     def __init__(self, report: Report | None) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ class Progress(git.RemoteProgress):
 
     @property
     def text(self) -> str:
-        """What git said besides its progress, errors last."""
+        """The messages of git besides its progress, errors last."""
         return "\n".join([*self._kept, *self.error_lines])
 
     def line_dropped(self, line: str) -> None:
