@@ -15,10 +15,9 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import git
 from git.config import GitConfigParser
@@ -42,15 +41,13 @@ _LINES_KEPT = 500
 logging.getLogger("git").setLevel(logging.CRITICAL + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What every process gets: its directory, its environment, its time, the size of its answer and its files."""
+class Limits(NamedTuple):
+    """What every process gets: its repository, its time, the size of its answer and of a file that it writes."""
 
     directory: Path
-    environment: Callable[[], Mapping[str, str]]
     timeout: float
-    answer_bytes: Callable[[], int]
-    file_bytes: Callable[[], int]
+    answer_bytes: int
+    file_bytes: int
 
 
 class TimedProcess(git.Git.AutoInterrupt):
@@ -169,7 +166,7 @@ class HermeticGit(git.Git):
         process = Bounded(release(handle), None if stdin is None else (lambda pipe: _write(pipe, stdin)))
         try:
             with process.deadline(self._limits.timeout):
-                output = process.read_all(self._limits.answer_bytes())
+                output = process.read_all(self._limits.answer_bytes)
                 code = process.finish()
         finally:
             process.close()
@@ -180,16 +177,15 @@ class HermeticGit(git.Git):
         return release(self._start(args, subprocess.PIPE, False, True))
 
     def _start(self, args: Sequence[str], istream: int | None, text: bool, with_stdout: bool) -> TimedProcess:
-        wanted = {**self._limits.environment(), **self._variables}
         command = ["git", f"--git-dir={self._limits.directory}", "--no-pager", *args]
         # GitPython always adds the environment of this process; env(1) takes it away again, by name.
-        for name in foreign_names(os.environ, wanted):
+        for name in foreign_names(os.environ, self._variables):
             command[:0] = ["-u", name]
         handle = super().execute(
             ["env", *command],
             istream=istream,
             as_process=True,
-            env=wanted,
+            env=self._variables,
             universal_newlines=text,
             with_stdout=with_stdout,
             start_new_session=True,
@@ -198,7 +194,7 @@ class HermeticGit(git.Git):
         )
         assert isinstance(handle, TimedProcess)
         assert handle.proc is not None
-        _limit(handle.proc.pid, self._limits.file_bytes())
+        _limit(handle.proc.pid, self._limits.file_bytes)
         if text:
             handle.proc.stderr = _ShortLines(handle.proc.stderr)  # type: ignore[assignment,arg-type]
         return handle
