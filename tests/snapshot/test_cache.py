@@ -131,7 +131,7 @@ def test_rows_of_an_invalid_commit_help_the_next_one(restarting: Restarting) -> 
 
 
 def test_the_cache_stays_bounded(restarting: Restarting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "SPARE", 5)
+    monkeypatch.setattr(caching, "SPARE_ROWS", 5)
     for turn in range(4):
         restarting.load({f"agents/t/x{n}.yaml": agent(f"x{n}", description=f"{turn}") for n in range(10)})
     with sqlite3.connect(restarting.path) as connection:
