@@ -17,7 +17,6 @@ from urllib.parse import quote, quote_plus
 from gitops_agent.support.text import escape_control
 
 MASK = "***"
-_VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
 SHORTEST = 4  # masking shorter texts would blank out half of every sentence and hide nothing
 _SHORT, _REMEMBERED = 120, 4096  # what is kept to save time
 _LINE = 16  # a line of a multi-line secret that identifies it on its own
@@ -145,6 +144,9 @@ class Redactor:
         while self._known is not None and self._known.search(text):
             text = self._known.sub(MASK, text)
         return text
+
+
+_VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
 
 
 def _named_value(value: Mapping[Any, Any]) -> str:
