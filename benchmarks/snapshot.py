@@ -32,7 +32,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
 from gitops_agent.snapshot.loader import Loader
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.gc import gc_paused
 
 COMPILERS = (("config", config), ("health", health), ("process", process))
 SIZE = 10_000
@@ -128,7 +128,7 @@ def _yardstick(reader: PlainReader, sha: str) -> list[Callable[[], float]]:
         for value in values:
             validate(value)
 
-    return [partial(collector_paused()(timed), step) for step in (read, parse, check)]
+    return [partial(gc_paused()(timed), step) for step in (read, parse, check)]
 
 
 def _load(repo: Path, state: Path, first: Revision) -> float:

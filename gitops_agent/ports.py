@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
-from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
-from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
+from gitops_agent.model.outcome import Attempt, Intent, Outcome
+from gitops_agent.model.passes import Approval, PassResult
+from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord
-
-Scope = frozenset[AgentKey] | None
-"""Which agents a pass looks at: some, or (None) all of them."""
 
 Claims = Mapping[ResourceKey, Resource]
 """What is desired and was never applied, as far as our record knows: something foreign may stand in its place."""
@@ -66,6 +65,9 @@ class Source(Protocol):
 
 class NoteStore(Protocol):
     """Notes on commits, kept on one ref of the mirror that only this instance writes."""
+
+    def read_all(self, shas: Sequence[str]) -> Mapping[str, str]:
+        """The notes that some commits have in the mirror, by sha."""
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
@@ -124,111 +126,7 @@ class SnapshotLoader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DriverContext:
-    """Where drivers may keep things for one instance, and what they may ask for.
-
-    ``hook_hosts``: the hosts that HTTP hooks may call. ``runners``: those of the drivers, by name; it is filled
-    while they are loaded, so it is asked when somebody acts.
-    """
-
-    instance: str
-    state_dir: str
-    hook_hosts: tuple[str, ...] = ()
-    runners: dict[str, Runner] = field(default_factory=dict)
-
-
-SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
-"""The pure part of a driver: what resources one document asks of it.
-
-It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``. A ValueError becomes an error
-finding on the document.
-"""
-
-
-class Observer(Protocol):
-    """The reading part of a driver."""
-
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
-        """Everything of ours that is live within the scope, and what is in the way of a base or of a claim.
-
-        Complete or ObserveError, never partial. What is not returned does not exist: of a claim that nothing is
-        in the way of, nothing is returned.
-        """
-
-
-class Applier(Protocol):
-    """The writing part of a driver. Every call is idempotent: it makes live equal to ``action.desired``."""
-
-    def unchanged(self, action: Action) -> bool:
-        """Whether live is still as the action's ``live`` says (the precheck)."""
-
-    def apply(self, action: Action, intent: str) -> Applied:
-        """Do it, or raise ApplyError."""
-
-
-class Watcher(Protocol):
-    """The part of a driver that notices events between observations."""
-
-    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
-        """Begin to call ``notify(agent, reason)`` from a thread of its own."""
-
-    def stop(self) -> None:
-        """End, and wait for the thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """What a command run inside an agent's environment gave.
-
-    ``started``: it ran at all. ``ended``: it ended by itself, rather than by our hand when its time was up.
-    """
-
-    ok: bool
-    message: str
-    started: bool = True
-    ended: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RunAs:
-    """How a command is run. ``runtime``: what the document says of the runtime (``workdir``, ``env``), for an
-    agent that may be gone already; None: as it runs now. ``env``: variables of ours, added last.
-    """
-
-    runtime: Fields | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-AS_IT_RUNS = RunAs()
-
-
-class Runner(Protocol):
-    """Runs a command as an agent (exec probes, hooks): its environment, workdir and user, all capped."""
-
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
-        """Run it and say how it went; never raises for what the command does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """One live system. ``name`` is what documents call it; ``compile`` is pure; the rest may be missing."""
-
-    name: str
-    compile: SpecCompiler
-    observer: Observer
-    applier: Applier
-    watcher: Watcher | None = None
-    runner: Runner | None = None
-
-
-DriverFactory = Callable[[DriverContext, Clock], Driver]
-"""What an entry point in the group ``gitops_agent.drivers`` names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
+class ActionRecord:
     """One executed action as the journal keeps it: the answer to "what was done and why"."""
 
     at: float
@@ -251,35 +149,67 @@ class Entry:
     evidence: tuple[Evidence, ...] = ()
 
 
+Entry = ActionRecord
+"""The earlier name, until ``report`` and its tests use the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One decision of a plan, executed or not. ``held``: a guard stopped it. The action has no fields of base,
+    desired and live."""
+
+    at: float
+    plan: str
+    commit: str
+    held: bool
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
+
+    digest: str
+    commit: str
+    at: float
+    actions: int
+    waiting: int
+    agents: int = 0
+
+
 class JournalReader(Protocol):
     """The read side of the journal; safe to use while a daemon writes."""
 
-    def bases(self) -> Mapping[ResourceKey, Base]:
-        """What we last applied, for every resource (a live view: do not keep it across writes)."""
+    def state(self) -> State:
+        """The state as last committed, with the controls that other processes have added since.
 
-    def attempts(self) -> Mapping[ResourceKey, Attempt]:
-        """The retry state of the resources that failed."""
+        Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
+        read when they are first looked at. A read-only journal follows all that other processes commit.
+        """
 
-    def open_intents(self) -> Sequence[Intent]:
-        """Intents without an outcome."""
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, also of one that ``state().commits`` no longer holds."""
 
-    def statuses(self, agents: Collection[AgentKey] | None = None) -> Mapping[AgentKey, AgentStatus]:
-        """The last reported status of some agents, or of all."""
+    def commits(
+        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
+    ) -> Sequence[CommitRecord]:
+        """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
 
-    def commit(self, sha: str) -> CommitRecord | None:
-        """The record of one commit."""
+    def owed(self) -> Mapping[str, Mapping[str, int]]:
+        """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
 
-    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
-        """Records of commits, newest first."""
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[ActionRecord]:
+        """Executed actions, newest first."""
 
-    def get(self, name: str) -> str | None:
-        """A named value: ``head`` (newest seen sha), ``enforced`` (last good), ``last_pass``, ``last_fetch``."""
+    def decisions(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[DecisionRecord]:
+        """What plans decided, executed or not, newest first."""
 
-    def controls(self) -> Sequence[Control]:
-        """What operators and guards said (freeze, unfreeze, approve, retry), oldest first."""
-
-    def last_control(self) -> int:
-        """The number of the newest control, 0 when there is none: cheap, for whoever waits for news."""
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
+        """The plans on record whose digest begins so, of some commits or of all, newest first."""
 
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
@@ -291,37 +221,44 @@ class JournalReader(Protocol):
         """The newest actions against drift that were done since a moment, and when."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
-        """When drift of a resource was repaired since a moment."""
+        """When drift of a resource was repaired since a moment. What recovery settled is not counted."""
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
         """What was seen of an agent each time it changed, newest first."""
 
-    def entries(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[Entry]:
-        """Executed actions, newest first."""
-
 
 class Journal(JournalReader, Protocol):
-    """The write side. Every method is one durable transaction."""
+    """The write side. Every method is one durable transaction; memory follows only after it.
+
+    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one.
+    """
 
     def control(self, control: Control) -> None:
-        """Write down what an operator or a guard said; the only write allowed beside a running daemon."""
+        """Append a control; the only write allowed beside a running daemon."""
 
-    def put(self, values: Mapping[str, str | None]) -> None:
-        """Set named values; None removes one."""
+    def commit(
+        self,
+        state: State,
+        *,
+        plans: Sequence[Plan] = (),
+        observations: Sequence[Observation] = (),
+        owed_to: Collection[str] = (),
+        at: float = 0.0,
+    ) -> State:
+        """Write what differs from the state as last committed; no transaction when nothing does.
 
-    def put_commits(self, records: Sequence[CommitRecord]) -> None:
-        """Insert or replace the records of commits."""
+        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
+        differ from the last one of their resource; controls without a number; and for every record of a commit
+        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
+        result holds the controls with their numbers and as many records of commits as a pass needs.
+        """
 
-    def record_plan(self, plan: Plan, at: float) -> None:
-        """Keep the decisions of a plan (once per digest and commit)."""
+    def begin(self, intents: Sequence[Intent]) -> State:
+        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
 
-    def record_observations(self, observations: Sequence[Observation]) -> None:
-        """Keep observations that differ from the last one of the same resource."""
-
-    def begin(self, intents: Sequence[Intent]) -> None:
-        """Write intents, before any of their effects."""
+        An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
+        for the same resource that is still open ends as Skipped: at most one is open per resource.
+        """
 
     def finish(
         self,
@@ -330,48 +267,48 @@ class Journal(JournalReader, Protocol):
         bases: Sequence[Base] = (),
         forgotten: Sequence[ResourceKey] = (),
         attempts: Mapping[ResourceKey, Attempt | None] | None = None,
-    ) -> None:
-        """Write outcomes together with the bases and retry states they imply, in one transaction."""
+    ) -> State:
+        """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
 
-    def put_statuses(self, changed: Sequence[AgentStatus], removed: Sequence[AgentKey] = ()) -> None:
-        """Write the statuses that changed."""
+    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
+        """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
 
     def prune(self, before: float) -> int:
-        """Retention: drop observations, decisions and finished intents older than a moment."""
+        """Drop history older than a moment; how many rows were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a sink is told after a pass: the commits whose record changed, and the state of the fleet."""
+class CommitChange:
+    """The record of one commit as a sink has not delivered it yet. ``statuses``: those of the fleet when the
+    record was written. ``entries``: the newest actions executed for it. ``version``: what the journal owes the
+    sink."""
 
-    instance: str
-    commits: tuple[CommitRecord, ...]
+    record: CommitRecord
     statuses: Mapping[AgentKey, AgentStatus]
-    entries: Mapping[str, Sequence[Entry]]  # by commit sha
+    entries: Sequence[ActionRecord]
+    version: int
 
 
-class Sink(Protocol):
-    """Somewhere reports go. A sink queues and retries by itself and never fails a pass."""
+class Sink:
+    """Somewhere reports go. Subclass it and override what is needed; ``report.outbox`` queues, limits the rate,
+    tries again and remembers what was delivered.
 
-    def publish(self, report: Report) -> None:
-        """Take a report; return quickly."""
-
-    def flush(self, timeout: float) -> bool:
-        """Write what is queued; whether all of it was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """Somebody approved a plan: its digest, who, where it was said (cli, note, trailer) and when.
-
-    ``commit`` is the one that carries the trailer or the note; "" for what was said on the command line.
+    ``name`` is stable: the journal keeps what is owed under it. ``durable``: every changed commit must be
+    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries.
     """
 
-    digest: str
-    by: str
-    where: str
-    at: float = 0.0
-    commit: str = ""
+    name: ClassVar[str] = ""
+    durable: ClassVar[bool] = False
+    min_interval_seconds: ClassVar[float] = 0.0
+
+    def on_pass(self, result: PassResult) -> None:
+        """Called after every pass, on its thread; must return at once."""
+
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        """Send these changes; called for durable sinks, on the delivery thread, again until it returns.
+
+        SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again.
+        """
 
 
 class Approvals(Protocol):

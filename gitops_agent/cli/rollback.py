@@ -11,7 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json, print_text, show
 
 if TYPE_CHECKING:
     from gitops_agent.errors import NothingToDo
-    from gitops_agent.query.plan_preview import Proposal, Rollback
+    from gitops_agent.proposals.rollback import RollbackCommand, RollbackCommit
 
 
 def rollback(
@@ -58,7 +58,7 @@ def rollback(
     return 0 if pushed else 2
 
 
-def _show(call: Call, tool: Rollback, proposal: Proposal) -> None:
+def _show(call: Call, tool: RollbackCommand, proposal: RollbackCommit) -> None:
     from gitops_agent.report.json_shapes import plan_shape
     from gitops_agent.report.plan_text import plan_text
 
@@ -66,7 +66,7 @@ def _show(call: Call, tool: Rollback, proposal: Proposal) -> None:
     show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)
 
 
-def _shape(proposal: Proposal, target: str, pushed: bool) -> dict[str, Any]:
+def _shape(proposal: RollbackCommit, target: str, pushed: bool) -> dict[str, Any]:
     from gitops_agent.report.json_shapes import plan_shape
 
     return {

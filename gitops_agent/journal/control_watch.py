@@ -9,26 +9,26 @@ from gitops_agent.errors import JournalError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import JournalReader
 
-PERIOD = 1.0
-"""How soon a control is noticed, in seconds."""
+PERIOD_SECONDS = 1.0
+"""How soon a control is noticed."""
 
 
 class ControlWatcher:
-    """``ports.Watcher`` that calls ``tell()`` from a thread of its own when there is a control it has not seen."""
+    """``ports.Watcher`` that calls ``notify`` from a thread of its own when there is a newer control."""
 
-    def __init__(self, journal: JournalReader, tell: Callable[[], None], period: float = PERIOD) -> None:
+    def __init__(self, journal: JournalReader, notify: Callable[[], None], period: float = PERIOD_SECONDS) -> None:
         self._journal = journal
-        self._tell = tell
+        self._notify = notify
         self._period = period
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen = 0
 
     def start(self, notify: Callable[[AgentKey, str], None]) -> None:
-        """Begin to watch; what is there now is read by the first pass and not told."""
+        """Begin to watch; what is there now is read by the first pass and needs no notice."""
         del notify
         self._stop.clear()
-        self._seen = self._journal.last_control()
+        self._seen = self._newest()
         self._thread = threading.Thread(target=self._run, name="control-watcher", daemon=True)
         self._thread.start()
 
@@ -38,12 +38,17 @@ class ControlWatcher:
         if self._thread is not None:
             self._thread.join()
 
+    def _newest(self) -> int:
+        """The number of the newest control, 0 when there is none."""
+        controls = self._journal.state().control.controls
+        return controls[-1].seq if controls else 0
+
     def _run(self) -> None:
         while not self._stop.wait(self._period):
             try:
-                newest = self._journal.last_control()
+                newest = self._newest()
             except JournalError:
-                continue  # passes fail of the same cause, and say so
+                continue  # passes fail of the same cause and report it
             if newest != self._seen:
                 self._seen = newest
-                self._tell()
+                self._notify()

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, Select, case, func, or_, select
 
-from gitops_agent.journal import observation_rows, rows, schema
-from gitops_agent.journal.rows import Decided, PlannedRow
+from gitops_agent.journal import rows, schema
+from gitops_agent.model.codec import from_json
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
-from gitops_agent.ports import Entry
+from gitops_agent.ports import ActionRecord, DecisionRecord, PlanRecord
 
 NEWEST = 1000
 """How many intents are looked through for what was done lately."""
@@ -23,7 +23,9 @@ _ENTRY = [
 ]
 
 
-def entries(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Entry]:
+def entries(
+    connection: Connection, agent: AgentKey | None, commit: str | None, limit: int
+) -> Sequence[ActionRecord]:
     """Executed actions, newest first; the one in progress has no result."""
     table = schema.intents
     query = select(*_ENTRY).order_by(table.c.seq.desc()).limit(limit)
@@ -31,10 +33,12 @@ def entries(connection: Connection, agent: AgentKey | None, commit: str | None, 
         query = query.where(table.c.agent == str(agent))
     if commit is not None:
         query = query.where(table.c.commit_sha == commit)
-    return [rows.entry_of(row) for row in connection.execute(query)]
+    return [rows.action_record_of(row) for row in connection.execute(query)]
 
 
-def decisions(connection: Connection, agent: AgentKey | None, commit: str | None, limit: int) -> Sequence[Decided]:
+def decisions(
+    connection: Connection, agent: AgentKey | None, commit: str | None, limit: int
+) -> Sequence[DecisionRecord]:
     """What plans decided, newest plan first and in the order of the plan."""
     table = schema.decisions
     query: Select[tuple[object, ...]] = select(table)
@@ -43,10 +47,10 @@ def decisions(connection: Connection, agent: AgentKey | None, commit: str | None
     if commit is not None:
         query = query.where(table.c.commit_sha == commit)
     query = query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit)
-    return [rows.decided_of(row) for row in connection.execute(query)]
+    return [rows.decision_of(row) for row in connection.execute(query)]
 
 
-def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[PlannedRow]:
+def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[PlanRecord]:
     """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
     table = schema.decisions
     waits = case((or_(table.c.held, table.c.decision == Decision.ASK.value), 1), else_=0)
@@ -58,14 +62,28 @@ def plans(connection: Connection, digest: str, commits: Collection[str] | None) 
     if commits is not None:
         query = query.where(table.c.commit_sha.in_(commits))
     query = query.group_by(table.c.plan, table.c.commit_sha).order_by(func.max(table.c.at).desc())
-    return [PlannedRow(*row) for row in connection.execute(query)]
+    return [PlanRecord(*row) for row in connection.execute(query)]
+
+
+def planned(connection: Connection, digest: str) -> frozenset[str]:
+    """The digests of the actions of a plan on record; empty when there is none."""
+    table = schema.decisions
+    found = connection.execute(select(table.c.digest).where(table.c.plan == digest))
+    return frozenset(text for text in found.scalars() if text)
+
+
+def is_recorded(connection: Connection, digest: str, commit: str) -> bool:
+    """Whether the decisions of a plan for a commit are on record."""
+    table = schema.decisions
+    query = select(table.c.plan).where(table.c.plan == digest, table.c.commit_sha == commit).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequence[Observation]:
     """What was seen of an agent each time it changed, newest first: the answer to "since when"."""
     table = schema.observations
-    query = select(table).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
-    return [observation_rows.observation_of(row) for row in connection.execute(query)]
+    query = select(table.c.value).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
+    return [from_json(Observation, value) for value in connection.execute(query).scalars()]
 
 
 def carried_out(connection: Connection, digest: str, since: float) -> frozenset[str]:

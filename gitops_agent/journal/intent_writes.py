@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, select
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal import rows
+from gitops_agent.journal.changes import Changes
 from gitops_agent.journal.schema import intents as table
 from gitops_agent.journal.statements import chunks, insert
+from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.outcome import Intent, Outcome, Result
+from gitops_agent.model.state import ReconcileState
+
+T = TypeVar("T")
 
 _BY_ID = table.update().where(table.c.id == bindparam("intent_id"))
 _OLDER = table.update().where(
@@ -44,6 +50,38 @@ def finish(connection: Connection, outcomes: Sequence[Outcome]) -> None:
             hint="this is a defect of gitops-agent: an effect ran without its intent; please report it",
         )
     connection.execute(_BY_ID, [rows.outcome_row(outcome) for outcome in outcomes])
+
+
+def opened(known: Mapping[str, Intent], intents: Sequence[Intent]) -> dict[str, Intent]:
+    """The open intents after ``begin``, by id."""
+    new = {intent.id: intent for intent in intents}
+    keys = {intent.action.key for intent in intents}
+    kept = {id_: each for id_, each in known.items() if id_ in new or each.action.key not in keys}
+    return {**kept, **new}
+
+
+def finished(known: ReconcileState, outcomes: Sequence[Outcome], found: Changes) -> ReconcileState:
+    """Our record after ``finish``."""
+    closed = {outcome.intent for outcome in outcomes}
+    return replace(
+        known,
+        bases=_merged(known.bases, {**dict.fromkeys(found.forgotten), **found.bases}),
+        attempts=_merged(known.attempts, found.attempts),
+        open_intents={id_: each for id_, each in known.open_intents.items() if id_ not in closed},
+    )
+
+
+def _merged(known: Mapping[ResourceKey, T], changed: Mapping[ResourceKey, T | None]) -> Mapping[ResourceKey, T]:
+    """A map with some entries replaced and some (None) gone; the same map when nothing changes."""
+    if not changed:
+        return known
+    merged = dict(known)
+    for key, value in changed.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
 
 
 def _known(connection: Connection, ids: Sequence[str]) -> set[str]:

@@ -6,16 +6,18 @@ A kill in the middle leaves the old schema or the new one, never half of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select, text
 
 from gitops_agent.errors import JournalError, NoJournal
-from gitops_agent.journal import schema
+from gitops_agent.journal import schema, version_5
 from gitops_agent.journal.sqlite import Database
 
-STEPS: Mapping[int, tuple[str, ...]] = {
+Step = str | Callable[[Connection], None]
+
+STEPS: Mapping[int, tuple[Step, ...]] = {
     2: (
         "ALTER TABLE decisions ADD COLUMN held BOOLEAN DEFAULT false NOT NULL",
         "CREATE INDEX ix_intents_commit ON intents (commit_sha, seq)",
@@ -33,9 +35,12 @@ STEPS: Mapping[int, tuple[str, ...]] = {
         "ALTER TABLE intents RENAME COLUMN outcome_facts TO outcome_handle",
         *(f"ALTER TABLE {table} RENAME COLUMN deletion TO deletion_policy" for table in ("bases", "intents")),
         *(f"ALTER TABLE {table} RENAME COLUMN cls TO drift_class" for table in ("intents", "decisions")),
+        version_5.rebuild_tables,
+        version_5.read_named_texts,
+        # Health resources become part of their runtime here.
     ),
 }
-"""The statements that lead to each version from the one before, in SQL that SQLite and PostgreSQL share."""
+"""What leads to each version from the one before: SQL that SQLite and PostgreSQL share, and functions."""
 
 
 def bring_up_to_date(database: Database) -> None:
@@ -67,7 +72,7 @@ def require_current(database: Database) -> None:
 
 
 def no_journal(path: Path) -> NoJournal:
-    """The error for a state directory nobody has worked in yet."""
+    """The error for a state directory that no gitops-agent has worked in yet."""
     return NoJournal(
         f"{path}: there is no journal yet",
         hint="run gitops-agent once or run first, or name the right directory with --state-dir",
@@ -76,8 +81,11 @@ def no_journal(path: Path) -> NoJournal:
 
 def _walk(connection: Connection, found: int) -> None:
     for version in range(found + 1, schema.VERSION + 1):
-        for statement in STEPS[version]:
-            connection.execute(text(statement))
+        for step in STEPS[version]:
+            if isinstance(step, str):
+                connection.execute(text(step))
+            else:
+                step(connection)
     connection.execute(schema.schema_version.update().values(version=schema.VERSION))
 
 

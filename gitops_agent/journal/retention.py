@@ -1,23 +1,26 @@
 """Retention: what may leave the journal when it is old, and what never does.
 
-Never: bases, retry states, named values, statuses, records of commits (rollbacks are recognised by them), open
-intents, whatever belongs to a commit that is not terminal yet, the last observation of a resource of ours, and
-controls that have an effect: freezes that stand, approvals of plans on record.
+Never: bases, retry states, the fields of the state, statuses, open intents, whatever belongs to a commit that is
+not terminal yet, the last observation of a resource of ours, controls that have an effect (freezes in force,
+approvals of plans on record), the newest records of commits and those that the state refers to. Notes keep what is
+known of older commits.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
 
-from gitops_agent.journal.rows import control_of
-from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations
+from gitops_agent.journal import tables
+from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations, owed
+from gitops_agent.journal.statements import delete
 from gitops_agent.model.control import spent
+from gitops_agent.model.state import MAX_RECORDS, State
 from gitops_agent.model.status import Phase
 
 _UNSETTLED = [phase.value for phase in Phase if not phase.terminal]
 
 
-def prune(connection: Connection, before: float) -> int:
+def prune(connection: Connection, before: float, state: State) -> int:
     """Drop what is older than a moment and may go; how many rows went."""
     doomed = (
         intents.delete().where(
@@ -27,18 +30,52 @@ def prune(connection: Connection, before: float) -> int:
         observations.delete().where(observations.c.observed_at < before, not_(_last_of_ours())),
     )
     dropped = sum(connection.execute(statement).rowcount for statement in doomed)
-    return dropped + _prune_controls(connection, before)
+    return dropped + _prune_controls(connection, before) + _prune_commits(connection, before, state)
+
+
+def _prune_commits(connection: Connection, before: float, state: State) -> int:
+    oldest_kept = select(commits.c.position).order_by(commits.c.position.desc()).offset(MAX_RECORDS - 1).limit(1)
+    query = select(commits.c.sha).where(
+        commits.c.settled_at < before,
+        commits.c.phase.not_in(_UNSETTLED),
+        commits.c.position < oldest_kept.scalar_subquery(),
+    )
+    needed = _referenced(state)
+    gone = [sha for sha in connection.execute(query).scalars() if sha not in needed]
+    delete(connection, commits, "sha", gone)
+    delete(connection, owed, "commit_sha", gone)
+    return len(gone)
+
+
+def _referenced(state: State) -> frozenset[str | None]:
+    """The shas of the commits that a pass may ask for."""
+    source, rollout = state.source, state.rollout
+    return frozenset(
+        (
+            source.head,
+            source.valid,
+            source.verified,
+            rollout.enforced,
+            rollout.converged,
+            rollout.rollout.commit if rollout.rollout else None,
+            *rollout.released.values(),
+            *(each.commit for each in rollout.failed_trees),
+            *(each.commit for each in rollout.given_up.values()),
+            *(each.commit for each in state.reconcile.open_intents.values()),
+            *state.proposals.reverts,
+            *state.commits.records,
+        )
+    )
 
 
 def _prune_controls(connection: Connection, before: float) -> int:
     """After the decisions, because an approval of a plan that has just left means nothing any more."""
-    said = [control_of(row) for row in connection.execute(select(controls).order_by(controls.c.seq))]
-    if not any(control.at < before for control in said):
+    known = tables.controls(connection)
+    if not any(control.at < before for control in known):
         return 0
     recorded = set(connection.execute(select(decisions.c.plan).distinct()).scalars())
-    gone = spent(said, before, recorded)
-    for seq in gone:
-        connection.execute(controls.delete().where(controls.c.seq == seq))
+    gone = spent(known, before, recorded)
+    delete(connection, controls, "seq", gone)
     return len(gone)
 
 

@@ -1,40 +1,34 @@
-"""Bases, retry states, intents and decisions to rows and back.
+"""Values to rows and back. Pure; the column types of ``schema.py`` encode single columns.
 
-Pure; the column types of ``schema.py`` encode single columns. Observations, statuses and commits have modules of
-their own beside this one.
+What is only stored and given back is one column, through ``model.codec``. Bases are taken apart by hand, because
+tens of thousands are read at once; actions, because their columns are searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from sys import intern
 from typing import Any
 
-from gitops_agent.model.agent import DeletionPolicy
-from gitops_agent.model.control import Control, ControlVerb
-from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence
-from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Entry
+import orjson
 
+from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.codec import from_json, resource_key, to_json
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.observation import Base, Evidence, Observation
+from gitops_agent.model.outcome import Attempt, Intent, Outcome
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
+from gitops_agent.model.status import AgentStatus, CommitRecord
+from gitops_agent.ports import ActionRecord, DecisionRecord
+
+_EVIDENCE = tuple[Evidence, ...]
 _DELETION = {str(member): member for member in DeletionPolicy}
 
 Row = dict[str, Any]
 Found = Any
 """A row as SQLAlchemy gives it: columns are attributes."""
-
-
-def key_of(text: str) -> ResourceKey:
-    """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
-    try:
-        agent, rest = text.split(":", 1)
-        tenant, name = agent.split("/")
-        kind, identity = rest.split("/", 1)
-    except ValueError:
-        return ResourceKey.parse(text)  # which says what is wrong with it
-    return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
 
 
 # -- bases and attempts
@@ -60,7 +54,7 @@ def base_of(row: Found) -> Base:
     """The base in a row (by position, in the order of the table: tens of thousands are read at once)."""
     key, driver, fields, commit, applied_at, deletion, idempotent, retained, handle, established = row
     return Base(
-        key_of(key),
+        resource_key(key),
         intern(driver),
         fields,
         intern(commit),
@@ -92,16 +86,6 @@ def attempt_of(row: Found) -> Attempt:
 # -- actions: intents, outcomes, decisions
 
 
-def evidence_values(evidence: Sequence[Evidence]) -> list[list[Any]]:
-    """Evidence as JSON."""
-    return [[item.source, item.said, item.at] for item in evidence]
-
-
-def evidence_of(values: Sequence[Sequence[Any]]) -> tuple[Evidence, ...]:
-    """Evidence out of JSON."""
-    return tuple(Evidence(source, said, at) for source, said, at in values)
-
-
 def _action_row(action: Action) -> Row:
     return {
         "agent": str(action.key.agent),
@@ -114,7 +98,7 @@ def _action_row(action: Action) -> Row:
         "confidence": action.confidence.value,
         "decision": action.decision.value,
         "patch": list(action.patch),
-        "evidence": evidence_values(action.evidence),
+        "evidence": to_json(_EVIDENCE, action.evidence),
     }
 
 
@@ -138,9 +122,9 @@ def intent_row(intent: Intent) -> Row:
 
 
 def _action_of(row: Found, **three_way: Any) -> Action:
-    """The action in a row of either table; ``legs`` are the parts that only intents keep."""
+    """The action in a row of either table; ``three_way`` are the parts that only intents keep."""
     return Action(
-        key=key_of(row.key),
+        key=resource_key(row.key),
         driver=row.driver,
         verb=Verb(row.verb),
         drift_class=Class(row.drift_class),
@@ -149,7 +133,7 @@ def _action_of(row: Found, **three_way: Any) -> Action:
         confidence=Confidence(row.confidence),
         decision=Decision(row.decision),
         patch=tuple(row.patch),
-        evidence=evidence_of(row.evidence),
+        evidence=from_json(_EVIDENCE, row.evidence),
         **three_way,
     )
 
@@ -181,12 +165,12 @@ def outcome_row(outcome: Outcome) -> Row:
     }
 
 
-def entry_of(row: Found) -> Entry:
+def action_record_of(row: Found) -> ActionRecord:
     """An executed action, as ``history`` and ``explain`` want it."""
-    return Entry(
+    return ActionRecord(
         at=row.at,
         intent=row.id,
-        key=key_of(row.key),
+        key=resource_key(row.key),
         driver=row.driver,
         verb=row.verb,
         drift_class=row.drift_class,
@@ -201,41 +185,21 @@ def entry_of(row: Found) -> Entry:
         result=row.result,
         outcome=row.outcome or "",
         duration=row.duration,
-        evidence=evidence_of(row.evidence),
+        evidence=from_json(_EVIDENCE, row.evidence),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """One decision of a plan, executed or not. ``held``: a guard stopped it. The action is without its legs."""
-
-    at: float
-    plan: str
-    commit: str
-    held: bool
-    action: Action
+def decision_rows(plan: Plan, at: float) -> Iterator[Row]:
+    """What a plan decided about each resource, as rows."""
+    own = {"plan": plan.digest, "commit_sha": plan.commit, "at": at}
+    for ordinal, action in enumerate(plan.actions):
+        held = action.key in plan.held
+        yield {**own, **_action_row(action), "ordinal": ordinal, "held": held, "digest": action.digest}
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRow:
-    """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
-
-    digest: str
-    commit: str
-    at: float
-    actions: int
-    waiting: int
-    agents: int = 0
-
-
-def decision_row(action: Action, *, held: bool) -> Row:
-    """What was decided about one resource, as a row; the plan adds its own columns."""
-    return {**_action_row(action), "held": held, "digest": action.digest}
-
-
-def decided_of(row: Found) -> Decided:
+def decision_of(row: Found) -> DecisionRecord:
     """The decision in a row."""
-    return Decided(row.at, row.plan, row.commit_sha, row.held, _action_of(row))
+    return DecisionRecord(row.at, row.plan, row.commit_sha, row.held, _action_of(row))
 
 
 def control_row(control: Control) -> Row:
@@ -256,3 +220,58 @@ def control_of(row: Found) -> Control:
     return Control(
         ControlVerb(row.verb), row.target, row.actor, row.at, row.reason, row.until, row.plan, seq=row.seq
     )
+
+
+# -- what is one column
+
+
+def status_row(status: AgentStatus) -> Row:
+    """A status as a row."""
+    return {"agent": str(status.agent), "value": to_json(AgentStatus, status)}
+
+
+def commit_row(record: CommitRecord) -> Row:
+    """The record of a commit as a row. ``settled_at``: what retention counts from."""
+    return {
+        "sha": record.sha,
+        "position": record.position,
+        "phase": record.phase.value,
+        "tree": record.tree,
+        "rolled_back_by": record.rolled_back_by,
+        "settled_at": record.seen_at if record.finished_at is None else record.finished_at,
+        "value": to_json(CommitRecord, record),
+    }
+
+
+def observation_row(observation: Observation, mark: bytes) -> Row:
+    """An observation and its fingerprint as a row."""
+    return {
+        "agent": str(observation.key.agent),
+        "key": str(observation.key),
+        "observed_at": observation.observed_at,
+        "fingerprint": mark,
+        "value": to_json(Observation, observation),
+    }
+
+
+def fingerprint(observation: Observation) -> bytes:
+    """Eight bytes that change when the observation says something else.
+
+    Times are left out (when it was seen, when the evidence was taken), and so are heartbeats: an agent at work is
+    not a new state, and a row per agent and pass would bury the ones that matter.
+    """
+    seen = observation
+    words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, repr(seen.started_at)]
+    words += [word for item in seen.evidence for word in (item.source, item.said)]
+    content = b"-" if seen.fields is None else seen.fields.raw
+    parts = (content, seen.handle.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
+    return blake2b(b"\0".join(parts), digest_size=8).digest()
+
+
+def _stable(live: Mapping[str, Any]) -> bytes:
+    if not live:
+        return b""
+    try:
+        return orjson.dumps(live, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return repr(sorted(live.items())).encode("utf-8", "surrogatepass")

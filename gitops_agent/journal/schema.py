@@ -110,29 +110,35 @@ metadata = MetaData()
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
 
-meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+# The fields of ``model.state.State`` that have no table of their own, one row each: ``source.head`` and so on.
+# A field that has its default has no row.
+state = Table("state", metadata, Column("part", Text, primary_key=True), Column("value", Json, nullable=False))
 
+# ``value`` holds the whole record (``model.codec``); the other columns are what is searched for.
 commits = Table(
     "commits",
     metadata,
     Column("sha", Text, primary_key=True),
-    Column("tree", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("committed_at", Double, nullable=False),
     Column("position", Integer, nullable=False),
     Column("phase", Text, nullable=False),
-    Column("seen_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("finished_at", Double),
-    Column("plan", Text, nullable=False),
-    Column("summary", Text, nullable=False),
-    Column("changed", Integer, nullable=False),
-    Column("agents", Integer, nullable=False),
-    Column("rolls_back_to", Text),
+    Column("tree", Text, nullable=False),
     Column("rolled_back_by", Text),
-    Column("findings", Json, nullable=False),
+    Column("settled_at", Double, nullable=False),
+    Column("value", Json, nullable=False),
     Index("ix_commits_position", "position"),
+    Index("ix_commits_phase", "phase", "position"),
+    Index("ix_commits_tree", "tree", "position"),
+    Index("ix_commits_rolled_back_by", "rolled_back_by"),
+)
+
+# What sinks have not delivered yet. ``version`` grows with every change of a commit's record.
+owed = Table(
+    "owed",
+    metadata,
+    Column("sink", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    PrimaryKeyConstraint("sink", "commit_sha"),
 )
 
 bases = Table(
@@ -209,19 +215,9 @@ observations = Table(
     Column("seq", Integer, primary_key=True, autoincrement=True),
     Column("agent", Text, nullable=False),
     Column("key", Text, nullable=False),
-    Column("driver", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("fields", RawFields),
-    Column("state", Text, nullable=False),
     Column("observed_at", Double, nullable=False),
-    Column("reason", Text),
-    Column("message", Text, nullable=False),
-    Column("live", Json, nullable=False),
-    Column("handle", RawFields, nullable=False),
-    Column("evidence", Json, nullable=False),
-    Column("started_at", Double),
-    Column("heartbeats", Json, nullable=False),
     Column("fingerprint", LargeBinary, nullable=False),
+    Column("value", Json, nullable=False),
     Index("ix_observations_key", "key", "seq"),
     Index("ix_observations_agent", "agent", "seq"),
 )
@@ -240,14 +236,5 @@ controls = Table(
 )
 
 statuses = Table(
-    "statuses",
-    metadata,
-    Column("agent", Text, primary_key=True),
-    Column("ready", Boolean, nullable=False),
-    Column("lifecycle", Text, nullable=False),
-    Column("conditions", Json, nullable=False),
-    Column("observed_commit", Text, nullable=False),
-    Column("resources", Json, nullable=False),
-    Column("origin", Text, nullable=False),
-    Column("next_try_at", Double),
+    "statuses", metadata, Column("agent", Text, primary_key=True), Column("value", Json, nullable=False)
 )

@@ -70,7 +70,8 @@ class Database:
         self.path = path
         self.read_only = read_only
         self.mutex = RLock()
-        self._lookout: sqlite3.Connection | None = None  # its number means something only to one connection
+        self._kept: Connection | None = None
+        self._version = 0
         if not read_only:
             _prepare(path)
         self.engine = _engine(path, read_only=read_only)
@@ -88,25 +89,32 @@ class Database:
             raise JournalError(
                 f"{self.path}: the journal was opened for reading only", hint="open it without read_only"
             )
-        with self.mutex, translated(self.path), self.engine.connect() as connection:
+        with self.mutex, translated(self.path):
+            connection = self._connection()
             connection.execution_options(**{_WRITING: True})
             with connection.begin():
                 yield connection
 
-    def version(self) -> int:
-        """A number that moves when another process has written; always the same for the only writer."""
-        if not self.read_only:
-            return 0
+    def others_wrote(self) -> bool:
+        """Whether another connection than the one that writes here has committed since this was last asked."""
         with self.mutex, translated(self.path):
-            if self._lookout is None:
-                self._lookout = _read_connection(self.path)
-            version: int = self._lookout.execute("PRAGMA data_version").fetchone()[0]
-            return version
+            driver: sqlite3.Connection | None = self._connection().connection.driver_connection
+            assert driver is not None
+            version: int = driver.execute("PRAGMA data_version").fetchone()[0]
+            changed, self._version = version != self._version, version
+            return changed
+
+    def _connection(self) -> Connection:
+        """One connection, kept: the number that ``others_wrote`` compares means something only to one, and stays
+        the same over what that one commits itself."""
+        if self._kept is None:
+            self._kept = self.engine.connect()
+        return self._kept
 
     def close(self) -> None:
         """Let go of the file; the last one out merges the write-ahead log."""
-        if self._lookout is not None:
-            self._lookout.close()
+        if self._kept is not None:
+            self._kept.close()
         self.engine.dispose()
 
 

@@ -23,7 +23,7 @@ def insert(connection: Connection, table: Table, values: Sequence[Row]) -> None:
         connection.execute(table.insert(), values)
 
 
-def delete(connection: Connection, table: Table, column: str, values: Iterable[str]) -> None:
+def delete(connection: Connection, table: Table, column: str, values: Iterable[str | int]) -> None:
     """Delete the rows that have these values in a column."""
     if doomed := [{"doomed": value} for value in values]:
         connection.execute(table.delete().where(table.c[column] == bindparam("doomed")), doomed)

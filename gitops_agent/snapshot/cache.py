@@ -17,11 +17,11 @@ from zlib import crc32
 
 import orjson
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.codec import decode, encode
-from gitops_agent.snapshot.compile import Compilers
-from gitops_agent.snapshot.compiled_file import FileUnit
+from gitops_agent.snapshot.compiled_file import CompiledFile
 from gitops_agent.snapshot.schema import json_schema
 
 FILE_NAME = "snapshot-cache.sqlite"
@@ -46,13 +46,13 @@ class Cache:
         if self._connection is None:  # discarded: once more, from nothing
             self._attempt(lambda: self._open(version))
 
-    def get(self, wanted: Mapping[str, str]) -> dict[str, FileUnit]:
+    def get(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
         """The units known for some files (path to blob)."""
         self._settle()
         names = {_name(path, blob): (path, blob) for path, blob in wanted.items()}
         return self._attempt(lambda: self._find(names)) or {}
 
-    def put(self, units: Collection[FileUnit]) -> None:
+    def put(self, units: Collection[CompiledFile]) -> None:
         """Keep units, in one transaction; many of them behind the back of the caller, who has work to do."""
         self._settle()
         if len(units) > _SCAN:
@@ -61,7 +61,7 @@ class Cache:
         elif units:
             self._attempt(lambda: self._write(units))
 
-    def trim(self, in_use: Mapping[str, FileUnit]) -> None:
+    def trim(self, in_use: Mapping[str, CompiledFile]) -> None:
         """Forget rows that no file needs, once there are many of them."""
         if self._writer is not None:
             return  # next time
@@ -99,8 +99,8 @@ class Cache:
             connection.execute("INSERT INTO meta VALUES (?)", (version,))
             connection.execute("COMMIT")
 
-    def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, FileUnit]:
-        found: dict[str, FileUnit] = {}
+    def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, CompiledFile]:
+        found: dict[str, CompiledFile] = {}
         for name, data in self._rows(names):
             if name in names and (unit := _checked(*names[name], data)) is not None:
                 found[unit.path] = unit
@@ -115,7 +115,7 @@ class Cache:
         for name in names:
             yield from self._connection.execute("SELECT name, data FROM units WHERE name = ?", (name,))
 
-    def _write(self, units: Collection[FileUnit]) -> None:
+    def _write(self, units: Collection[CompiledFile]) -> None:
         if self._connection is None:
             return
         self._unchecked += len(units)
@@ -124,7 +124,7 @@ class Cache:
         self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
 
-    def _trim(self, in_use: Mapping[str, FileUnit]) -> None:
+    def _trim(self, in_use: Mapping[str, CompiledFile]) -> None:
         if self._connection is None or self._unchecked < _CHECK_AFTER:
             return
         self._unchecked = 0
@@ -162,12 +162,13 @@ class Cache:
                 return  # not ours to remove: do without
 
 
-def version_of(settings: Settings, compilers: Compilers) -> str:
+def version_of(settings: Settings, plugins: Plugins) -> str:
     """The name of everything besides the files themselves that decides what a unit holds."""
     sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
-    sources += [f"{name}={_source(str(compiler.__module__).rpartition('.')[0])}" for name, compiler in compilers]
+    packages = ((plugin.name, plugin.compile.__module__.rpartition(".")[0]) for plugin in plugins)
+    sources += [f"{name}={_source(package)}" for name, package in packages]
     limits = settings.limits.model_dump()
-    return digest(canonical([settings.instance, limits, json_schema(), sources]))
+    return digest(canonical([settings.instance, limits, json_schema(plugins.documents), sources]))
 
 
 def _source(package: str) -> str:
@@ -189,7 +190,7 @@ def _signed(data: bytes) -> bytes:
     return crc32(data).to_bytes(_SUM, "big") + data
 
 
-def _checked(path: str, blob: str, data: object) -> FileUnit | None:
+def _checked(path: str, blob: str, data: object) -> CompiledFile | None:
     if not isinstance(data, bytes):
         return None
     content = data[_SUM:]

@@ -15,14 +15,14 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, OverlayUnit, PolicyUnit, PoolUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, OverlayUnit, PolicyUnit, PoolUnit
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
 _MODE = {str(member): member for member in Mode}
 
 
-def encode(unit: FileUnit) -> bytes:
+def encode(unit: CompiledFile) -> bytes:
     """The bytes of a unit (its path and blob are the name under which they are kept)."""
     head = [
         [_agent_row(agent) for agent in unit.agents],
@@ -38,14 +38,14 @@ def encode(unit: FileUnit) -> bytes:
     return b"\n".join([orjson.dumps(head), *contents])
 
 
-def decode(path: str, blob: str, data: bytes) -> FileUnit:
+def decode(path: str, blob: str, data: bytes) -> CompiledFile:
     """The unit of some bytes; ValueError, TypeError, KeyError or IndexError when they are not what we wrote."""
     head, *contents = data.split(b"\n")
     agents, overlays, policies, pools, findings = orjson.loads(head)
     rest = iter(contents)
     if not overlays and not policies and not pools and not findings:
-        return FileUnit(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
-    return FileUnit(
+        return CompiledFile(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
+    return CompiledFile(
         path,
         blob,
         tuple(_agent_unit(row, path, blob, rest) for row in agents),
@@ -65,7 +65,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.key.tenant,
         agent.key.name,
         agent.origin.line,
-        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.dormant, r.idempotent] for r in agent.resources],
+        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.stopped, r.idempotent, r.kept] for r in agent.resources],
         agent.lifecycle,
         agent.deletion_policy,
         agent.mode,
@@ -113,14 +113,13 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
 
 
 def _resource(key: AgentKey, row: list[Any], contents: Any) -> Resource:
-    kind, identity, driver, restart_on, dormant, idempotent = row
+    kind, identity, driver, restart_on, *flags = row
     return Resource(
         ResourceKey(key, intern(kind), identity),
         intern(driver),
         Fields(next(contents)),
         tuple(map(intern, restart_on)),
-        dormant,
-        idempotent,
+        *flags,
     )
 
 

@@ -58,7 +58,7 @@ class PoolUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class FileUnit:
+class CompiledFile:
     """Everything one file contributes; ``findings`` holds no errors."""
 
     path: str

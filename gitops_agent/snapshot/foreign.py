@@ -15,7 +15,7 @@ from gitops_agent.model.document import API_GROUP, API_VERSION, DOCUMENTS
 from gitops_agent.model.finding import Finding
 from gitops_agent.snapshot.codes import Code, FilePosition, error, info, shown, warning
 from gitops_agent.snapshot.positions import Locator, Positions
-from gitops_agent.snapshot.yaml_text_guard import Chunk
+from gitops_agent.snapshot.yaml_text_guard import DocumentText
 
 _ALIKE = 0.8
 _VERSION = re.compile(re.escape(API_GROUP) + r"v[0-9]\w*")
@@ -30,7 +30,7 @@ def is_ours(value: object) -> bool:
     return isinstance(value, dict) and _is_our_version(value.get("apiVersion"))
 
 
-def stray(path: str, chunk: Chunk, value: object, locator: Locator) -> Finding:
+def foreign_finding(path: str, chunk: DocumentText, value: object, locator: Locator) -> Finding:
     """What there is to say about a document that does not."""
     if isinstance(value, dict) and (lost := _lost_head(value)):
         key, summary = lost

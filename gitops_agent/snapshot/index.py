@@ -15,7 +15,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.snapshot import references as graph
 from gitops_agent.snapshot.codes import Code, FilePosition, warning
-from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, Issue, OverlayUnit, PolicyUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, Issue, OverlayUnit, PolicyUnit
 from gitops_agent.snapshot.overlay import in_path_order, matching
 
 _Key = TypeVar("_Key")
@@ -27,18 +27,18 @@ _Ref = AgentKey | str
 class Index:
     """Files and agents of one snapshot, with the reverse lookups that make the next one cheap."""
 
-    files: dict[str, FileUnit] = field(default_factory=dict)
+    files: dict[str, CompiledFile] = field(default_factory=dict)
     agents: dict[AgentKey, Agent] = field(default_factory=dict)
-    special: dict[str, FileUnit] = field(default_factory=dict)  # files with more to them than agents
+    special: dict[str, CompiledFile] = field(default_factory=dict)  # files with more to them than agents
     wanted: dict[_Ref, frozenset[AgentKey]] = field(default_factory=dict)  # agent or pool: who refers to it
     readers: dict[str, frozenset[str]] = field(default_factory=dict)  # inlined file: which documents inline it
     applied: dict[str, int] = field(default_factory=dict)  # overlay: how many agents it was applied to
     overlays: tuple[OverlayUnit, ...] = ()
-    fresh: list[AgentUnit] = field(default_factory=list)  # added or changed by this step
-    lost: set[_Ref] = field(default_factory=set)  # agents and names of pools that this step removed
-    twice: dict[AgentKey, list[Origin]] = field(default_factory=dict)
+    added: list[AgentUnit] = field(default_factory=list)  # added or changed by this step
+    removed: set[_Ref] = field(default_factory=set)  # agents and names of pools that this step removed
+    duplicates: dict[AgentKey, list[Origin]] = field(default_factory=dict)
 
-    def after(self, gone: Iterable[str], units: Mapping[str, FileUnit]) -> Index:
+    def after(self, gone: Iterable[str], units: Mapping[str, CompiledFile]) -> Index:
         """The index once some files have left and others have been read."""
         new = Index(
             dict(self.files),
@@ -55,29 +55,29 @@ class Index:
             new._add(unit)
         _update(new.wanted, _references(leaving), _references(units.values()))
         _update(new.readers, _inlined(leaving), _inlined(units.values()))
-        new.lost = {key for key in new.lost if isinstance(key, str) or key not in new.agents}
+        new.removed = {key for key in new.removed if isinstance(key, str) or key not in new.agents}
         new.overlays = in_path_order(overlay for unit in new.special.values() for overlay in unit.overlays)
         return new
 
-    def _drop(self, unit: FileUnit) -> None:
+    def _drop(self, unit: CompiledFile) -> None:
         self.special.pop(unit.path, None)
-        self.lost.update(pool.name for pool in unit.pools)
+        self.removed.update(pool.name for pool in unit.pools)
         for agent in unit.agents:
             self.agents.pop(agent.agent.key, None)
-            self.lost.add(agent.agent.key)
+            self.removed.add(agent.agent.key)
             for name in agent.overlays:
                 self.applied[name] -= 1
 
-    def _add(self, unit: FileUnit) -> None:
+    def _add(self, unit: CompiledFile) -> None:
         self.files[unit.path] = unit
         if unit.overlays or unit.policies or unit.pools or unit.findings:
             self.special[unit.path] = unit
         for agent in unit.agents:
             key = agent.agent.key
             if key in self.agents:
-                self.twice.setdefault(key, [self.agents[key].origin]).append(agent.agent.origin)
+                self.duplicates.setdefault(key, [self.agents[key].origin]).append(agent.agent.origin)
             self.agents[key] = agent.agent
-            self.fresh.append(agent)
+            self.added.append(agent)
             for name in agent.overlays:
                 self.applied[name] = self.applied.get(name, 0) + 1
 
@@ -85,7 +85,7 @@ class Index:
         """Files (path to blob) with an agent whose overlays are not those it was compiled with."""
         paths: Iterable[str] = self.files
         if [overlay.digest for overlay in self.overlays] == [overlay.digest for overlay in before]:
-            paths = {unit.agent.origin.path for unit in self.fresh}
+            paths = {unit.agent.origin.path for unit in self.added}
         units = (self.files[path] for path in paths)
         return {unit.path: unit.blob for unit in units if any(map(self._is_stale, unit.agents))}
 
@@ -103,7 +103,7 @@ class Index:
         """What there is to say about files without errors."""
         return [finding for unit in self.special.values() for finding in unit.findings]
 
-    def doubts(self) -> list[Finding]:
+    def warnings(self) -> list[Finding]:
         """What is valid and probably not what was meant."""
         found: list[Finding] = []
         for overlay in self.overlays:
@@ -120,25 +120,25 @@ class Index:
 
     def issues(self, suspects: set[str]) -> list[Issue]:
         """What is wrong between documents, as far as this step could have made it so."""
-        found = [issue for key, origins in self.twice.items() for issue in graph.same_key(key, origins)]
+        found = [issue for key, origins in self.duplicates.items() for issue in graph.same_key(key, origins)]
         pools = [pool for unit in self.special.values() for pool in unit.pools]
         found += graph.same_pool(pools)
         found += graph.several_policies(self.policies())
-        touched = {unit.agent.key: unit for unit in (*self._bereft(), *self.fresh)}
+        touched = {unit.agent.key: unit for unit in (*self._dangling(), *self.added)}
         agents = [unit.agent for unit in touched.values()]
         found += graph.missing_dependencies(self.agents, agents, suspects)
         found += graph.missing_pools({(pool.tenant, pool.name) for pool in pools}, touched.values(), suspects)
         found += graph.cycles(self.agents, [agent.key for agent in agents if agent.depends_on])
         return found
 
-    def _bereft(self) -> list[AgentUnit]:
+    def _dangling(self) -> list[AgentUnit]:
         """The agents that refer to something this step removed."""
-        keys = {key for lost in self.lost for key in self.wanted.get(lost, ()) if key in self.agents}
+        keys = {key for removed in self.removed for key in self.wanted.get(removed, ()) if key in self.agents}
         paths = {self.agents[key].origin.path for key in keys}
         return [unit for path in paths for unit in self.files[path].agents if unit.agent.key in keys]
 
 
-def _references(units: Iterable[FileUnit]) -> dict[_Ref, set[AgentKey]]:
+def _references(units: Iterable[CompiledFile]) -> dict[_Ref, set[AgentKey]]:
     found: dict[_Ref, set[AgentKey]] = {}
     for unit in units:
         for agent in unit.agents:
@@ -149,7 +149,7 @@ def _references(units: Iterable[FileUnit]) -> dict[_Ref, set[AgentKey]]:
     return found
 
 
-def _inlined(units: Iterable[FileUnit]) -> dict[str, set[str]]:
+def _inlined(units: Iterable[CompiledFile]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for unit in units:
         for agent in unit.agents:

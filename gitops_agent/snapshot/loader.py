@@ -11,6 +11,7 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState, SourceRefused
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
@@ -22,14 +23,13 @@ from gitops_agent.settings import Settings
 from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.codes import Code, FilePosition, error, in_order
-from gitops_agent.snapshot.compile import Compilers
-from gitops_agent.snapshot.compiled_file import FileUnit
-from gitops_agent.snapshot.file_reader import Reading
+from gitops_agent.snapshot.compiled_file import CompiledFile
+from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index
 from gitops_agent.snapshot.locate import located
-from gitops_agent.snapshot.tree_changes import Change, Survey
+from gitops_agent.snapshot.tree_changes import Change, TreeChanges
 from gitops_agent.snapshot.tree_rules import REGULAR, TreeRules
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.support.gc import gc_paused
 
 BULK = 1_000
 """From so many files on, a load is worth telling the garbage collector to look away."""
@@ -40,18 +40,18 @@ class _Kept:
     """The last good load."""
 
     snapshot: Snapshot
-    survey: Survey
+    survey: TreeChanges
     index: Index
 
 
 class Loader:
-    """Implements ``ports.SnapshotLoader`` over a reader of blobs and the drivers' compilers."""
+    """Implements ``ports.SnapshotLoader`` over a reader of blobs and the drivers' plugins."""
 
     def __init__(
-        self, reader: BlobReader, compilers: Compilers, settings: Settings, cache: Cache | None = None
+        self, reader: BlobReader, plugins: Plugins, settings: Settings, cache: Cache | None = None
     ) -> None:
         self._reader = reader
-        self._compilers = tuple(compilers)
+        self._plugins = plugins
         self._settings = settings
         self._cache = cache
         self._kept: _Kept | None = None
@@ -64,7 +64,7 @@ class Loader:
         if kept is not None and kept.snapshot.revision.tree == revision.tree:
             self._kept = replace(kept, snapshot=replace(kept.snapshot, revision=revision))
             return self._kept.snapshot
-        with collector_paused():
+        with gc_paused():
             self._kept = self._load_from(revision, kept)
         if len(self._kept.survey.touched) >= BULK:
             # Thousands of objects that live as long as the process: never to be walked again.
@@ -85,7 +85,7 @@ class Loader:
         if refusals := survey.over_limits(self._settings.limits):
             raise _refused(revision, refusals + survey.findings)
         before = kept.index if kept is not None else Index()
-        reading = Reading(self._reader, self._compilers, self._settings, survey.entries)
+        reading = FileReader(self._reader, self._plugins, self._settings, survey.entries)
         index = self._indexed(reading, survey, before)
         issues = reading.issues + index.issues(reading.suspects)
         findings = survey.findings + survey.notes() + reading.findings + index.notes()
@@ -94,9 +94,9 @@ class Loader:
             raise _refused(revision, findings)
         if self._cache is not None:
             self._cache.trim(index.files)
-        return _Kept(_snapshot(revision, index, findings + index.doubts()), survey, index)
+        return _Kept(_snapshot(revision, index, findings + index.warnings()), survey, index)
 
-    def _survey(self, revision: Revision, kept: _Kept | None) -> Survey:
+    def _survey(self, revision: Revision, kept: _Kept | None) -> TreeChanges:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""
         if kept is not None:
             changes = [
@@ -110,7 +110,7 @@ class Loader:
         ignored, problems = self._ignored(file)
         if problems:  # what else would be read, and found, nobody knows
             raise _refused(revision, problems)
-        return Survey(TreeRules(ignored)).after(Change(e.path, e.mode, e.blob, e.size) for e in entries)
+        return TreeChanges(TreeRules(ignored)).after(Change(e.path, e.mode, e.blob, e.size) for e in entries)
 
     def _ignored(self, entry: TreeEntry | None) -> tuple[ignore.Ignored, list[Finding]]:
         if entry is None or entry.mode not in REGULAR:
@@ -120,7 +120,7 @@ class Loader:
             return ignore.Ignored(), [ignore.too_large(entry.size or 0, allowed)]
         return ignore.read(next(data for _, data in self._reader.blobs([entry.blob])), allowed)
 
-    def _indexed(self, reading: Reading, survey: Survey, before: Index) -> Index:
+    def _indexed(self, reading: FileReader, survey: TreeChanges, before: Index) -> Index:
         """Read what is new or changed, then what the overlays in force concern."""
         gone = set(before.files) if survey.whole else survey.moved
         wanted = {**_inlining(before, survey), **survey.touched}
@@ -130,7 +130,7 @@ class Loader:
         overlays = [overlay for unit in (*staying, *units.values()) for overlay in unit.overlays]
         units |= reading.read(missing, overlays)
         index = before.after({*gone, *wanted}, units)
-        again = index.stale(before.overlays) | reading.hasty(index.overlays)
+        again = index.stale(before.overlays) | reading.failed_too_early(index.overlays)
         if again:
             units |= reading.read(again, index.overlays)
             index = before.after({*gone, *wanted, *again}, units)
@@ -138,7 +138,7 @@ class Loader:
             self._cache.put([unit for path, unit in units.items() if path in missing or path in again])
         return index
 
-    def _known(self, wanted: Mapping[str, str], before: Index, survey: Survey) -> dict[str, FileUnit]:
+    def _known(self, wanted: Mapping[str, str], before: Index, survey: TreeChanges) -> dict[str, CompiledFile]:
         """Units that need no reading: still in memory, or in the cache, with the same files inlined."""
         known = {path: before.files[path] for path, blob in wanted.items() if _is_blob(before, path, blob)}
         if self._cache is not None and len(known) < len(wanted):
@@ -150,12 +150,12 @@ def _is_blob(index: Index, path: str, blob: str) -> bool:
     return path in index.files and index.files[path].blob == blob
 
 
-def _is_current(unit: FileUnit, survey: Survey) -> bool:
+def _is_current(unit: CompiledFile, survey: TreeChanges) -> bool:
     inlined = [agent.inlined for agent in unit.agents if agent.inlined is not None]
     return all(path in survey.entries and survey.entries[path].blob == blob for path, blob in inlined)
 
 
-def _inlining(before: Index, survey: Survey) -> dict[str, str]:
+def _inlining(before: Index, survey: TreeChanges) -> dict[str, str]:
     """The documents that inline a file which moved."""
     if survey.whole:
         return {}

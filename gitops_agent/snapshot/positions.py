@@ -24,7 +24,7 @@ class Spot(NamedTuple):
     column: int
 
 
-class Twice(NamedTuple):
+class RepeatedKey(NamedTuple):
     """A key that stands twice in one mapping."""
 
     key: str
@@ -53,9 +53,9 @@ class Positions:
         """Where the key at the end of a path stands, or the nearest enclosing thing that exists."""
         return self._find(loc, want_key=True)
 
-    def duplicates(self) -> list[Twice]:
+    def duplicates(self) -> list[RepeatedKey]:
         """Every key that stands more than once in its mapping, with both positions."""
-        found: list[Twice] = []
+        found: list[RepeatedKey] = []
         for mapping in self._mappings():
             first: dict[tuple[str, str], Spot] = {}
             for key, _ in mapping.value:
@@ -63,7 +63,7 @@ class Positions:
                     spot = self._spot(key)
                     earlier = first.setdefault((str(key.tag), key.value), spot)
                     if earlier != spot:
-                        found.append(Twice(key.value, earlier, spot))
+                        found.append(RepeatedKey(key.value, earlier, spot))
         return found
 
     def keys_named(self, name: str) -> list[Spot]:

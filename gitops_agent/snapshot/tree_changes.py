@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot.codes import Code, FilePosition, error
-from gitops_agent.snapshot.tree_rules import REGULAR, Entry, TreeRules, collision, folded, hiding
+from gitops_agent.snapshot.tree_rules import REGULAR, TreeFile, TreeRules, collision, folded, hiding
 from gitops_agent.snapshot.yaml_documents import too_large
 
 
@@ -23,11 +23,11 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class Survey:
+class TreeChanges:
     """The regular files of a tree, and what a commit did to them."""
 
     rules: TreeRules
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, TreeFile] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # case-folded path to path
     touched: dict[str, str] = field(default_factory=dict)  # documents to read: path to blob
     moved: set[str] = field(default_factory=set)
@@ -37,12 +37,12 @@ class Survey:
     documents: int = 0
     whole: bool = True  # all of a tree, rather than what changed in it
 
-    def after(self, changes: Iterable[Change]) -> Survey:
+    def after(self, changes: Iterable[Change]) -> TreeChanges:
         """The survey of the next commit; this one stays as it is."""
         known = list(changes)
         renames = any(change.blob is None or change.path not in self.entries for change in known)
         names = dict(self.names) if renames else self.names
-        new = Survey(self.rules, dict(self.entries), names, hidden=set(self.hidden), whole=not self.entries)
+        new = TreeChanges(self.rules, dict(self.entries), names, hidden=set(self.hidden), whole=not self.entries)
         new.remarks, new.documents = dict(self.remarks), self.documents
         for change in known:  # leaving first: a rename that changes only case is no collision
             new._drop(change.path, renames)
@@ -71,7 +71,7 @@ class Survey:
         other = self.names.setdefault(folded(path), path)
         if other != path:
             self.findings.append(collision(path, other))
-        self.entries[path] = Entry(blob, size)
+        self.entries[path] = TreeFile(blob, size)
         if self.rules.is_document(path):
             self.touched[path] = blob
             self.documents += 1

@@ -26,7 +26,7 @@ _SET_ASIDE = re.compile(r"\.ya?ml(?:~|[._-](?:bak|backup|disabled|off|old|orig|r
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-class Entry(NamedTuple):
+class TreeFile(NamedTuple):
     """A regular file of the tree; ``size`` None: not known before it is read."""
 
     blob: str

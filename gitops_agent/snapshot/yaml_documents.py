@@ -18,7 +18,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
 from gitops_agent.snapshot.codes import Code, FilePosition, error, shown, warning
-from gitops_agent.snapshot.foreign import is_ours, stray
+from gitops_agent.snapshot.foreign import is_ours, foreign_finding
 from gitops_agent.snapshot.positions import Locator, Positions, Spot
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
@@ -101,7 +101,7 @@ class FileParser:
         content = content.removeprefix(texts.BYTE_ORDER_MARK)
         return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
 
-    def _document(self, path: str, chunk: texts.Chunk, suspect: bool, findings: list[Finding]) -> Document | None:
+    def _document(self, path: str, chunk: texts.DocumentText, suspect: bool, findings: list[Finding]) -> Document | None:
         if not texts.is_safe(chunk.text):
             summary = "nested too deep to be parsed safely"
             findings.append(
@@ -118,7 +118,7 @@ class FileParser:
         if value is None:
             return None
         if not is_ours(value):
-            findings.append(stray(path, chunk, value, self._locator))
+            findings.append(foreign_finding(path, chunk, value, self._locator))
             return None
         return self._judge(path, chunk, (value, suspect, repeated), findings)
 
@@ -131,7 +131,7 @@ class FileParser:
     def _judge(
         self,
         path: str,
-        chunk: texts.Chunk,
+        chunk: texts.DocumentText,
         read: tuple[dict[str, Any], bool, bool],
         findings: list[Finding],
     ) -> Document | None:
@@ -158,7 +158,7 @@ class FileParser:
 class _Judge:
     """Collects the findings about the text of one document of ours."""
 
-    def __init__(self, path: str, chunk: texts.Chunk, locator: Locator, findings: list[Finding]) -> None:
+    def __init__(self, path: str, chunk: texts.DocumentText, locator: Locator, findings: list[Finding]) -> None:
         self._path = path
         self._chunk = chunk
         self._locator = locator

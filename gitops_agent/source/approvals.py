@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.passes import Approval
 from gitops_agent.model.revision import Revision
-from gitops_agent.ports import Approval
 from gitops_agent.settings import Settings
 from gitops_agent.source.approval_statements import Statement, noted, trailed
 from gitops_agent.source.mirror import APPROVALS, Mirror

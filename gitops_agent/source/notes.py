@@ -60,11 +60,11 @@ class Notes:
                 mirror.git.local("fast-import", "--quiet", "--done", "--date-format=now", stdin=stream)
 
     def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
-        who = identity(self._settings)
+        name, email = identity(self._settings)
         message = f"Notes of {self._settings.instance} on {len(notes)} commit(s)\n".encode()
         parts = [
             f"commit {self._mirror.notes_ref}\n".encode(),
-            f"committer {who['GIT_COMMITTER_NAME']} <{who['GIT_COMMITTER_EMAIL']}> now\n".encode(),
+            f"committer {name} <{email}> now\n".encode(),
             b"data %d\n%s" % (len(message), message),
             f"from {before}\n".encode() if before else b"",
         ]
@@ -98,7 +98,31 @@ class Notes:
         mirror = self._mirror
         if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-            mirror.git.local(*merge, env=identity(self._settings))
+            mirror.git.local(*merge, env=identity(self._settings).variables)
         if theirs == mirror.resolve(mirror.notes_ref):
             return ""
         return mirror.send(mirror.notes_ref, mirror.notes_ref)
+
+
+class DriftNotes:
+    """Notes on ``refs/notes/gitops-agent-drift/<instance>``; each commit has the newest report made at it."""
+
+    def __init__(self, mirror: Mirror, settings: Settings) -> None:
+        self._mirror = mirror
+        self._settings = settings
+        self.ref = f"refs/notes/gitops-agent-drift/{settings.instance}"
+
+    def write(self, text: str) -> None:
+        """Set the note of the newest commit, here and (if pushing is on) at the remote; SourceError otherwise."""
+        mirror = self._mirror
+        sha = mirror.revision(mirror.branch).sha
+        with mirror.exclusive():
+            if self._settings.push:
+                # Nobody else writes this ref: the remote has what we wrote, perhaps before our state was lost.
+                mirror.fetch_ref(self.ref)
+            add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
+            mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
+            said = mirror.send(self.ref, self.ref) if self._settings.push else ""
+        if said:
+            hint = f"allow this credential to write {self.ref}, or set driftNote to false"
+            raise SourceUnavailable(f"{mirror.address.safe} did not take {self.ref}: {said}", hint=hint)

@@ -1,26 +1,36 @@
-"""A journal with a fault point around every write: ``journal.begin:before``, ``journal.begin:after`` and so on."""
+"""A journal with fault points around every write: ``journal.commit:before``, ``:inside`` and ``:after``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Action, Plan
-from gitops_agent.model.status import AgentStatus, CommitRecord
-from gitops_agent.ports import Entry, Journal
+from gitops_agent.model.state import State
+from gitops_agent.model.status import CommitRecord
+from gitops_agent.ports import ActionRecord, DecisionRecord, Journal, PlanRecord
 from gitops_agent.testing.faults import FaultInjector
 
 
-class FaultyJournal:
-    """Passes everything on; a fault before a write prevents it, one after it comes when it is durable."""
+class TransactionalJournal(Journal, Protocol):
+    """A journal that calls ``inside`` within each transaction, after its statements and before its end."""
 
-    def __init__(self, journal: Journal, injector: FaultInjector) -> None:
+    inside: Callable[[str], None]
+
+
+class FaultyJournal:
+    """Passes everything on. A fault before a write prevents it, one inside it takes all of it back, one after it
+    comes when it is durable."""
+
+    def __init__(self, journal: TransactionalJournal, injector: FaultInjector) -> None:
         self._journal = journal
         self._injector = injector
+        journal.inside = lambda method: injector.reach(f"journal.{method}:inside")
 
     @contextmanager
     def _write(self, method: str) -> Iterator[Journal]:
@@ -28,41 +38,39 @@ class FaultyJournal:
         yield self._journal
         self._injector.reach(f"journal.{method}:after")
 
-    def bases(self) -> Mapping[ResourceKey, Base]:
-        """Passed on."""
-        return self._journal.bases()
+    def state(self) -> State:
+        """Passed on: reading cannot crash halfway."""
+        return self._journal.state()
 
-    def attempts(self) -> Mapping[ResourceKey, Attempt]:
+    def commit_record(self, sha: str) -> CommitRecord | None:
         """Passed on."""
-        return self._journal.attempts()
+        return self._journal.commit_record(sha)
 
-    def open_intents(self) -> Sequence[Intent]:
+    def commits(
+        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
+    ) -> Sequence[CommitRecord]:
         """Passed on."""
-        return self._journal.open_intents()
+        return self._journal.commits(limit, tree=tree, sha=sha)
 
-    def statuses(self, agents: Collection[AgentKey] | None = None) -> Mapping[AgentKey, AgentStatus]:
+    def owed(self) -> Mapping[str, Mapping[str, int]]:
         """Passed on."""
-        return self._journal.statuses(agents)
+        return self._journal.owed()
 
-    def commit(self, sha: str) -> CommitRecord | None:
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[ActionRecord]:
         """Passed on."""
-        return self._journal.commit(sha)
+        return self._journal.entries(agent=agent, commit=commit, limit=limit)
 
-    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
+    def decisions(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[DecisionRecord]:
         """Passed on."""
-        return self._journal.commits(limit)
+        return self._journal.decisions(agent=agent, commit=commit, limit=limit)
 
-    def get(self, name: str) -> str | None:
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """Passed on."""
-        return self._journal.get(name)
-
-    def controls(self) -> Sequence[Control]:
-        """Passed on."""
-        return self._journal.controls()
-
-    def last_control(self) -> int:
-        """Passed on."""
-        return self._journal.last_control()
+        return self._journal.plans(digest, commits)
 
     def planned(self, digest: str) -> frozenset[str]:
         """Passed on."""
@@ -81,44 +89,31 @@ class FaultyJournal:
         return self._journal.repairs(key, since)
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
-        """Passed on: reading cannot crash halfway."""
+        """Passed on."""
         return self._journal.observations(agent, limit=limit)
 
     def control(self, control: Control) -> None:
-        """A fault on either side."""
+        """A write between its points."""
         with self._write("control") as journal:
             journal.control(control)
 
-    def entries(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[Entry]:
-        """Passed on."""
-        return self._journal.entries(agent=agent, commit=commit, limit=limit)
+    def commit(
+        self,
+        state: State,
+        *,
+        plans: Sequence[Plan] = (),
+        observations: Sequence[Observation] = (),
+        owed_to: Collection[str] = (),
+        at: float = 0.0,
+    ) -> State:
+        """A write between its points."""
+        with self._write("commit") as journal:
+            return journal.commit(state, plans=plans, observations=observations, owed_to=owed_to, at=at)
 
-    def put(self, values: Mapping[str, str | None]) -> None:
-        """A write between two points."""
-        with self._write("put") as journal:
-            journal.put(values)
-
-    def put_commits(self, records: Sequence[CommitRecord]) -> None:
-        """A write between two points."""
-        with self._write("put_commits") as journal:
-            journal.put_commits(records)
-
-    def record_plan(self, plan: Plan, at: float) -> None:
-        """A write between two points."""
-        with self._write("record_plan") as journal:
-            journal.record_plan(plan, at)
-
-    def record_observations(self, observations: Sequence[Observation]) -> None:
-        """A write between two points."""
-        with self._write("record_observations") as journal:
-            journal.record_observations(observations)
-
-    def begin(self, intents: Sequence[Intent]) -> None:
-        """A write between two points."""
+    def begin(self, intents: Sequence[Intent]) -> State:
+        """A write between its points."""
         with self._write("begin") as journal:
-            journal.begin(intents)
+            return journal.begin(intents)
 
     def finish(
         self,
@@ -127,17 +122,17 @@ class FaultyJournal:
         bases: Sequence[Base] = (),
         forgotten: Sequence[ResourceKey] = (),
         attempts: Mapping[ResourceKey, Attempt | None] | None = None,
-    ) -> None:
-        """A write between two points."""
+    ) -> State:
+        """A write between its points."""
         with self._write("finish") as journal:
-            journal.finish(outcomes, bases=bases, forgotten=forgotten, attempts=attempts)
+            return journal.finish(outcomes, bases=bases, forgotten=forgotten, attempts=attempts)
 
-    def put_statuses(self, changed: Sequence[AgentStatus], removed: Sequence[AgentKey] = ()) -> None:
-        """A write between two points."""
-        with self._write("put_statuses") as journal:
-            journal.put_statuses(changed, removed)
+    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
+        """A write between its points."""
+        with self._write("delivered") as journal:
+            journal.delivered(sink, versions)
 
     def prune(self, before: float) -> int:
-        """A write between two points."""
+        """A write between its points."""
         with self._write("prune") as journal:
             return journal.prune(before)

@@ -140,16 +140,16 @@ def coherent(fleet: Fleet) -> dict[str, Any]:
     (sound,) = connection.execute("PRAGMA integrity_check").fetchone()
     connection.close()
     with open_journal(fleet.state) as journal:
-        head = journal.get("head") or ""
-        record = journal.commit(head)
+        head = journal.state().source.head or ""
+        record = journal.commit_record(head)
         entries = journal.entries(limit=1000)
-        agents = sorted({key.agent.name for key in journal.bases()})
+        agents = sorted({key.agent.name for key in journal.state().reconcile.bases})
         return {
             "sound": sound == "ok",
-            "open": len(journal.open_intents()) + sum(entry.result is None for entry in entries),
+            "open": len(journal.state().reconcile.open_intents) + sum(entry.result is None for entry in entries),
             "phase": record.phase.value if record else None,
-            "followed": head == fleet.head() == journal.get("enforced"),
-            "ready": sorted(key.name for key, status in journal.statuses().items() if status.ready),
+            "followed": head == fleet.head() == journal.state().rollout.enforced,
+            "ready": sorted(key.name for key, status in journal.state().status.agents.items() if status.ready),
             "recorded": agents,
         }
 

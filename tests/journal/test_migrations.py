@@ -16,6 +16,7 @@ from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import has_journal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.state import State
 
 from .values import RUNTIME, SHA, a_plan
 
@@ -59,8 +60,9 @@ def test_there_is_a_step_to_every_version() -> None:
     assert sorted(STEPS) == list(range(2, schema.VERSION + 1))
 
 
-def test_version_1_becomes_what_a_new_journal_is(state: Path, tmp_path: Path) -> None:
-    path = write(state, VERSION_1)
+@pytest.mark.parametrize("old", ["version_1.sql", "version_4.sql"])
+def test_an_old_journal_becomes_what_a_new_one_is(state: Path, tmp_path: Path, old: str) -> None:
+    path = write(state, (Path(__file__).parent / old).read_text())
     open_journal(state).close()
     open_journal(tmp_path / "new").close()
     assert shape(path) == shape(tmp_path / "new" / FILE_NAME)
@@ -70,12 +72,13 @@ def test_version_1_becomes_what_a_new_journal_is(state: Path, tmp_path: Path) ->
 def test_nothing_of_version_1_is_lost(state: Path) -> None:
     write(state, VERSION_1)
     with open_journal(state) as journal:
-        assert journal.get("enforced") == "abc"
-        assert journal.bases()[RUNTIME].fields == Fields.of({"replicas": 1})
-        assert journal.attempts()[RUNTIME] == Attempt(2, 30.0, "exit 1")
-        assert [intent.id for intent in journal.open_intents()] == ["i1"]
+        found = journal.state()
+        assert found.rollout.enforced == "abc"
+        assert found.reconcile.bases[RUNTIME].fields == Fields.of({"replicas": 1})
+        assert found.reconcile.attempts[RUNTIME] == Attempt(2, 30.0, "exit 1")
+        assert list(found.reconcile.open_intents) == ["i1"]
         assert [(item.action.reason, item.held) for item in journal.decisions()] == [("Created", False)]
-        journal.record_plan(a_plan(held=frozenset({RUNTIME})), 50.0)
+        journal.commit(found, plans=[a_plan(held=frozenset({RUNTIME}))], at=50.0)
         assert [item.held for item in journal.decisions(commit=SHA)] == [True]
 
 
@@ -100,7 +103,7 @@ def test_a_journal_from_the_future_is_refused(state: Path, read_only: bool) -> N
     "script", ["CREATE TABLE notes (body TEXT);", "CREATE TABLE schema_version (version INTEGER);"]
 )
 @pytest.mark.parametrize("read_only", [False, True])
-def test_the_database_of_somebody_else_is_left_alone(state: Path, read_only: bool, script: str) -> None:
+def test_the_database_of_another_program_is_left_alone(state: Path, read_only: bool, script: str) -> None:
     path = write(state, script)
     before = shape(path)
     with pytest.raises(JournalError, match="not a journal of gitops-agent"):
@@ -126,4 +129,4 @@ def test_an_empty_file_becomes_a_journal(state: Path) -> None:
         open_journal(state, read_only=True)
     with open_journal(state) as journal:
         assert has_journal(state)
-        assert journal.get("head") is None
+        assert journal.state() == State()

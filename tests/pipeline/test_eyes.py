@@ -89,7 +89,7 @@ def test_an_agent_that_left_git_unseen_is_deleted_when_it_is_seen(world: World) 
     sha = world.commit("one")
     world.run()
     assert TWO in world.live.live
-    assert TWO in world.journal.bases(), "what could not be seen is not forgotten"
+    assert TWO in world.journal.state().reconcile.bases, "what could not be seen is not forgotten"
     assert world.converge().phase is Phase.CONVERGED
     assert world.running == world.wanted(sha)
 

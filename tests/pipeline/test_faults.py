@@ -22,7 +22,6 @@ from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
 from gitops_agent.reconcile.executor import ExecutorContext
-from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
 from gitops_agent.testing.lying_sources import hears_until, says_running, says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
@@ -57,7 +56,7 @@ def effects(world: World) -> list[Action]:
 
 
 def rollout(world: World) -> Rollout:
-    found = load_rollout(world.journal.get("rollout"))
+    found = world.journal.state().rollout.rollout
     assert found is not None
     return found
 

@@ -69,10 +69,10 @@ class HookWorld(World):
         return self.repository.commit({"z": {}, **{name: {"hooks": hooks, **more} for name in names}})
 
     def left(self, name: str = "a") -> set[ResourceKey]:
-        return {each for each in self.journal.bases() if each.agent == key(name)}
+        return {each for each in self.journal.state().reconcile.bases if each.agent == key(name)}
 
     def shot(self, name: str, which: str = "onProvisioned") -> OneShot | None:
-        base = self.journal.bases().get(hook_key(key(name), which))
+        base = self.journal.state().reconcile.bases.get(hook_key(key(name), which))
         return OneShot.read(base.handle) if base else None
 
     def retry(self, name: str) -> None:
@@ -217,7 +217,7 @@ def test_a_lost_journal_calls_nobody(world: HookWorld) -> None:
     for path in world.folder.glob("journal*"):
         path.unlink()
     world.boot()
-    assert not world.journal.bases()
+    assert not world.journal.state().reconcile.bases
     world.converge()
     assert world.runs.said == [("a", "hello")], "the agent was found alive: who knows what was called"
 

@@ -13,9 +13,9 @@ import pytest
 from gitops_agent.daemon.loop import Daemon, Intervals, Machine, exit_code, is_settled, run_once
 from gitops_agent.daemon.queue import Request, WorkQueue
 from gitops_agent.errors import SourceError, SourceUnavailable
+from gitops_agent.model.passes import PassResult
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Scope
-from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.support.fleet import until

@@ -4,27 +4,35 @@ disk, and a gitops-agent that can crash and be started again."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor as Pool
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from gitops_agent.daemon.loop import is_settled
+from gitops_agent.control.directives import Controls
 from gitops_agent.drivers import health
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.passes import PassResult, Request, is_settled
 from gitops_agent.model.plan import Action
+from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Driver, DriverContext, Journal, Observer, Report
+from gitops_agent.observe.observer import Observer
+from gitops_agent.pipeline import Pipeline, Stages
+from gitops_agent.ports import CommitChange, Driver, DriverContext, Journal, Sink
+from gitops_agent.ports import Observer as DriverObserver
+from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
-from gitops_agent.reconcile.executor import ExecutorContext
-from gitops_agent.source.tracker import SourceTracker, Where
-from gitops_agent.status.bookkeeping import Bookkeeper
-from gitops_agent.status.proceedings import PassResult
+from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.reconcile.leases.holder import LeaseHolder
+from gitops_agent.reconcile.recovery import Recovery
+from gitops_agent.report.outbox import Outbox
+from gitops_agent.source.tracker import SourceLocation, SourceTracker
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import FaultInjector, faulty
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -36,7 +44,7 @@ LONG = 10_000.0
 """More than any test waits, on a clock that moves only when it is told to."""
 
 
-class Inline(Executor):
+class Inline(Pool):
     """An executor without threads: whatever happens, happens in order."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -48,22 +56,30 @@ class Inline(Executor):
         return future
 
 
-class Listening:
-    """A sink that remembers what it was told."""
+class Listening(Sink):
+    """A sink that keeps what was delivered to it."""
+
+    name = "listening"
+    durable = True
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.changes: list[CommitChange] = []
 
-    def publish(self, report: Report) -> None:
-        self.reports.append(report)
-
-    def flush(self, timeout: float) -> bool:
-        return True
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        self.changes += changes
 
     @property
     def phases(self) -> list[tuple[str, Phase]]:
-        """Every phase that was told, commit by commit."""
-        return [(record.sha, record.phase) for report in self.reports for record in report.commits]
+        """Every phase that was delivered, commit by commit."""
+        return [(change.record.sha, change.record.phase) for change in self.changes]
+
+
+class AtOnce(Outbox):
+    """An outbox without a thread: what is owed is delivered where it is collected."""
+
+    def collect(self, state: State) -> None:
+        super().collect(state)
+        self.flush(0.0)
 
 
 class World:
@@ -78,7 +94,7 @@ class World:
         self.sink = Listening()
         self.unexpected: list[Exception] = []
         self.interrupted: Callable[[], bool] = lambda: False
-        self.observer: Observer | None = None
+        self.observer: DriverObserver | None = None
         self.journal: SqlJournal
         self.pipeline: Pipeline
         self.boot()
@@ -93,21 +109,28 @@ class World:
             journal = FaultyJournal(journal, injector)
             drivers = tuple(faulty(driver, injector) for driver in drivers)
         pool = Inline()
-        bench = ExecutorContext(
+        executor = ExecutorContext(
             appliers={driver.name: driver.applier for driver in drivers},
             journal=journal,
             clock=self.clock,
             random=Random(1),
-            pool=pool,
-            eyes=pool,
+            apply_pool=pool,
             interrupted=lambda: self.interrupted(),
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )
-        receiver = SourceTracker(self.repository, self.repository, journal, self.clock, Where("main", "."))
-        reverter = RevertProposer(journal, self.repository, self.repository, "main", pool, self.clock)
-        books = Bookkeeper("test", journal, [self.sink], self.clock, reverter)
-        monitor = HealthMonitor(self.clock, pool)
-        self.pipeline = Pipeline(receiver, drivers, monitor, bench, books)
+        location = SourceLocation("main", ".")
+        reverter = RevertProposer(self.repository, self.repository, "main")
+        self.stages = Stages(
+            source=SourceTracker(self.repository, self.repository, self.clock, location, journal.commit_record),
+            controls=Controls(journal),
+            observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),
+            recovery=Recovery(journal),
+            leases=LeaseHolder(None),
+            executor=Executor(executor),
+            proposals=ProposalOutbox(reverter, None, executor=pool),
+            outbox=AtOnce([self.sink], journal, self.clock, Redactor()),
+        )
+        self.pipeline = Pipeline(self.stages, journal, self.clock)
 
     def _drivers(self) -> tuple[Driver, ...]:
         live = self.live.driver
@@ -121,7 +144,7 @@ class World:
 
     def run(self, *names: str, fetch: bool = True) -> PassResult:
         """One pass, over everything or over some agents."""
-        return self.pipeline.run(frozenset(map(key, names)) if names else None, fetch=fetch, actor="test")
+        return self.pipeline.run(Request(frozenset(map(key, names)) if names else None, fetch, "test"))
 
     def converge(self, passes: int = 60) -> PassResult:
         """Passes until nothing more is on its way, with the time in between that each asks for."""
@@ -149,11 +172,11 @@ class World:
         return {resource.key: resource.fields for resource in every if resource.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:
-        record = self.journal.commit(sha)
+        record = self.journal.commit_record(sha)
         return record.phase if record else None
 
     def status(self, name: str) -> AgentStatus:
-        return self.journal.statuses()[key(name)]
+        return self.journal.state().status.agents[key(name)]
 
     def condition(self, name: str, kind: ConditionType = ConditionType.READY) -> Condition | None:
         return next((said for said in self.status(name).conditions if said.type is kind), None)

@@ -208,10 +208,10 @@ def test_the_policy_can_be_looser_for_all() -> None:
 def test_undoing_a_commit_that_never_converged_loses_nothing() -> None:
     members = [(a, replace(b, established=False, commit="bad"), seen) for a, b, seen in fleet(10)]
     kept, undone = without(members, 8), frozenset({"bad"})
-    assert not plan_of(kept, members, undone=undone).blocked
+    assert not plan_of(kept, members, rolled_back_commits=undone).blocked
     assert plan_of(kept, members).blocked, "deleting them is not undoing"
     converged = [(a, replace(b, established=True), seen) for a, b, seen in members]
-    assert plan_of(kept, converged, undone=undone).blocked
+    assert plan_of(kept, converged, rolled_back_commits=undone).blocked
 
 
 @pytest.mark.parametrize("earlier_is_stricter", [True, False])

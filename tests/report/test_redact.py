@@ -32,13 +32,13 @@ from gitops_agent.report.note import render_note
 from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.status_text import agent_text, history_text, status_text, validate_text
-from gitops_agent.support.secrets import MASK, SHORTEST, Redactor, names_secret
+from gitops_agent.support.secrets import MASK, SHORTEST_FORM, Redactor, names_secret
 
 from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_record, a_status, an_action, an_entry
 
 CANARY = "canary-71f0a9c2"
 
-SECRETS = st.text(st.characters(), min_size=SHORTEST, max_size=30)
+SECRETS = st.text(st.characters(), min_size=SHORTEST_FORM, max_size=30)
 
 
 @given(SECRETS, st.text(max_size=20), st.text(max_size=20))
@@ -54,14 +54,14 @@ def test_secrets_next_to_each_other_do_not_survive(secrets: list[str], between: 
     assert not any(secret in text for secret in secrets)
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=SHORTEST, max_size=30))
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=SHORTEST_FORM, max_size=30))
 @pytest.mark.unit
 def test_encoded_secrets_do_not_survive(secret: str) -> None:
     assume(secret.strip())
     encoded = base64.b64encode(secret.encode()).decode()
     forms = [quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1], encoded]
     text = Redactor([secret])(" | ".join(forms))
-    assert not any(form.rstrip("=") in text for form in forms if len(form) >= SHORTEST)
+    assert not any(form.rstrip("=") in text for form in forms if len(form) >= SHORTEST_FORM)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ WORDS = (Class.CHANGE, "Created", "new in Git", Confidence.HIGH, Decision.REPAIR
 
 def one_pass(journal: Journal, driver: Driver) -> None:
     """The smallest reconciler: settle, then create what is missing."""
-    seen = {item.key: item for item in driver.observer.observe(None, journal.bases())}
-    outcomes, bases, forgotten = settle(journal.open_intents(), seen, 5.0, journal.bases())
+    seen = {item.key: item for item in driver.observer.observe(None, journal.state().reconcile.bases)}
+    outcomes, bases, forgotten = settle(
+        journal.state().reconcile.open_intents, seen, 5.0, journal.state().reconcile.bases
+    )
     journal.finish(outcomes, bases=bases, forgotten=forgotten)
     for key, fields in WANTED.items():
         if key not in seen or seen[key].fields is None:
@@ -59,5 +61,5 @@ def test_a_crash_at_any_point_is_healed_by_one_pass(tmp_path: Path) -> None:
         assert {key: thing.fields for key, thing in memory.live.items()} == WANTED, point
         assert set(memory.starts.values()) == {1}, point
         with open_journal(folder) as journal:
-            assert {key: base.fields for key, base in journal.bases().items()} == WANTED, point
-            assert journal.open_intents() == [], point
+            assert {key: base.fields for key, base in journal.state().reconcile.bases.items()} == WANTED, point
+            assert journal.state().reconcile.open_intents == {}, point

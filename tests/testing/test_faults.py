@@ -114,9 +114,13 @@ def test_reads_pass_through_without_points(tmp_path: Path) -> None:
     injector = FaultInjector()
     with open_journal(tmp_path) as opened:
         journal: Journal = FaultyJournal(opened, injector)
-        assert (dict(journal.bases()), dict(journal.attempts()), dict(journal.statuses())) == ({}, {}, {})
-        assert (journal.open_intents(), journal.commits(), journal.entries()) == ([], [], [])
-        assert (journal.commit("abc"), journal.get("head")) == (None, None)
+        assert (
+            dict(journal.state().reconcile.bases),
+            dict(journal.state().reconcile.attempts),
+            dict(journal.state().status.agents),
+        ) == ({}, {}, {})
+        assert (journal.state().reconcile.open_intents, journal.commits(), journal.entries()) == ([], [], [])
+        assert (journal.commit("abc"), journal.state().source.head) == (None, None)
     assert injector.points() == ()
 
 
@@ -127,7 +131,7 @@ def test_a_full_disk_can_be_played(tmp_path: Path) -> None:
         journal.put({"head": "1"})
         with pytest.raises(JournalError, match="disk is full"):
             journal.put({"head": "2"})
-        assert journal.get("head") == "1"
+        assert journal.state().source.head == "1"
 
 
 @pytest.mark.unit

@@ -1,0 +1,72 @@
+"""Maps of the state that are read from the database when they are first looked at, and not before.
+
+Whoever writes to a table has looked at its map first, so what is read here is what the state was when it was given
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, TypeVar
+
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.state import AgentStatuses
+from gitops_agent.model.status import AgentStatus
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StoredMap(Mapping[K, V]):
+    """A map of the database."""
+
+    __slots__ = ("_known", "_read")
+
+    def __init__(self, read: Callable[[], dict[K, V]]) -> None:
+        self._read = read
+        self._known: dict[K, V] | None = None
+
+    def _entries(self) -> dict[K, V]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries()
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def keys(self) -> KeysView[K]:
+        """As of a dict, at its speed."""
+        return self._entries().keys()
+
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict, at its speed."""
+        return self._entries().items()
+
+    def values(self) -> ValuesView[V]:
+        """As of a dict, at its speed."""
+        return self._entries().values()
+
+
+class StoredStatuses(AgentStatuses):
+    """The statuses of the database."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what the statuses hold until they have been read: reads them."""
+        if name not in AgentStatuses.__slots__:
+            raise AttributeError(name)
+        super().__init__(self._read())
+        return object.__getattribute__(self, name)

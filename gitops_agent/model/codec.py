@@ -1,0 +1,168 @@
+"""Frozen values to JSON and back, by the types of their fields: the one codec of everything that is kept.
+
+A dataclass becomes an object of the fields that differ from their defaults, so a field can be added, or leave,
+without a migration. Keys (``AgentKey``, ``ResourceKey``) become their text, ``Fields`` the object they hold. A
+list in place of an object holds the first fields in order: so journals before version 5 kept small values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from math import isfinite
+from sys import intern
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import orjson
+
+from gitops_agent.model.fields import JSON, Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+
+
+def to_json(hint: Any, value: Any) -> JSON:
+    """The JSON form of a value of this type."""
+    return _coder(hint).encode(value)
+
+
+def from_json(hint: Any, value: JSON) -> Any:
+    """The value of this type in its JSON form; ValueError when it is none."""
+    try:
+        return _coder(hint).decode(value)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a {getattr(hint, '__name__', hint)}: {error}") from error
+
+
+def resource_key(text: str) -> ResourceKey:
+    """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
+    agent, colon, rest = text.partition(":")
+    tenant, slash, name = agent.partition("/")
+    kind, second, identity = rest.partition("/")
+    if not (colon and slash and second and tenant and name and kind and identity) or "/" in name:
+        return ResourceKey.parse(text)  # which says what is wrong with it
+    return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
+
+
+class _Coder(NamedTuple):
+    encode: Callable[[Any], JSON]
+    decode: Callable[[JSON], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_SAME = _Coder(_same, _same)
+_PLAIN = (str, int, bool, object, Any, NoneType)
+
+
+@cache
+def _coder(hint: Any) -> _Coder:
+    """How values of a type are encoded and decoded; found out once."""
+    if hint in _PLAIN or get_origin(hint) is Literal:
+        return _SAME
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _of_enum(hint)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _of_dataclass(hint)
+    if hasattr(hint, "model_validate_json"):
+        return _of_model(hint)
+    return _of_generic(hint)
+
+
+def _of_generic(hint: Any) -> _Coder:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _optional(args)
+    if origin in (tuple, frozenset):
+        return _of_collection(origin, _coder(args[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _of_mapping(_coder(args[0]), _coder(args[1]))
+    raise TypeError(f"{hint} has no JSON form")
+
+
+def _agent_key(value: JSON) -> AgentKey:
+    return AgentKey.parse(value) if isinstance(value, str) else AgentKey(*value)
+
+
+def _number(value: float) -> JSON:
+    return value if isfinite(value) else str(value)  # JSON knows no infinity
+
+
+_SCALARS: Mapping[Any, _Coder] = {
+    float: _Coder(_number, float),
+    AgentKey: _Coder(str, _agent_key),
+    ResourceKey: _Coder(str, resource_key),
+    Fields: _Coder(lambda value: value.value, Fields.of),
+}
+
+
+def _of_enum(hint: type[Enum]) -> _Coder:
+    known = {member.value: member for member in hint}
+    return _Coder(lambda member: member.value, lambda value: known.get(value) or hint(value))
+
+
+def _of_model(hint: Any) -> _Coder:
+    """A pydantic model: only what was set, so that later defaults count."""
+    return _Coder(
+        lambda value: value.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        lambda found: hint.model_validate_json(orjson.dumps(found)),
+    )
+
+
+def _optional(args: tuple[Any, ...]) -> _Coder:
+    (inner,) = (arg for arg in args if arg is not NoneType)
+    encode, decode = _coder(inner)
+    if encode is _same:
+        return _SAME
+    return _Coder(
+        lambda value: None if value is None else encode(value),
+        lambda found: None if found is None else decode(found),
+    )
+
+
+def _of_collection(kind: type[Collection[Any]], inner: _Coder) -> _Coder:
+    encode, decode = inner
+    if kind is frozenset:
+        return _Coder(lambda value: sorted(map(encode, value)), lambda found: frozenset(map(decode, found)))
+    return _Coder(lambda value: list(map(encode, value)), lambda found: tuple(map(decode, found)))
+
+
+def _of_mapping(key: _Coder, inner: _Coder) -> _Coder:
+    if inner is _SAME and key is _SAME:
+        return _Coder(dict, dict)
+    return _Coder(
+        lambda value: {key.encode(name): inner.encode(item) for name, item in value.items()},
+        lambda found: {key.decode(name): inner.decode(item) for name, item in found.items()},
+    )
+
+
+def _of_dataclass(hint: type[Any]) -> _Coder:
+    hints = get_type_hints(hint)
+    parts = [(each.name, _coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
+    writers = [(name, coder.encode, default) for name, coder, default in parts]
+    readers = [(name, coder.decode) for name, coder, _ in parts]
+
+    def encode(value: Any) -> JSON:
+        made = {}
+        for name, write, default in writers:
+            item = getattr(value, name)
+            if item is not default and item != default:
+                made[name] = item if write is _same else write(item)
+        return made
+
+    def decode(found: JSON) -> Any:
+        if isinstance(found, dict):
+            return hint(**{name: read(found[name]) for name, read in readers if name in found})
+        return hint(*(read(item) for (_, read), item in zip(readers, found, strict=False)))
+
+    return _Coder(encode, decode)
+
+
+def default_of(each: Field[Any]) -> Any:
+    """The value of a field that is not given; MISSING when it has none."""
+    return each.default_factory() if each.default_factory is not MISSING else each.default
