@@ -83,21 +83,19 @@ class DriftReportSink(Sink):
 
 def write_drift_report(report: DriftReport, path: Path, redactor: Redactor) -> None:
     """Write a report to a file, all of it or nothing: JSON when the name ends in ``.json``, else text."""
-    if path.suffix == ".json":
-        text = dump_json(redactor.tree(drift_shape(report, redactor.tree)))
-    else:
-        text = redactor(drift_text(report, details=True, mask=redactor.tree))
+    shape = redactor.tree(drift_shape(report))
+    text = dump_json(shape) if path.suffix == ".json" else drift_text(shape, details=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"{text}\n".encode(), mode=0o644)
 
 
 def drift_note(report: DriftReport, redactor: Redactor) -> str:
     """A report as a note: one line for people, an empty line, YAML. The drifts that do not fit are counted."""
-    shape = {"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report, redactor.tree)}
+    shape = redactor.tree({"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report)})
     drifts, kept = shape["drifts"], len(shape["drifts"])
     while True:
         more = {"andMore": len(drifts) - kept} if kept < len(drifts) else {}
-        yaml = to_yaml(redactor.tree({**shape, "drifts": drifts[:kept], **more}))
+        yaml = to_yaml({**shape, "drifts": drifts[:kept], **more})
         if len(yaml.encode()) <= MAX_NOTE_BYTES or not kept:
-            return f"{redactor(headline(report))}\n\n{yaml}"
+            return f"{headline(shape)}\n\n{yaml}"
         kept //= 2
