@@ -18,7 +18,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
 from gitops_agent.snapshot.codes import Code, FilePosition, error, shown, warning
-from gitops_agent.snapshot.foreign import is_ours, foreign_finding
+from gitops_agent.snapshot.foreign import foreign_finding, is_ours
 from gitops_agent.snapshot.positions import Locator, Positions, Spot
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
@@ -101,7 +101,9 @@ class FileParser:
         content = content.removeprefix(texts.BYTE_ORDER_MARK)
         return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
 
-    def _document(self, path: str, chunk: texts.DocumentText, suspect: bool, findings: list[Finding]) -> Document | None:
+    def _document(
+        self, path: str, chunk: texts.DocumentText, suspect: bool, findings: list[Finding]
+    ) -> Document | None:
         if not texts.is_safe(chunk.text):
             summary = "nested too deep to be parsed safely"
             findings.append(

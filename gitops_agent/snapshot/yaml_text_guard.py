@@ -58,7 +58,9 @@ def _only_directives(part: str) -> bool:
 def _without_end_marker(chunk: DocumentText) -> DocumentText:
     # The rest of that line may hold a comment only; the parser judges it as the beginning of the next document.
     return (
-        DocumentText(chunk.line, "   " + chunk.text[3:]) if _MARKER.match(chunk.text) and chunk.text[0] == "." else chunk
+        DocumentText(chunk.line, "   " + chunk.text[3:])
+        if _MARKER.match(chunk.text) and chunk.text[0] == "."
+        else chunk
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from watchfiles import watch
 
 from gitops_agent.errors import UsageError
+from gitops_agent.model.key import AgentKey
 from gitops_agent.source.address import Address, check_ref
 
 _STEP_MS = 20
@@ -36,8 +37,9 @@ class RefWatcher:
         self._thread: threading.Thread | None = None
         self._seen: list[str | None] = []
 
-    def start(self) -> None:
-        """Begin to watch; the value the branch has now is known and not reported."""
+    def start(self, notify: Callable[[AgentKey, str], None] | None = None) -> None:
+        """Begin to watch; the value the branch has now is known and not reported. It is about no agent."""
+        del notify
         self._seen = self._values()
         self._thread = threading.Thread(target=self._run, name="ref-watcher", daemon=True)
         self._thread.start()

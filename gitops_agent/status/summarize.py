@@ -15,7 +15,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.passes import Now, PassRecord, PassResult, Scope, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
-from gitops_agent.model.status import CommitRecord, HealthState, Phase
+from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
 from gitops_agent.reconcile.breaker import after_round
