@@ -54,10 +54,7 @@ def _drivers(settings: Settings) -> list[CheckResult]:
         names, found = check_drivers(settings)
     except GitopsAgentError as problem:
         return [CheckResult("drivers", False, problem.message, problem.hint)]
-    return [
-        *found,
-        CheckResult("drivers", True, ", ".join(names)),
-    ]
+    return [*found, CheckResult("drivers", True, ", ".join(names))]
 
 
 def _source(settings: Settings, environment: Mapping[str, str]) -> CheckResult:
