@@ -149,10 +149,6 @@ class ActionRecord:
     evidence: tuple[Evidence, ...] = ()
 
 
-Entry = ActionRecord
-"""The earlier name, until ``report`` and its tests use the new one."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """One decision of a plan, executed or not. ``held``: a guard stopped it. The action has no fields of base,

@@ -77,17 +77,15 @@ class DriftReportSink(Sink):
 
 def write_drift_report(report: DriftReport, path: Path, redactor: Redactor) -> None:
     """Write a report to a file, all of it or nothing: JSON when the name ends in ``.json``, else text."""
-    if path.suffix == ".json":
-        text = dump_json(redactor.tree(drift_shape(report)))
-    else:
-        text = drift_text(redactor.tree(drift_shape(report)), details=True)
+    shape = redactor.tree(drift_shape(report))
+    text = dump_json(shape) if path.suffix == ".json" else drift_text(shape, details=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"{text}\n".encode(), mode=0o644)
 
 
 def drift_note(report: DriftReport, redactor: Redactor) -> str:
     """A report as a note: one line for people, an empty line, YAML. The drifts that do not fit are counted."""
-    shape = {"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **redactor.tree(drift_shape(report))}
+    shape = redactor.tree({"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report)})
     drifts, kept = shape["drifts"], len(shape["drifts"])
     while True:
         more = {"andMore": len(drifts) - kept} if kept < len(drifts) else {}
