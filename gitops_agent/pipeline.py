@@ -88,7 +88,7 @@ class Pipeline:
             state, live = settled, stages.observer.observe(source.desired, settled.reconcile.bases, scope)
 
         # 3. Which spec each agent follows now: admit the commit as a whole, then release the next wave.
-        around = PassContext(now, directives, stages.executor.running, self._journal)
+        around = PassContext(now, directives, stages.executor.running, self._journal, stages.observer.catalog)
         state, decision = advance(state, source, live, around)
         stages.observer.forget(key for key in source.changed if key not in decision.in_force.agents)
         wanted = without_given_up(decision.in_force, state)

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each check is one callable that returns ok or what to mend."""
+"""What ``doctor`` looks at: each check is one callable that says ok or what to mend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gitops_agent.errors import GitopsAgentError
@@ -20,22 +20,14 @@ class Check:
 
     name: str
     ok: bool
-    answer: str
+    said: str
     hint: str = ""
 
 
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[Check]:
     """All checks, in an order in which the first bad one explains the rest."""
-    steps: list[Callable[[], Check]] = [
-        _python,
-        _git,
-        lambda: _state(settings),
-        lambda: _proc(),
-        lambda: _drivers(settings),
-        lambda: _source(settings, environment),
-        lambda: _journal(settings),
-    ]
-    return [step() for step in steps]
+    drivers = _drivers(settings)
+    return [_python(), _git(), _state(settings), *drivers, _source(settings, environment), _journal(settings)]
 
 
 def _python() -> Check:
@@ -49,9 +41,9 @@ def _git() -> Check:
     path, hint = shutil.which("git"), f"install git {OLDEST[0]}.{OLDEST[1]} or newer and put it on PATH"
     if path is None:
         return Check("git", False, "not found on PATH", hint)
-    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-    number = tuple(int(part) for part in re.findall(r"\d+", answer)[:2])
-    return Check("git", number >= OLDEST, answer, hint)
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    number = tuple(int(part) for part in re.findall(r"\d+", said)[:2])
+    return Check("git", number >= OLDEST, said, hint)
 
 
 def _state(settings: Settings) -> Check:
@@ -60,23 +52,22 @@ def _state(settings: Settings) -> Check:
         existing = existing.parent
     free = shutil.disk_usage(existing).free // 2**20
     ok = os.access(existing, os.W_OK) and existing.is_dir() and free > 100
-    answer = f"{settings.state} ({free} MiB free)"
-    return Check("state directory", ok, answer, "choose a writable --state-dir with 100 MiB to spare")
+    said = f"{settings.state} ({free} MiB free)"
+    return Check("state directory", ok, said, "choose a writable --state-dir with 100 MiB to spare")
 
 
-def _proc() -> Check:
-    ok = os.access("/proc/self/environ", os.R_OK)
-    answer = "readable" if ok else "not readable"
-    return Check("process table", ok, answer, "the process driver needs /proc (Linux)")
-
-
-def _drivers(settings: Settings) -> Check:
-    from gitops_agent.wiring import installed_drivers
+def _drivers(settings: Settings) -> list[Check]:
+    """The drivers that load, and what each of them needs of this host."""
+    from gitops_agent.wiring import check_drivers
 
     try:
-        return Check("drivers", True, ", ".join(installed_drivers(settings)))
+        names, found = check_drivers(settings)
     except GitopsAgentError as problem:
-        return Check("drivers", False, problem.message, problem.hint)
+        return [Check("drivers", False, problem.message, problem.hint)]
+    return [
+        *(Check(each.name, each.ok, each.message, each.hint) for each in found),
+        Check("drivers", True, ", ".join(names)),
+    ]
 
 
 def _source(settings: Settings, environment: Mapping[str, str]) -> Check:
@@ -97,7 +88,6 @@ def _journal(settings: Settings) -> Check:
         return Check("journal", True, "none yet (the first once or run makes it)")
     try:
         with open_journal(settings.state, read_only=True) as journal:
-            head = journal.state().source.head or "none"
-            return Check("journal", True, f"readable, newest commit {head[:10]}")
+            return Check("journal", True, f"readable, newest commit {(journal.get('head') or 'none')[:10]}")
     except GitopsAgentError as problem:
         return Check("journal", False, problem.message, problem.hint)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor as Pool
 from dataclasses import replace
 
+from gitops_agent.drivers.plugins import Connections
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.passes import Executed, Live, Observed, Scope
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe.ask import observe
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.health.targets import subjects
-from gitops_agent.ports import Claims, Driver
+from gitops_agent.observe.health.targets import HealthSources, health_targets
 
 Bases = Mapping[ResourceKey, Base]
 
@@ -21,20 +23,27 @@ Bases = Mapping[ResourceKey, Base]
 class Observer:
     """Observes all live systems of one instance. Remembers probe results between passes, nothing else."""
 
-    def __init__(self, drivers: tuple[Driver, ...], monitor: HealthMonitor, observe_pool: Pool) -> None:
+    def __init__(self, drivers: Connections, monitor: HealthMonitor, observe_pool: Pool) -> None:
         self._drivers = drivers
         self._monitor = monitor
         self._observe_pool = observe_pool
 
+    @property
+    def catalog(self) -> Catalog:
+        """The kinds and reasons of the installed drivers."""
+        return self._drivers.plugins.catalog
+
     def observe(self, desired: Snapshot, bases: Bases, scope: Scope) -> Live:
         """What is live within the scope, and what is in the way of what is desired; health is not known yet."""
-        claims = _claims(desired, scope, bases)
-        return Live(observe(self._drivers, scope, bases, self._observe_pool, claims), {}, scope)
+        resources = _resources(desired, scope)
+        return Live(observe(self._drivers, scope, bases, self._observe_pool, resources), {}, scope)
 
     def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
         """The same with how healthy it is, measured by the spec in force for each agent."""
-        targets = subjects(in_force, live.observed.seen, bases, live.scope, self._drivers)
-        return replace(live, health=self._monitor.judge(targets, live.scope))
+        drivers = self._drivers
+        sources = HealthSources(live.observed.seen, bases, drivers.executing, drivers.plugins.catalog)
+        targets = health_targets(in_force, live.scope, sources)
+        return replace(live, health=self._monitor.evaluate(targets, live.scope))
 
     def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:
         """The same with what was touched observed once more, so that the report says how things are now."""
@@ -60,8 +69,7 @@ class Observer:
         self._monitor.forget(agents)
 
 
-def _claims(snapshot: Snapshot, scope: Scope, bases: Bases) -> Claims:
-    """What is desired and not on record: something foreign may stand in its place."""
+def _resources(snapshot: Snapshot, scope: Scope) -> Iterator[Resource]:
+    """The desired resources in scope."""
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
-    resources = (resource for agent in agents if agent is not None for resource in agent.resources)
-    return {resource.key: resource for resource in resources if resource.key not in bases}
+    return (resource for agent in agents if agent is not None for resource in agent.resources)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 from gitops_agent.model.agent import Agent, Mode
+from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
@@ -24,7 +25,6 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
-from gitops_agent.plan.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class PlanContext:
     that tripped; ``frozen_since``: when those of the policy were first seen, by their scopes. ``approved`` holds
     the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
     looked at; of ``recently_repaired`` ones it was repaired lately, unasked and unexplained. ``failed`` says why
-    this very tree failed before.
+    this very tree failed before. ``catalog``: the kinds and reasons of the installed drivers.
     """
 
     now: float
@@ -59,6 +59,7 @@ class PlanContext:
     drifted: AbstractSet[AgentKey] = frozenset()
     recently_repaired: Mapping[AgentKey, float] = field(default_factory=dict)
     failed: FailedTree | None = None
+    catalog: Catalog = BUILT_IN
     policy: PolicySpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class PassContext:
     directives: Directives
     running: tuple[Action, ...]
     history: RepairHistory
+    catalog: Catalog = BUILT_IN
 
 
 def context_for(
@@ -152,9 +154,10 @@ def context_for(
         frozen_since=state.source.freezes_first_seen,
         approved=around.directives.approved,
         circuits=state.reconcile.circuits,
-        drifted=frozenset(key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key)),
+        drifted=frozenset(key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)),
         recently_repaired=_RecentlyRepaired(around, state),
         failed=failed,
+        catalog=around.catalog,
     )
 
 
@@ -176,10 +179,10 @@ def _is_rolled_back(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> 
     return by is not None and not _is_rolled_back(by, open_)
 
 
-def _is_unexplained(agents: AgentStatuses, key: AgentKey) -> bool:
-    """Whether drift waits that no restart of the host explains."""
+def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> bool:
+    """Whether drift waits that has no known cause, such as a restart of the host."""
     drift = ConditionType.DRIFTED
-    return any(each.type is drift and each.reason != Reason.HOST_RESTARTED for each in agents[key].conditions)
+    return any(each.type is drift and each.reason not in catalog.explained for each in agents[key].conditions)
 
 
 def _longest_window(policy: PolicySpec) -> float:
@@ -229,7 +232,7 @@ class _Repairs(Mapping[ResourceKey, Sequence[float]]):
 class _RecentlyRepaired(Mapping[AgentKey, float]):
     """When drift of agents was last repaired, or is being repaired, found when a guard asks.
 
-    Not what people approved, what a restart of the host explains, nor what is still being built.
+    Not what people approved, what has a known cause, nor what is still being built.
     """
 
     def __init__(self, around: PassContext, state: State) -> None:
@@ -247,8 +250,9 @@ class _RecentlyRepaired(Mapping[AgentKey, float]):
 
     def _counts(self, action: Action) -> bool:
         base = self._bases.get(action.key)
-        explained = action.reason == Reason.HOST_RESTARTED or action.digest in self._around.directives.all_approved
-        return action.drift_class.is_drift and not explained and base is not None and base.established
+        explained = action.reason in self._around.catalog.explained
+        approved = action.digest in self._around.directives.all_approved
+        return action.drift_class.is_drift and not (explained or approved) and base is not None and base.established
 
     def __getitem__(self, key: AgentKey) -> float:
         return self._known[key]

@@ -19,6 +19,7 @@ from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, replace
 from random import Random
 
+from gitops_agent.drivers.api import Driver, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
@@ -30,7 +31,7 @@ from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Action, Class, Plan, Verb
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
-from gitops_agent.ports import Applier, Clock, Journal, Leases
+from gitops_agent.ports import Clock, Journal, Leases
 from gitops_agent.reconcile.bases import base_after, base_spent
 from gitops_agent.reconcile.retry import after_failure, after_permanent
 
@@ -43,7 +44,7 @@ class ExecutorContext:
     """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
     actions run side by side on ``apply_pool``."""
 
-    appliers: Mapping[str, Applier]
+    drivers: Mapping[str, Driver]
     journal: Journal
     clock: Clock
     random: Random
@@ -201,12 +202,12 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     if not action.verb.touches_live:
         return outcome(Result.DONE, "recorded")
     try:
-        applier = context.appliers[action.driver]
-        if not applier.unchanged(action):
+        driver = context.drivers[action.driver]
+        if not is_unchanged(driver, action):
             return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
         if context.leases is not None and not context.leases.holds(action.key.agent):
             return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
-        applied = applier.apply(action, intent.id)
+        applied = driver.apply(action, intent.id)
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import (
@@ -25,7 +26,7 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.ports import BlobReader
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import compile as compiling
-from gitops_agent.snapshot.compile import CompileContext, Compilers, Draft
+from gitops_agent.snapshot.compile import CompileContext, Draft
 from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, Issue, OverlayUnit, PolicyUnit, PoolUnit
 from gitops_agent.snapshot.overlay import in_path_order, unit_of
 from gitops_agent.snapshot.policy import effective, loosened
@@ -92,12 +93,12 @@ class FileReader:
     """Turns paths into compiled files, and keeps what is wrong with those that have errors."""
 
     def __init__(
-        self, blobs: BlobReader, compilers: Compilers, settings: Settings, tree: Mapping[str, TreeFile]
+        self, blobs: BlobReader, plugins: Plugins, settings: Settings, tree: Mapping[str, TreeFile]
     ) -> None:
         self.failed: dict[str, _Failure] = {}
         self.locator = Locator(settings.limits.located)
         self._blobs = blobs
-        self._compilers = compilers
+        self._plugins = plugins
         self._settings = settings
         self._tree = tree
         self._parser = FileParser(settings.limits, self.locator)
@@ -162,7 +163,7 @@ class FileReader:
     def _context(self, known: Sequence[OverlayUnit]) -> CompileContext:
         limits = self._settings.limits
         chosen = in_path_order(known)
-        return CompileContext(self._compilers, self._tree, chosen, limits.file_bytes, limits.instructions_bytes)
+        return CompileContext(self._plugins, self._tree, chosen, limits.file_bytes, limits.instructions_bytes)
 
     def _contents(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
         """Path, blob and content of each file; a blob that stands at several paths is read once."""
@@ -187,7 +188,7 @@ class FileReader:
             files = [_OpenFile(path, blob, data, *self._parser.parse(path, data)) for path, blob, data in step]
             for file in files:
                 for document in file.documents:
-                    model, wrong = validate(file.path, document, self.locator)
+                    model, wrong = validate(file.path, document, self.locator, self._plugins.documents)
                     file.findings.extend(wrong)
                     if model is not None:
                         file.models.append((document, model))

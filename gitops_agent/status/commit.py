@@ -11,7 +11,7 @@ from gitops_agent.model.plan import Class, Decision, Effect, Plan
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
-from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
 from gitops_agent.source.commits import stopped
@@ -130,7 +130,7 @@ def _is_undecided(progress: CommitProgress) -> bool:
     It may have been our own end that interrupted it, so taking the commit back by ourselves would be a guess.
     """
     late = [action for action in progress.owed if action.key.agent in progress.overdue]
-    return not progress.unready and bool(late) and all(a.reason == Reason.HOOK_UNKNOWN for a in late)
+    return not progress.unready and bool(late) and all(a.reason == ReasonCode.HOOK_UNKNOWN for a in late)
 
 
 def _block_findings(plan: Plan) -> tuple[Finding, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.state import State
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.plan.reasons import Hold, Reason
+from gitops_agent.plan.reasons import Hold, ReasonCode
 
-_OF_A_PASS = frozenset(map(str, (*Reason, *Hold)))
+_OF_A_PASS = frozenset(map(str, (*ReasonCode, *Hold)))
 
 
 def current_findings(state: State) -> tuple[Finding, ...]:

@@ -16,19 +16,17 @@ from gitops_agent.model.passes import Now, PassRecord, PassResult, Scope, Source
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import CommitRecord, HealthState, Phase
-from gitops_agent.plan.reasons import Hold, Reason
-from gitops_agent.proposals.import_live import import_findings, update_imports
+from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
 from gitops_agent.reconcile.breaker import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
+from gitops_agent.status.findings import current_findings
 from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
 from gitops_agent.status.summary import Summary, Terms
 
 STABLE_AFTER_SECONDS = 60.0
 """A healthy agent this long after its last permitted retry starts again with no failures on record."""
-
-_OF_A_PASS = frozenset(map(str, (*Reason, *Hold)))
 
 Step = Callable[[Summary], Summary]
 
@@ -65,9 +63,8 @@ def finished(summary: Summary, waits: Iterable[float | None], *, reverting: bool
 def _result(source: SourceResult, state: State) -> PassResult:
     """What every pass can say of its source, its newest commit and what was found."""
     problem = (source.unavailable,) if source.unavailable else ()
-    head = lasting(state.head) if state.head is not None else ()
-    found = dict.fromkeys((*problem, *head, *state.status.findings, *import_findings(state.proposals)))
-    return PassResult(state, tuple(found), bool(problem), source.retry_after)
+    found = tuple(dict.fromkeys((*problem, *current_findings(state))))
+    return PassResult(state, found, bool(problem), source.retry_after)
 
 
 def mark_started(state: State, source: SourceResult, now: Now) -> State:
@@ -78,16 +75,6 @@ def mark_started(state: State, source: SourceResult, now: Now) -> State:
         return state
     begun = replace(record, started_at=now.wall, changed=len(source.changed))
     return replace(state, commits=state.commits.updated([begun]))
-
-
-def lasting(record: CommitRecord) -> tuple[Finding, ...]:
-    """The findings of a commit that hold whatever a later pass finds.
-
-    What a plan found of an agent (``tenant/name…``) was true at that time; the last pass is right now.
-    """
-    if record.phase in (Phase.INVALID, Phase.REFUSED):
-        return record.findings
-    return tuple(each for each in record.findings if "/" not in each.address or each.code not in _OF_A_PASS)
 
 
 # -- the steps
