@@ -13,7 +13,7 @@ from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.observe import observe
+from gitops_agent.observe.ask import observe
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key

@@ -155,7 +155,8 @@ class Late(Inline):
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Late]]:
     monkeypatch.setattr(world_module, "Inline", Late)
-    monkeypatch.setattr(world_module, "Workbench", lambda **parts: ExecutorContext(**{"patience": 0.01, **parts}))
+    patient = lambda **parts: ExecutorContext(**{"patience": 0.01, **parts})  # noqa: E731
+    monkeypatch.setattr(world_module, "ExecutorContext", patient)
     yield Late
     Late.slow, Late.waiting = None, []
 

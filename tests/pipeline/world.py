@@ -99,7 +99,7 @@ class World:
         self.pipeline: Pipeline
         self.boot()
 
-    def boot(self, injector: FaultInjector | None = None) -> None:
+    def boot(self, injector: FaultInjector | None = None, sinks: Sequence[Sink] = ()) -> None:
         """Start gitops-agent (again): it knows what the journal knows, and nothing else."""
         self.shut()
         self.journal = open_journal(self.folder)
@@ -128,7 +128,7 @@ class World:
             leases=LeaseHolder(None),
             executor=Executor(executor),
             proposals=ProposalOutbox(reverter, None, executor=pool),
-            outbox=AtOnce([self.sink], journal, self.clock, Redactor()),
+            outbox=AtOnce(sinks or [self.sink], journal, self.clock, Redactor()),
         )
         self.pipeline = Pipeline(self.stages, journal, self.clock)
 

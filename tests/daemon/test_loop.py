@@ -1,4 +1,4 @@
-"""When passes run: once until settled, the daemon for ever, and what a call of ``once`` ends with."""
+"""When passes run: once until settled, the daemon for ever."""
 
 from __future__ import annotations
 
@@ -10,75 +10,31 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.daemon.loop import Daemon, Intervals, Machine, exit_code, is_settled, run_once
-from gitops_agent.daemon.queue import Request, WorkQueue
+from gitops_agent.cli.exit_codes import exit_code
+from gitops_agent.daemon.liveness import Liveness
+from gitops_agent.daemon.loop import ControllerContext, Daemon, Intervals, run_once
+from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.errors import SourceError, SourceUnavailable
-from gitops_agent.model.passes import PassResult
-from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.ports import Scope
+from gitops_agent.model.passes import PassResult, Request, Scope
+from gitops_agent.model.state import CommitsState, SourceState, State
+from gitops_agent.model.status import Phase
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
+from tests.pipeline.repository import key
+from tests.pipeline.world import World
+from tests.report.values import SHA, a_record
 from tests.support.fleet import until
 
-from .repository import key
-from .world import World
+
+def a_result(phase: Phase = Phase.CONVERGED, **more: Any) -> PassResult:
+    commits = CommitsState({SHA: a_record(phase=phase)})
+    return PassResult(State(source=SourceState(head=SHA), commits=commits), **more)
 
 
-def a_result(phase: Phase | None = Phase.CONVERGED, **more: Any) -> PassResult:
-    record = CommitRecord("a" * 40, "", "", "", 0.0, 0, phase, 0.0) if phase else None
-    return PassResult("a" * 40 if phase else None, None, record, {}, (), **more)
+# -- a loop whose time passes while it waits
 
 
-# -- the table of exit codes
-
-
-@pytest.mark.unit
-@pytest.mark.parametrize(
-    ("result", "timed_out", "code"),
-    [
-        (None, False, 1),
-        (a_result(Phase.CONVERGED), False, 0),
-        (a_result(Phase.CONVERGED), True, 5),
-        (a_result(Phase.DEGRADED), False, 5),
-        (a_result(Phase.PENDING), True, 5),
-        (a_result(Phase.RECONCILING), True, 5),
-        (a_result(Phase.BLOCKED), False, 4),
-        (a_result(Phase.BLOCKED), True, 4),
-        (a_result(Phase.RECONCILING, frozen=True), True, 4),
-        (a_result(Phase.INVALID), False, 3),
-        (a_result(Phase.INVALID), True, 3),
-        (a_result(Phase.REFUSED), False, 6),
-        (a_result(Phase.CONVERGED, unavailable=True), False, 6),
-        (a_result(Phase.INVALID, unavailable=True), False, 6),
-        (a_result(None), False, 6),
-        (a_result(None, unavailable=True), True, 6),
-    ],
-)
-def test_exit_codes(result: PassResult | None, timed_out: bool, code: int) -> None:
-    assert exit_code(result, timed_out=timed_out) == code
-
-
-@pytest.mark.unit
-@pytest.mark.parametrize(
-    ("result", "settled"),
-    [
-        (a_result(Phase.PENDING), False),
-        (a_result(Phase.RECONCILING), False),
-        *((a_result(phase), True) for phase in Phase if phase.terminal),
-        (a_result(Phase.BLOCKED), True),
-        (a_result(None), True),
-        (a_result(Phase.CONVERGED, busy=True), False),
-        (a_result(Phase.INVALID, busy=True), False),
-    ],
-)
-def test_when_another_pass_could_not_change_the_answer(result: PassResult, settled: bool) -> None:
-    assert is_settled(result) is settled
-
-
-# -- a machine whose time passes when somebody waits
-
-
-class PatientInbox(WorkQueue):
+class PatientQueue(WorkQueue):
     """Waiting moves the clock instead of costing time."""
 
     def __init__(self, clock: FrozenClock) -> None:
@@ -105,24 +61,25 @@ class Watching:
         self.events.append("stop")
 
 
-def machine(world: World, inbox: WorkQueue, **more: Any) -> Machine:
+def context(world: World, queue: WorkQueue, **more: Any) -> ControllerContext:
     given = {
         "pipeline": world.pipeline,
-        "inbox": inbox,
+        "queue": queue,
         "watchers": (),
         "clock": world.clock,
-        "rhythm": Intervals(poll=30.0, resync=60.0),
+        "intervals": Intervals(poll=30.0, resync=60.0),
         "housekeeping": lambda: None,
         "on_unexpected": world.unexpected.append,
+        "liveness": Liveness(world.clock, 60.0),
         **more,
     }
-    return Machine(**given)
+    return ControllerContext(**given)
 
 
 def once(world: World, timeout: float = 600.0, **more: Any) -> tuple[PassResult, bool, list[PassResult]]:
     seen: list[PassResult] = []
-    inbox = more.pop("inbox", None) or PatientInbox(world.clock)
-    result, timed_out = run_once(machine(world, inbox, **more), timeout, seen.append)
+    queue = more.pop("queue", None) or PatientQueue(world.clock)
+    result, timed_out = run_once(context(world, queue, **more), timeout, seen.append)
     return result, timed_out, seen
 
 
@@ -180,16 +137,16 @@ def test_once_says_why_it_did_not_follow(world: World, broken: str, down: bool, 
 
 def test_a_push_while_once_runs_is_followed_at_once(world: World) -> None:
     first = world.repository.commit({"one": {"runtime": {"minUptime": "10s"}}})
-    inbox = PatientInbox(world.clock)
+    queue = PatientQueue(world.clock)
     commits: list[str | None] = []
 
     def progress(result: PassResult) -> None:
         if not commits:
             world.commit("one", "two")
-            inbox.fetch("watch", urgent=True)
+            queue.fetch("watch", urgent=True)
         commits.append(result.commit)
 
-    result, _ = run_once(machine(world, inbox), 600.0, progress)
+    result, _ = run_once(context(world, queue), 600.0, progress)
     assert commits[0] == first
     assert commits[1] == result.commit == world.repository.head
     assert (result.phase, world.phase(first)) == (Phase.CONVERGED, Phase.SUPERSEDED)
@@ -198,9 +155,9 @@ def test_a_push_while_once_runs_is_followed_at_once(world: World) -> None:
 
 def test_closing_ends_once_after_the_pass_in_hand(world: World) -> None:
     world.commit("one")
-    inbox = PatientInbox(world.clock)
-    inbox.close()
-    result, timed_out, seen = once(world, inbox=inbox)
+    queue = PatientQueue(world.clock)
+    queue.close()
+    result, timed_out, seen = once(world, queue=queue)
     assert len(seen) == 1
     assert exit_code(result, timed_out=timed_out) == 5
 
@@ -209,26 +166,35 @@ def test_closing_ends_once_after_the_pass_in_hand(world: World) -> None:
 
 
 class Scripted:
-    """A pipeline that answers from a script and remembers what it was asked."""
+    """A pipeline and its source that answer from a script and remember what they were asked."""
 
     def __init__(self, *answers: PassResult | Exception, source: Sequence[Exception | None] = ()) -> None:
         self.answers = list(answers)
-        self.source = list(source)
+        self.script = list(source)
         self.asked: list[Scope] = []
         self.fetched = 0
-        self.source_problem: SourceError | None = None
+        self.problem: SourceError | None = None
+
+    @property
+    def stages(self) -> Scripted:
+        return self
+
+    @property
+    def source(self) -> Scripted:
+        return self
 
     def fetch(self) -> bool:
         self.fetched += 1
-        said = self.source.pop(0) if self.source else None
-        if said is not None and not isinstance(said, SourceError):
-            raise said
-        self.source_problem = said
+        answer = self.script.pop(0) if self.script else None
+        if answer is not None and not isinstance(answer, SourceError):
+            raise answer
+        self.problem = answer
         return False
 
-    def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
-        assert not fetch, "a pass of the daemon never waits for the source"
-        self.asked.append(scope)
+    def run(self, request: Request) -> PassResult:
+        assert not request.fetch, "a pass of the daemon never waits for the source"
+        assert request.actor == "run"
+        self.asked.append(request.scope)
         answer = self.answers.pop(0) if self.answers else a_result()
         if isinstance(answer, Exception):
             raise answer
@@ -237,25 +203,25 @@ class Scripted:
 
 @contextmanager
 def daemon(world: World, pipeline: Any, **more: Any) -> Iterator[tuple[WorkQueue, Daemon]]:
-    inbox = WorkQueue()
-    running = Daemon(machine(world, inbox, pipeline=pipeline, **more), Random(1), lambda _: None)
+    queue = WorkQueue()
+    running = Daemon(context(world, queue, pipeline=pipeline, **more), Random(1), lambda _: None)
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        yield inbox, running
+        yield queue, running
     finally:
-        inbox.close()
+        queue.close()
         thread.join(30)
         assert not thread.is_alive()
 
 
 def test_the_daemon_begins_with_everything_and_then_does_what_it_is_asked(world: World) -> None:
     pipeline, watcher = Scripted(), Watching()
-    with daemon(world, pipeline, watchers=(watcher,)) as (inbox, _):
+    with daemon(world, pipeline, watchers=(watcher,)) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
-        inbox.agent(key("one"), "exit")
+        queue.agent(key("one"), "exit")
         until(lambda: len(pipeline.asked) >= 2, "the second pass")
-        inbox.fetch("watch", urgent=True)
+        queue.fetch("watch", urgent=True)
         until(lambda: pipeline.fetched >= 2, "the question to the source")
     assert pipeline.asked[:2] == [None, frozenset({key("one")})]
     assert watcher.events == ["start", "stop"]
@@ -263,13 +229,13 @@ def test_the_daemon_begins_with_everything_and_then_does_what_it_is_asked(world:
 
 def test_a_pass_that_breaks_is_reported_and_the_next_one_looks_at_everything(world: World) -> None:
     pipeline = Scripted(a_result(), RuntimeError("bug"))
-    with daemon(world, pipeline) as (inbox, _):
+    with daemon(world, pipeline) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
-        inbox.agent(key("one"), "exit")
+        queue.agent(key("one"), "exit")
         until(lambda: world.unexpected, "the report")
-        inbox.agent(key("two"), "exit")
+        queue.agent(key("two"), "exit")
         until(lambda: len(pipeline.asked) >= 3, "another pass")
-        inbox.agent(key("two"), "exit")
+        queue.agent(key("two"), "exit")
         until(lambda: len(pipeline.asked) >= 4, "one more")
     assert [str(problem) for problem in world.unexpected] == ["bug"]
     assert pipeline.asked[2] is None, "what the broken pass was about is not lost"
@@ -286,7 +252,7 @@ def test_it_wakes_by_itself_when_a_result_says_so(world: World) -> None:
 def test_polling_goes_on_whatever_the_source_says(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, RuntimeError("bug"), gone])
-    with daemon(world, pipeline, rhythm=Intervals(poll=0.05, resync=3600.0)) as (_, running):
+    with daemon(world, pipeline, intervals=Intervals(poll=0.05, resync=3600.0)) as (_, running):
         until(lambda: pipeline.fetched >= 5, "five polls")
         until(lambda: running._failures == 0, "a source that answers again")
     assert len(world.unexpected) == 1
@@ -296,27 +262,27 @@ def test_each_failure_counts_once(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, gone])
     counted: list[int] = []
-    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=3600.0)) as (inbox, running):
+    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=3600.0)) as (queue, running):
         for number in (1, 2):
             until(lambda n=number: running._failures == n, f"failure {number}")
             counted.append(running._failures)
-            inbox.fetch("by hand")
+            queue.fetch("by hand")
         until(lambda: running._failures == 0, "the answer")
     assert counted == [1, 2]
 
 
 def test_the_fleet_is_looked_at_as_a_whole_now_and_then(world: World) -> None:
     pipeline = Scripted()
-    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=0.1)):
+    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=0.1)):
         until(lambda: pipeline.asked.count(None) >= 3, "two resyncs")
 
 
 def test_a_source_that_hangs_keeps_nobody_from_being_repaired(world: World) -> None:
     pipeline, answer = Scripted(), threading.Event()
     pipeline.fetch = lambda: answer.wait(30) and False  # type: ignore[method-assign]
-    with daemon(world, pipeline) as (inbox, _):
+    with daemon(world, pipeline) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
-        inbox.agent(key("one"), "exit")
+        queue.agent(key("one"), "exit")
         until(lambda: frozenset({key("one")}) in pipeline.asked, "a pass while the source hangs")
         answer.set()
 
@@ -324,28 +290,28 @@ def test_a_source_that_hangs_keeps_nobody_from_being_repaired(world: World) -> N
 def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
     """The scheduler follows the wall clock; ours is the one that cannot be set back."""
     pipeline = Scripted()
-    with daemon(world, pipeline, rhythm=Intervals(poll=3600.0, resync=3600.0)) as (inbox, _):
+    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=3600.0)) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
         world.clock.advance(2 * 3600.0)
-        inbox.agent(key("one"), "exit")
+        queue.agent(key("one"), "exit")
         until(lambda: pipeline.asked.count(None) >= 2, "a look at the whole fleet")
-        inbox.news("tick")
+        queue.source_changed("tick")
         until(lambda: pipeline.fetched >= 2, "a question to the source")
 
 
 def test_a_whole_fleet_under_the_daemon(tmp_path: Any) -> None:
     """The real pipeline on the in-memory live system: a commit, a drift, another commit, all by event."""
     world = World(tmp_path / "state")
-    inbox: WorkQueue
+    queue: WorkQueue
     world.repository.commit({name: {"runtime": {"minUptime": "0s"}} for name in ("one", "two")})
-    with daemon(world, world.pipeline, watchers=(world.live,)) as (inbox, _):
+    with daemon(world, world.pipeline, watchers=(world.live,)) as (queue, _):
         first = world.repository.head or ""
         until(lambda: world.phase(first) is Phase.CONVERGED, "the first commit")
         until(lambda: world.live._notify is not None, "the watcher")
         world.live.remove(runtime_key(key("one")))
         until(lambda: world.running == world.wanted(first), "the repair")
         second = world.repository.commit({"one": {"runtime": {"minUptime": "0s"}}})
-        inbox.fetch("watch", urgent=True)
+        queue.fetch("watch", urgent=True)
         until(lambda: world.phase(second) is Phase.CONVERGED, "the second commit")
         assert world.running == world.wanted(second)
     world.shut()

@@ -12,8 +12,7 @@ import pytest
 
 from gitops_agent.observe.health.probe import probe
 from gitops_agent.ports import ExecResult
-
-from .make import ONE
+from tests.reconcile.make import ONE
 
 Talk = Callable[[socket.socket, threading.Event], None]
 

@@ -10,9 +10,11 @@ import pytest
 from gitops_agent.model.status import Phase
 from gitops_agent.source.unfreezing import LOOKED_AT, last_of_policy_alone
 from gitops_agent.testing.memory_driver import runtime_key
+from tests.pipeline.conftest import world
+from tests.pipeline.repository import Repository, key
+from tests.pipeline.world import World
 
-from .repository import Repository, key
-from .world import World
+__all__ = ["world"]
 
 FROZEN: dict[str, Any] = {"freeze": {"reason": "the fair"}}
 OPEN: dict[str, Any] = {}
