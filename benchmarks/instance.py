@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+from gitops_agent.status.proceedings import PassResult
+
 from benchmarks.fleet import build_fleet, commit, spec
 from gitops_agent import pipeline, wiring
 from gitops_agent.journal.store import open_journal
@@ -20,7 +22,6 @@ from gitops_agent.model.status import Phase
 from gitops_agent.plan.build import build
 from gitops_agent.settings import Settings
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
 WIDE = "apiVersion: gitops-agent.dev/v1\nkind: Policy\nspec: {actionsPerPass: 100000}\n"

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import orjson
 import yaml_rs
+from gitops_agent.drivers.health.spec import resources as health
 
 from benchmarks import Row
 from benchmarks.fleet import build_fleet, commit, git, spec
 from benchmarks.timing import medians, moment, resident_mib, timed
 from gitops_agent.drivers.config.spec import resources as config
-from gitops_agent.drivers.health.spec import resources as health
 from gitops_agent.drivers.process.spec import resources as process
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.revision import Revision

@@ -336,7 +336,7 @@ def open_instance(
             stack.callback(sentry.close)
         queue, liveness = WorkQueue(), Liveness(parts.clock, settings.livez_grace, _max_fetch(settings))
         notes = GitNotesSink(settings.instance, Notes(parts.mirror, settings), redactor, push=settings.push)
-        drift = _drift_sink(parts, queue, stack)
+        drift = _drift_sink(parts, queue)
         sinks: list[Sink] = [notes, *([sentry] if sentry else []), *([drift] if drift else [])]
         watched: Watching = parts.drivers
         metrics: Callable[[], bytes] = lambda: b""  # noqa: E731
@@ -433,7 +433,7 @@ def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[Metri
     return sink, _Counted(parts.drivers, sink.event_seen)
 
 
-def _drift_sink(parts: _Parts, queue: WorkQueue, stack: ExitStack) -> DriftReportSink | None:
+def _drift_sink(parts: _Parts, queue: WorkQueue) -> DriftReportSink | None:
     """Drift reports on a schedule, to a file, as a note, or not at all."""
     settings, redactor = parts.settings, parts.redactor
     writers: list[Callable[[DriftReport], None]] = []
@@ -446,9 +446,7 @@ def _drift_sink(parts: _Parts, queue: WorkQueue, stack: ExitStack) -> DriftRepor
     if not writers or not settings.drift_interval:
         return None
     reporter = Reporter(settings.instance, parts.journal, parts.clock, redactor)
-    sink = DriftReportSink(reporter.report, writers, lambda: queue.everything("drift"))
-    stack.callback(sink.close)
-    return sink
+    return DriftReportSink(reporter.report, writers, lambda: queue.everything("drift"))
 
 
 def _watchers(parts: _Parts, queue: WorkQueue, drivers: Watching) -> list[Watching]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.document import TenantPolicy
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.passes import Now, PassRecord, PassResult, Scope, SourceResult
+from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, Scope, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
@@ -45,18 +45,18 @@ def idle(source: SourceResult, state: State, now: Now) -> PassResult:
     return _result(source, state)
 
 
-def finished(summary: Summary, waits: Iterable[float | None], *, reverting: bool, reverted: bool) -> PassResult:
-    """The result of a pass. ``waits``: when parts outside the state need the next one. ``reverting``: a revert of
-    ours is on its way; ``reverted``: one has just ended, so that the source has something new."""
+def finished(summary: Summary, waits: Iterable[float | None], proposals: ProposalProgress) -> PassResult:
+    """The result of a pass. ``waits``: when parts outside the state need the next one."""
     # What we pushed ourselves is looked at without a rest.
-    own = 0.0 if reverted else MIN_REQUEUE_SECONDS if reverting else None
+    own = 0.0 if proposals.reverted else MIN_REQUEUE_SECONDS if proposals.reverting else None
+    source_changed = proposals.reverting or proposals.reverted
     return replace(
         _result(summary.record.source, summary.state),
         record=summary.record,
-        busy=reverting or reverted or is_busy(summary),
+        busy=source_changed or is_busy(summary),
         frozen=bool(summary.record.held_by("freeze", "mass_drift")),
-        wait=next_run(summary, (own, *waits)),
-        source_changed=reverting or reverted,
+        wait=next_run(summary, (own, proposals.wait, *waits)),
+        source_changed=source_changed,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from gitops_agent.drivers.health import driver as health_driver
 from gitops_agent.drivers.health.spec import health_key
+
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
