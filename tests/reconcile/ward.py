@@ -14,7 +14,8 @@ from gitops_agent.observe.health.monitor import HealthMonitor, Subject
 from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs, Runner
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
-from tests.reconcile.make import ONE
+
+from .make import ONE
 
 NO_UPTIME = {"minUptime": "0s"}
 HEALTHY = (HealthState.HEALTHY, "Healthy")

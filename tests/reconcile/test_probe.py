@@ -12,7 +12,8 @@ import pytest
 
 from gitops_agent.observe.health.probe import probe
 from gitops_agent.ports import ExecResult
-from tests.reconcile.make import ONE
+
+from .make import ONE
 
 Talk = Callable[[socket.socket, threading.Event], None]
 

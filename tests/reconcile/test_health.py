@@ -19,8 +19,8 @@ from gitops_agent.observe.health.monitor import Subject
 from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
-from tests.reconcile.make import ONE, TWO
 
+from .make import ONE, TWO
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
 
 pytestmark = pytest.mark.unit

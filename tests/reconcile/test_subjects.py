@@ -16,7 +16,8 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe.health.monitor import DEFAULTS, Subject
 from gitops_agent.observe.health.targets import subjects
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
-from tests.reconcile.make import ONE, SHA, TWO, base
+
+from .make import ONE, SHA, TWO, base
 
 pytestmark = pytest.mark.unit
 OLD, NEW = Fields.of({"minUptime": "1s"}), Fields.of({"minUptime": "9s"})

@@ -24,8 +24,8 @@ from gitops_agent.testing.faults import Lie
 from gitops_agent.testing.lying_sources import LyingRunner, hears_always, hears_until, says_running, says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.pipeline.world import Inline
-from tests.reconcile.make import ONE, SHA, base
 
+from .make import ONE, SHA, base
 from .ward import HEALTHY, NO_UPTIME, Ward, said
 
 pytestmark = pytest.mark.unit
