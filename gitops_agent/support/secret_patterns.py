@@ -40,11 +40,12 @@ _WORD = (
 )
 _SECRET_NAME = re.compile(_WORD + r"s?$", re.IGNORECASE)
 _NAMED = (
-    "passw", "passphrase", "pwd", "secret", "token", "key", "credential", "authorization", "cookie", "webhook", "dsn",
+    "passw", "passphrase", "pwd", "secret", "token", "key", "credential", "authorization", "cookie",
+    "webhook", "dsn",
 )  # fmt: skip
 _PREFIXES = (
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_",
-    "akia", "asia", "aiza", "hvs.", "eyj",
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-", "sk_", "pk-", "pk_", "rk-",
+    "rk_", "akia", "asia", "aiza", "hvs.", "eyj",
 )  # fmt: skip
 # What is masked: text without which a pattern cannot match, in lower case; the pattern; what stands in its place.
 # Most text holds nothing of the kind, and a search for fixed text is many times cheaper than an expression that
