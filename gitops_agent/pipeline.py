@@ -1,119 +1,120 @@
-"""One pass: the stages in order. Everything else is somewhere else."""
+"""One pass: the stages in order. Reads the state once, changes it by values, commits it at three named points.
+
+    source ─► observe ─► recover ─► rollout ─► plan ─► reconcile ─► status ─► report
+
+``model/state.py`` says which part of the state each stage owns. Until commit 2 a pass may be started again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, replace
 
-from gitops_agent.control.directives import Orders
-from gitops_agent.errors import SourceError
-from gitops_agent.model.plan import Plan
-from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.observer import Lookout
-from gitops_agent.ports import Driver, Scope
-from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
-from gitops_agent.reconcile.leases.holder import Leasing
-from gitops_agent.reconcile.settling import Recovery
-from gitops_agent.rollout.planning import Planning
-from gitops_agent.source.tracker import Intake, SourceTracker
-from gitops_agent.status.bookkeeping import Bookkeeper
-from gitops_agent.status.proceedings import PassRecord, PassResult, Witness
-from gitops_agent.support.gc import collector_paused
+from gitops_agent.control.directives import Controls, with_approvals
+from gitops_agent.model.passes import Now, PassRecord, PassResult, Request
+from gitops_agent.observe.observer import Observer
+from gitops_agent.plan.build import build
+from gitops_agent.plan.context import PassContext, context_for
+from gitops_agent.ports import Clock, Journal
+from gitops_agent.proposals.outbox import ProposalOutbox
+from gitops_agent.reconcile import Executor, LeaseHolder, Recovery
+from gitops_agent.report.outbox import Outbox
+from gitops_agent.rollout import advance, handle_retries, update_given_up, widened, without_given_up
+from gitops_agent.source.tracker import SourceTracker
+from gitops_agent.status.summarize import finished, idle, mark_started, summarize
+from gitops_agent.status.summary import NO_TERMS, Terms
+from gitops_agent.status.writer import StatusWriter
+from gitops_agent.support.gc import gc_paused
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one instance, as ``wiring.py`` builds them."""
+
+    source: SourceTracker
+    controls: Controls
+    observer: Observer
+    recovery: Recovery
+    leases: LeaseHolder
+    executor: Executor
+    proposals: ProposalOutbox
+    outbox: Outbox
+    terms: Terms = NO_TERMS
 
 
 class Pipeline:
-    """Runs passes for one instance, one at a time."""
+    """Runs passes for one instance, one at a time. Writes the state at commit 1, 2 and 3."""
 
-    def __init__(
-        self,
-        receiver: SourceTracker,
-        drivers: tuple[Driver, ...],
-        monitor: HealthMonitor,
-        bench: ExecutorContext,
-        books: Bookkeeper,
-        orders: Orders | None = None,
-    ) -> None:
-        self.receiver = receiver
-        self._lookout = Lookout(drivers, monitor, bench.journal, bench.eyes)
-        self._settler = Recovery(bench.journal, bench.clock)
-        self._leasing = Leasing(bench.leases)
-        self._crew = ActionExecutor(bench, lambda tenant: self.planning.limits(tenant))
-        self._bench = bench
-        self._books = books
-        self._witnesses: list[Witness] = []
-        self._moved = False
-        self._ended: list[Executed] = []  # what ended since the last pass that went all the way
-        self.planning = Planning(receiver, orders, books, bench, self._lookout, lambda: self._crew.busy)
+    def __init__(self, stages: Stages, journal: Journal, clock: Clock) -> None:
+        self.stages, self._journal, self._clock = stages, journal, clock
+        self._writer = StatusWriter(journal, stages.outbox, clock)
+        self._earlier_lives = journal.state().status.active_seconds - clock.monotonic()
+        self._source_changed = False
 
-    @collector_paused()
-    def run(self, scope: Scope = None, *, fetch: bool = True, actor: str = "once") -> PassResult:
-        """Source, snapshot, observe, plan, reconcile, report."""
-        if fetch or self._moved:
-            self.receiver.fetch()
-        self._books.obey(self.receiver.enforcement)
-        intake = self.receiver.take()
-        if intake.desired is None:
-            return self._books.idle(intake)
-        scope = self._widen(scope, intake)
-        self.planning.attend(intake.head)
-        self._books.welcome(intake)
-        self._ended += self._crew.collect()
-        observed = self._lookout.observe(intake.desired, scope)
-        if self._settler.settle(observed):
-            # Drivers say what differs from our record, and that has just caught up.
-            observed = self._lookout.observe(intake.desired, scope)
-        snapshot, blocked = self.planning.advance(intake, observed, scope)
-        self._lookout.forget(key for key in intake.moved if key not in snapshot.agents)
-        look = self._lookout.judge(observed, self.planning.without_given_up(snapshot), scope)
-        snapshot = self.planning.without_abandoned(snapshot, look)
-        plan = self.planning.plan(snapshot, look)
+    @gc_paused()
+    def run(self, request: Request) -> PassResult:
+        """Run one pass over the requested agents, or over all of them."""
+        stages, write, now = self.stages, self._writer, self.now()
+        if request.fetch or self._source_changed:
+            stages.source.fetch()
+        stages.executor.collect_finished()
+
+        # 1. What Git and the operators ask for.
+        before = self._journal.state()
+        state = replace(before, proposals=stages.proposals.collect(before.proposals, now))
+        state, source = stages.source.resolve(handle_retries(state, now), now)
+        if source.desired is None:
+            return write.end(idle(source, state, now))
+        state = write.commit(mark_started(state, source, now))  # commit 1: commits registered, refusals recorded
+        directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
+
+        # 2. What is live. Everything is observed until the intents of an earlier process are settled.
+        due = stages.observer.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
+        scope = widened(request.scope, due, state, source) if stages.recovery.finished else None
+        live = stages.observer.observe(source.desired, state.reconcile.bases, scope)
+        settled = stages.recovery.settle(state, live.observed, now)
+        if settled is not state:  # drivers compare with our record, and that has just caught up
+            state, live = settled, stages.observer.observe(source.desired, settled.reconcile.bases, scope)
+
+        # 3. Which spec each agent follows now: admit the commit as a whole, then release the next wave.
+        around = PassContext(now, directives, stages.executor.running, self._journal, stages.observer.catalog)
+        state, decision = advance(state, source, live, around)
+        stages.observer.forget(key for key in source.changed if key not in decision.in_force.agents)
+        live = stages.observer.evaluate_health(
+            live, without_given_up(decision.in_force, state), state.reconcile.bases
+        )
+        state, decision = update_given_up(state, decision, live.health, now)
+
+        # 4. What to do about the differences.
+        context = context_for(state, decision.in_force, live, decision.earlier_policy, around)
+        plan = build(decision.in_force, live.observed.seen.values(), context, live.health)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
-            return self.run(None, fetch=False, actor=actor)  # who is to judge the whole fleet should have seen it
-        self._settler.abandon(plan, look)
-        plan = self._leasing.trim(plan)
-        executed = self._reconcile(plan, actor)
-        after = self._lookout.again(snapshot, look, (action for action, _ in executed))
-        steered = (self.receiver.enforcement.rollout, self.planning.order, self._books.circuits())
-        pass_ = PassRecord(intake, snapshot, plan, blocked, executed, after, self._crew.busy, *steered)
-        return self._close(self._witnessed(pass_))
+            # A fleet-wide freeze is decided on a full observation. Since commit 1 nothing was done.
+            return self.run(request.for_everything())
+        plan = stages.leases.hold_unleased(with_approvals(plan, directives))
 
-    def fetch(self) -> bool:
-        """Ask the source, from any thread; whether a pass should look at what it said."""
-        return self.receiver.fetch()
+        # 5. Do it.
+        plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
+        state = write.commit(state, plans, tuple(live.observed.seen.values()))  # commit 2: before any effect
+        state = stages.recovery.close_unwanted(state, plan, live.observed, now)
+        state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
+        live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
+        # 6. What it means for agents and commits; when to run again.
+        record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
+        summary = summarize(record, state, now := self.now(), stages.terms)
+        dues = (stages.observer.next_due(), stages.leases.next_due())
+        proposals = stages.proposals.progress(before.proposals, summary.state, record, now)
+        result = write.end(finished(summary, dues, proposals))  # commit 3: the end of the pass, on every path
+        self._source_changed = result.source_changed
+        stages.proposals.start(result.state, record, now)
+        return result
 
-    @property
-    def source_problem(self) -> SourceError | None:
-        """Why the source did not answer when it was last asked."""
-        return self.receiver.problem
-
-    def attach(self, witness: Witness) -> None:
-        """Have somebody look at every pass before it is closed; what they find is said with it."""
-        self._witnesses.append(witness)
+    def now(self) -> Now:
+        """The time as the stages see it."""
+        return Now(self._clock.now(), self._clock.monotonic() + self._earlier_lives)
 
     def close(self) -> None:
         """Wait for what is still under way, and record how it ended."""
-        self._crew.close()
-
-    def _widen(self, scope: Scope, intake: Intake) -> Scope:
-        """Everything until all that a crash left open is settled; then a commit adds the agents it moves."""
-        moved = self.receiver.enforcement.still_to_move(intake.target, intake.moved)
-        if scope is None or not self._settler.done:
-            return None
-        return scope | moved | self._books.unfinished() | self._lookout.due() | self._leasing.waiting
-
-    def _witnessed(self, pass_: PassRecord) -> PassRecord:
-        said = [finding for witness in self._witnesses for finding in witness.witness(pass_)]
-        return replace(pass_, plan=replace(pass_.plan, findings=(*pass_.plan.findings, *said))) if said else pass_
-
-    def _reconcile(self, plan: Plan, actor: str) -> list[Executed]:
-        if plan.actions:
-            self._bench.journal.record_plan(plan, self._bench.clock.now())
-        ended, self._ended = self._ended, []
-        return ended + self._crew.execute(plan, actor)
-
-    def _close(self, pass_: PassRecord) -> PassResult:
-        """Report, and say when there will be something to do."""
-        result = replace(self._books.close(pass_, self.receiver.enforcement), proceedings=pass_)
-        self._moved = result.moved
-        dues = [self.planning.next_due(), self._lookout.next_due(), self._leasing.next_due()]
-        return reduce(PassResult.no_later_than, dues + [each.next_due() for each in self._witnesses], result)
+        self.stages.executor.close()
+        self.stages.proposals.close()
+        state, proposals = self._journal.state(), self.stages.proposals
+        self._writer.commit(replace(state, proposals=proposals.collect(state.proposals, self.now())))

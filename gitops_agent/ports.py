@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
-from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
-from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
+from gitops_agent.model.outcome import Attempt, Intent, Outcome
+from gitops_agent.model.passes import Approval, PassResult
+from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord
-
-Scope = frozenset[AgentKey] | None
-"""Which agents a pass looks at: some, or (None) all of them."""
 
 Claims = Mapping[ResourceKey, Resource]
 """What is desired and was never applied, as far as our record knows: something foreign may stand in its place."""
@@ -67,6 +65,9 @@ class Source(Protocol):
 
 class NoteStore(Protocol):
     """Notes on commits, kept on one ref of the mirror that only this instance writes."""
+
+    def read_all(self, shas: Sequence[str]) -> Mapping[str, str]:
+        """The notes that some commits have in the mirror, by sha."""
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
@@ -125,110 +126,6 @@ class SnapshotLoader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DriverContext:
-    """Where drivers may keep things for one instance, and what they may ask for.
-
-    ``hook_hosts``: the hosts that HTTP hooks may call. ``runners``: those of the drivers, by name; it is filled
-    while they are loaded, so it is asked when somebody acts.
-    """
-
-    instance: str
-    state_dir: str
-    hook_hosts: tuple[str, ...] = ()
-    runners: dict[str, Runner] = field(default_factory=dict)
-
-
-SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
-"""The pure part of a driver: what resources one document asks of it.
-
-It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``. A ValueError becomes an error
-finding on the document.
-"""
-
-
-class Observer(Protocol):
-    """The reading part of a driver."""
-
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
-        """Everything of ours that is live within the scope, and what is in the way of a base or of a claim.
-
-        Complete or ObserveError, never partial. What is not returned does not exist: of a claim that nothing is
-        in the way of, nothing is returned.
-        """
-
-
-class Applier(Protocol):
-    """The writing part of a driver. Every call is idempotent: it makes live equal to ``action.desired``."""
-
-    def unchanged(self, action: Action) -> bool:
-        """Whether live is still as the action's ``live`` says (the precheck)."""
-
-    def apply(self, action: Action, intent: str) -> Applied:
-        """Do it, or raise ApplyError."""
-
-
-class Watcher(Protocol):
-    """The part of a driver that notices events between observations."""
-
-    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
-        """Begin to call ``notify(agent, reason)`` from a thread of its own."""
-
-    def stop(self) -> None:
-        """End, and wait for the thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """What a command run inside an agent's environment gave.
-
-    ``started``: it ran at all. ``ended``: it ended by itself, rather than by our hand when its time was up.
-    """
-
-    ok: bool
-    message: str
-    started: bool = True
-    ended: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RunAs:
-    """How a command is run. ``runtime``: what the document says of the runtime (``workdir``, ``env``), for an
-    agent that may be gone already; None: as it runs now. ``env``: variables of ours, added last.
-    """
-
-    runtime: Fields | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-AS_IT_RUNS = RunAs()
-
-
-class Runner(Protocol):
-    """Runs a command as an agent (exec probes, hooks): its environment, workdir and user, all capped."""
-
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
-        """Run it and say how it went; never raises for what the command does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """One live system. ``name`` is what documents call it; ``compile`` is pure; the rest may be missing."""
-
-    name: str
-    compile: SpecCompiler
-    observer: Observer
-    applier: Applier
-    watcher: Watcher | None = None
-    runner: Runner | None = None
-
-
-DriverFactory = Callable[[DriverContext, Clock], Driver]
-"""What an entry point in the group ``gitops_agent.drivers`` names."""
-
-
-@dataclass(frozen=True, slots=True)
 class ActionRecord:
     """One executed action as the journal keeps it: the answer to "what was done and why"."""
 
@@ -250,10 +147,6 @@ class ActionRecord:
     outcome: str
     duration: float | None
     evidence: tuple[Evidence, ...] = ()
-
-
-Entry = ActionRecord
-"""The earlier name, until ``report`` and its tests use the new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,37 +274,41 @@ class Journal(JournalReader, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a sink is told after a pass: the commits whose record changed, and the state of the fleet."""
+class CommitChange:
+    """The record of one commit as a sink has not delivered it yet. ``statuses``: those of the fleet when the
+    record was written. ``entries``: the newest actions executed for it. ``version``: what the journal owes the
+    sink."""
 
-    instance: str
-    commits: tuple[CommitRecord, ...]
+    record: CommitRecord
     statuses: Mapping[AgentKey, AgentStatus]
-    entries: Mapping[str, Sequence[ActionRecord]]  # by commit sha
+    entries: Sequence[ActionRecord]
+    version: int
 
 
-class Sink(Protocol):
-    """Somewhere reports go. A sink queues and retries by itself and never fails a pass."""
+class Sink:
+    """Somewhere reports go. Subclass it and override what is needed; ``report.outbox`` queues, limits the rate,
+    tries again and remembers what was delivered.
 
-    def publish(self, report: Report) -> None:
-        """Take a report; return quickly."""
-
-    def flush(self, timeout: float) -> bool:
-        """Write what is queued; whether all of it was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """Somebody approved a plan: its digest, who, where it was said (cli, note, trailer) and when.
-
-    ``commit`` is the one that carries the trailer or the note; "" for what was said on the command line.
+    ``name`` is stable: the journal keeps what is owed under it. ``durable``: every changed commit must be
+    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries.
     """
 
-    digest: str
-    by: str
-    where: str
-    at: float = 0.0
-    commit: str = ""
+    name: ClassVar[str] = ""
+    durable: ClassVar[bool] = False
+    min_interval_seconds: ClassVar[float] = 0.0
+
+    def on_pass(self, result: PassResult) -> None:
+        """Called after every pass, on its thread; must return at once."""
+
+    def has_work(self) -> bool:
+        """Whether there is something to deliver besides changed commits; asked after ``on_pass``."""
+        return False
+
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        """Send these changes, and what else there is; called on the delivery thread, again until it returns.
+
+        SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again.
+        """
 
 
 class Approvals(Protocol):

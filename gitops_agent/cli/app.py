@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli import controls, converge, inspect, repository, rollback, self_check, workflows
+from gitops_agent.cli import controls, converge, inspect, repository, rollback, self_check
 from gitops_agent.cli import drift as drifting
 from gitops_agent.cli.common import ALL, FLAG, READING, Verb, verb
 from gitops_agent.cli.help import VerbCommand, VerbGroup
@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -47,7 +48,7 @@ _add(_STEER, controls.retry, READING)
 _add(_ASK, inspect.status, READING)
 _add(_ASK, drifting.drift)
 _add(_ASK, inspect.explain, READING)
-_add(_ASK, workflows.workflows, READING)
+_add(_ASK, inspect.workflows, READING)
 _add(_ASK, inspect.history, READING)
 _add(_ASK, inspect.logs, READING)
 _add(_ASK, self_check.doctor)

@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from gitops_agent.errors import GitopsAgentError
-    from gitops_agent.report.table import Style
+    from gitops_agent.report.render import Style
     from gitops_agent.settings import Settings
 
 
@@ -138,20 +138,24 @@ def _guarded(function: Verb, call: Call, arguments: Mapping[str, Any]) -> int:
 
 def print_error(problem: GitopsAgentError) -> None:
     """One error for people, on stderr: what is wrong, the findings if there are any, the way out."""
-    from gitops_agent.report.status_text import findings_text
-
     sys.stderr.write(f"error: {problem.message}\n")
     if findings := getattr(problem, "findings", ()):
-        sys.stderr.write(findings_text(findings) + "\n")
+        from gitops_agent.report.json_shapes import findings_shape
+        from gitops_agent.report.words import findings_text
+
+        sys.stderr.write(findings_text(findings_shape(findings)) + "\n")
     if problem.hint:
         sys.stderr.write(f"hint: {problem.hint}\n")
 
 
-def style(call: Call) -> Style:
-    """Colour and width of a terminal, plain text anywhere else."""
-    from gitops_agent.report.table import style_for
+def show(call: Call, shape: dict[str, Any], text: Callable[[dict[str, Any], Style], str]) -> None:
+    """Print an answer on stdout: its shape (masked before) as JSON, or the text for people made of it."""
+    if call.is_json:
+        print_json(shape)
+        return
+    from gitops_agent.report.render import style_for
 
-    return style_for(sys.stdout, call.environment)
+    print_text(text(shape, style_for(sys.stdout, call.environment)))
 
 
 def print_text(text: str) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, show
 
 if TYPE_CHECKING:
+    from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
-    from gitops_agent.status.proceedings import PassResult
 
 _NO_PUSH = typer.Option(
     "--no-push", metavar=FLAG, help="Keep notes in the local mirror; push nothing.", show_default=False
@@ -25,17 +26,16 @@ def plan(
     ] = None,
 ) -> int:
     """Say what would happen, why, and which guard would stop it. Changes nothing."""
+    from gitops_agent.cli.exit_codes import BLOCKED, DONE
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.report.json_shapes import plan_shape
-    from gitops_agent.report.status_text import plan_text
+    from gitops_agent.report.plan_text import plan_text
     from gitops_agent.wiring import open_planner
 
-    with open_planner(call.source_settings(), call.environment) as planner:
+    with fetch_bar(call) as fetching, open_planner(call.source_settings(), call.environment, fetching) as planner:
         found = planner.plan(commit)
-    if call.is_json:
-        print_json(planner.redactor.tree(plan_shape(found)))
-    else:
-        print_text(planner.redactor(plan_text(found, style(call))))
-    return 4 if found.blocked else 0
+    show(call, planner.redactor.tree(plan_shape(found)), plan_text)
+    return BLOCKED if found.blocked else DONE
 
 
 def once(
@@ -49,8 +49,9 @@ def once(
     no_push: Annotated[bool, _NO_PUSH] = False,
 ) -> int:
     """Converge: passes until the newest commit is terminal or held, or the time is up."""
+    from gitops_agent.cli.exit_codes import exit_code
     from gitops_agent.cli.progress import watching
-    from gitops_agent.daemon.loop import exit_code, run_once
+    from gitops_agent.daemon.loop import run_once
     from gitops_agent.query.fleet import fleet_status
     from gitops_agent.report.json_shapes import status_shape
     from gitops_agent.report.status_text import status_text
@@ -58,28 +59,29 @@ def once(
 
     settings = call.source_settings(**_options(timeout, no_push))
     with (
-        open_instance(settings, call.environment) as instance,
-        watching(settings, call, transient=True) as progress,
+        watching(settings, call, transient=True) as watch,
+        open_instance(settings, call.environment, watch.fetching) as instance,
     ):
-        result, timed_out = run_once(instance.machine, settings.timeout, progress)
-        fleet = fleet_status(settings, result, instance.machine.clock.now())
-    if call.is_json:
-        print_json(instance.redactor.tree(status_shape(fleet)))
-    else:
-        print_text(instance.redactor(status_text(fleet, style(call))))
-        _say_timeout(settings, result, timed_out)
+        result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
+        fleet = fleet_status(settings, result, instance.context.clock.now())
+    show(call, instance.redactor.tree(status_shape(fleet)), partial(status_text, now=fleet.at))
+    if timed_out and not call.is_json:
+        _print_timeout(settings, result)
     return exit_code(result, timed_out=timed_out)
 
 
 def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
-    from gitops_agent.cli.progress import say_goodbye, watching
+    from gitops_agent.cli.progress import print_end, watching
     from gitops_agent.wiring import open_daemon
 
     settings = call.source_settings(**_options(None, no_push))
-    with watching(settings, call) as progress, open_daemon(settings, call.environment, progress) as daemon:
+    with (
+        watching(settings, call) as watch,
+        open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon,
+    ):
         daemon.run()
-    say_goodbye(settings, call)
+    print_end(settings, call)
     return 0
 
 
@@ -87,11 +89,10 @@ def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:
     return {"timeout": timeout, "push": False if no_push else None}
 
 
-def _say_timeout(settings: Settings, result: PassResult, timed_out: bool) -> None:
-    if timed_out:
-        waiting = sorted(str(key) for key, status in result.statuses.items() if not status.ready)
-        names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
-        sys.stderr.write(
-            f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"
-        )
-        sys.stderr.write("hint: gitops-agent explain AGENT says why; gitops-agent once goes on from here\n")
+def _print_timeout(settings: Settings, result: PassResult) -> None:
+    waiting = sorted(str(key) for key, status in result.statuses.items() if not status.ready)
+    names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
+    sys.stderr.write(
+        f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"
+    )
+    sys.stderr.write("hint: gitops-agent explain AGENT says why; gitops-agent once goes on from here\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, show
 
 _AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
 DRIFTED = 5
@@ -25,6 +26,7 @@ def drift(
     ] = False,
 ) -> int:
     """Look at the live systems: what is not as enforced, why, since when, what would be done. Changes nothing."""
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import UsageError
     from gitops_agent.report.drift import drift_shape
     from gitops_agent.report.drift_text import drift_text
@@ -32,12 +34,8 @@ def drift(
 
     if agent and tenant:
         raise UsageError("give an agent or --tenant, not both")
-    with open_drifter(call.source_settings(), call.environment) as drifter:
+    with fetch_bar(call) as fetching, open_drifter(call.source_settings(), call.environment, fetching) as drifter:
         report = drifter.report(agent, tenant)
-    redactor = drifter.redactor
-    if call.is_json:
-        print_json(redactor.tree(drift_shape(report, redactor.tree)))
-    else:
-        details = agent is not None or tenant is not None
-        print_text(redactor(drift_text(report, style(call), details=details, mask=redactor.tree)))
+    details = agent is not None or tenant is not None
+    show(call, drifter.redactor.tree(drift_shape(report)), partial(drift_text, details=details))
     return DRIFTED if exit_code and (report.drifted or report.unreachable) else 0

@@ -1,12 +1,18 @@
-"""How help is written: plain usage lines, and no value shown for what takes none."""
+"""How help is written: plain usage lines, one section for each panel, and no value shown for what takes none.
+
+Not by Rich: its part of typer costs more to import than all the rest of ``--help``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from gitops_agent.cli.common import FLAG
+
+Line = tuple[str, tuple[str, str]]
 
 
 class VerbCommand(TyperCommand):
@@ -21,6 +27,10 @@ class VerbCommand(TyperCommand):
         """``--help``, which takes no value."""
         return _flag(super().get_help_option(ctx))
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, own options, common options."""
+        _write_sections(formatter, _parameters(self, ctx))
+
 
 class VerbGroup(TyperGroup):
     """The program itself."""
@@ -28,6 +38,33 @@ class VerbGroup(TyperGroup):
     def get_help_option(self, ctx: Any) -> Any:
         """``--help``, which takes no value."""
         return _flag(super().get_help_option(ctx))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The options, then the verbs with the first paragraph of each."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        verbs = (
+            (str(getattr(verb, "rich_help_panel", "") or "Verbs"), (name, (verb.help or "").partition("\n\n")[0]))
+            for name, verb in found
+            if verb is not None
+        )
+        _write_sections(formatter, [*_parameters(self, ctx), *verbs])
+
+
+def _parameters(command: Any, ctx: Any) -> Iterable[Line]:
+    for param in command.get_params(ctx):
+        if param.param_type_name == "argument":
+            yield "Arguments", (param.metavar or param.name.upper(), param.help or "")
+        elif (record := param.get_help_record(ctx)) is not None:
+            yield str(getattr(param, "rich_help_panel", None) or "Options"), record
+
+
+def _write_sections(formatter: Any, entries: Iterable[Line]) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for panel, row in entries:
+        sections.setdefault(panel, []).append(row)
+    for title, rows in ((title, rows) for title, rows in sections.items() if rows):
+        with formatter.section(title):
+            formatter.write_dl(rows)
 
 
 def _usage(argument: Any) -> str:

@@ -1,46 +1,35 @@
-"""Verbs that answer questions from the journal, also while a daemon runs: status, explain, history, logs."""
+"""Verbs that answer from the journal, also while a daemon runs: status, explain, history, workflows, logs."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
-
-if TYPE_CHECKING:
-    from gitops_agent.report.explain import Explanation
-    from gitops_agent.report.json_shapes import FleetStatus
-    from gitops_agent.report.table import Style
+from gitops_agent.cli.common import FLAG, Call, print_text, show
 
 _AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
 
 
 def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
-    from gitops_agent.report.json_shapes import status_shape
-    from gitops_agent.wiring import open_reader
+    from gitops_agent.query.reader import open_reader
+    from gitops_agent.report.explain_text import gone_text
+    from gitops_agent.report.json_shapes import explanation_shape, status_shape
+    from gitops_agent.report.status_text import agent_text, status_text
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent) if agent else None
         fleet = reader.fleet(key)
         gone = reader.explain(key) if key and not fleet.statuses else None
-    if call.is_json:
-        print_json(reader.redactor.tree(status_shape(fleet)))
-    else:
-        print_text(reader.redactor(_status_text(fleet, gone, one=key is not None, style=style(call))))
+    if gone is not None and not call.is_json:
+        print_text(gone_text(reader.redactor.tree(explanation_shape(gone))))
+        return 0
+    render = status_text if key is None else agent_text
+    show(call, reader.redactor.tree(status_shape(fleet)), lambda shape, style: render(shape, style, fleet.at))
     return 0
-
-
-def _status_text(fleet: FleetStatus, gone: Explanation | None, *, one: bool, style: Style) -> str:
-    from gitops_agent.report.agent_text import agent_text
-    from gitops_agent.report.explain import gone_text
-    from gitops_agent.report.status_text import status_text
-
-    if gone is not None:
-        return gone_text(gone)
-    return agent_text(fleet, fleet.statuses[0], style) if one else status_text(fleet, style)
 
 
 def explain(
@@ -51,15 +40,14 @@ def explain(
     ] = False,
 ) -> int:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
-    from gitops_agent.report.explain import explain_text, explanation_shape
-    from gitops_agent.wiring import open_reader
+    from gitops_agent.query.reader import open_reader
+    from gitops_agent.report.explain_text import explain_text
+    from gitops_agent.report.json_shapes import explanation_shape
 
     with open_reader(call.settings(), call.environment) as reader:
         found = reader.explain(reader.find(agent), everything=everything)
-    if call.is_json:
-        print_json(reader.redactor.tree(explanation_shape(found)))
-    else:
-        print_text(reader.redactor(explain_text(found, style(call), everything=everything)))
+    text = partial(explain_text, now=found.now, everything=everything)
+    show(call, reader.redactor.tree(explanation_shape(found)), text)
     return 0
 
 
@@ -68,16 +56,25 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
 ) -> int:
     """Show what became of the commits of the branch, newest first."""
+    from gitops_agent.query.reader import open_reader
     from gitops_agent.report.json_shapes import history_shape
     from gitops_agent.report.status_text import history_text
-    from gitops_agent.wiring import open_reader
 
     with open_reader(call.settings(), call.environment) as reader:
         records = reader.journal.commits(limit)
-    if call.is_json:
-        print_json(reader.redactor.tree(history_shape(records)))
-    else:
-        print_text(reader.redactor(history_text(records, style(call))))
+    show(call, reader.redactor.tree(history_shape(records)), history_text)
+    return 0
+
+
+def workflows(call: Call) -> int:
+    """List what is in flight, at which checkpoint, and what is stuck, with the way out."""
+    from gitops_agent.query.reader import open_reader
+    from gitops_agent.report.workflows import workflows_shape
+    from gitops_agent.report.workflows_text import workflows_text
+
+    with open_reader(call.settings(), call.environment) as reader:
+        known = reader.workflows()
+    show(call, reader.redactor.tree(workflows_shape(known)), partial(workflows_text, now=known.now))
     return 0
 
 
@@ -94,15 +91,17 @@ def logs(
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.cli.log_files import print_logs
     from gitops_agent.errors import UsageError
-    from gitops_agent.report.explain import gone_text
-    from gitops_agent.wiring import open_reader
+    from gitops_agent.query.logs import log_files
+    from gitops_agent.query.reader import open_reader
+    from gitops_agent.report.explain_text import gone_text
+    from gitops_agent.report.json_shapes import explanation_shape
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent)
-        paths = reader.log_files(key)
         known = reader.explain(key)
+        paths = log_files(reader.settings.state, key, known.status)
     if known.status is None:
-        sys.stderr.write(f"{gone_text(known)}{'' if paths else ' It has left no log.'}\n")
+        sys.stderr.write(f"{gone_text(explanation_shape(known))}{'' if paths else ' It has left no log.'}\n")
     elif not paths:
         hint = f"gitops-agent status {key} shows whether it was started"
         raise UsageError(f"{key} has written no log yet", hint=hint)

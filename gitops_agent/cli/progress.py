@@ -1,29 +1,64 @@
-"""What a person sees while passes run: a live table on a terminal, structured log lines otherwise."""
+"""What is shown on stderr while a verb works: a live table or a bar on a terminal, log lines otherwise."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gitops_agent.cli.common import Call
+    from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
-    from gitops_agent.status.proceedings import PassResult
+
+FetchReport = Callable[[str, int, int | None], None]
+"""Called with the phase of a fetch, how much of it is done, and how much there is (None: not known)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """``passed`` is called with the result of every pass, ``fetching`` while the source is fetched; any thread."""
+
+    passed: Callable[[PassResult], None]
+    fetching: FetchReport
 
 
 @contextmanager
-def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iterator[Callable[[PassResult], None]]:
-    """A callable to be told of every pass. ``transient``: the caller prints the end result itself."""
+def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iterator[Watch]:
+    """Shows passes and fetches of ``once`` and ``run``. ``transient``: the caller prints the end result itself."""
     if _is_watched(settings, call):
-        with _live(settings, call, transient) as tell:
-            yield tell
+        with _live(settings, call, transient) as watch:
+            yield watch
     else:
-        yield _logging()
+        yield Watch(_log_passes(), _log_phases())
 
 
-def say_goodbye(settings: Settings, call: Call) -> None:
+@contextmanager
+def fetch_bar(call: Call) -> Iterator[FetchReport]:
+    """Shows the fetches of a verb that reads: a bar that leaves nothing behind, or one line for each phase."""
+    if not sys.stderr.isatty() or call.is_json:
+        yield _print_phases()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from gitops_agent.report.render import wants_colour
+
+    console = Console(stderr=True, no_color=not wants_colour(True, call.environment))
+    tasks: dict[str, int] = {}
+    with Progress(console=console, transient=True) as progress:
+
+        def report(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = progress.add_task(phase, total=total)
+            progress.update(tasks[phase], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield report
+
+
+def print_end(settings: Settings, call: Call) -> None:
     """``run`` has ended, and nothing else has."""
     if _is_watched(settings, call):
         sys.stderr.write("\ngitops-agent has ended; agents keep running. gitops-agent status shows them\n")
@@ -38,24 +73,26 @@ def _is_watched(settings: Settings, call: Call) -> bool:
 
 
 @contextmanager
-def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Callable[[PassResult], None]]:
+def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Watch]:
+    from gitops_agent.report.json_shapes import rollout_shape
     from gitops_agent.report.progress_view import ProgressView
+    from gitops_agent.report.render import wants_colour
     from gitops_agent.report.status_text import rollout_line
-    from gitops_agent.report.table import wants_colour
     from gitops_agent.support.secrets import Redactor
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
     note, clean = "", Redactor()
     with ProgressView(settings.instance, sys.stderr, colour=colour, transient=transient) as view:
 
-        def tell(result: PassResult) -> None:
+        def passed(result: PassResult) -> None:
             nonlocal note
-            note = _last_action(result) or note or (result.record.summary if result.record else "")
-            if result.rollout is not None and result.rollout.commit == result.commit and not result.rollout.done:
-                note = rollout_line(result.rollout)
-            view.update(result.statuses, result.phase, (result.commit, result.enforced), clean(note))
+            note = _last_action(result) or note or (result.head.summary if result.head else "")
+            if (rollout := rollout_shape(result.rollout, result.commit)) is not None:
+                note = rollout_line(rollout)
+            commits, now = (result.commit, result.enforced), result.state.status.last_pass
+            view.update(result.statuses, result.phase, commits, clean(note), now=now)
 
-        yield tell
+        yield Watch(passed, view.fetching)
 
 
 def _last_action(result: PassResult) -> str:
@@ -68,14 +105,14 @@ def _last_action(result: PassResult) -> str:
     return f"{action.verb} {action.key} [{action.reason}]: {outcome.result}, {outcome.message}{more}"
 
 
-def _logging() -> Callable[[PassResult], None]:
-    """One line when a pass did or found something new; silence when nothing changed."""
+def _log_passes() -> Callable[[PassResult], None]:
+    """One log line when a pass did or found something new; none when nothing changed."""
     import structlog
 
     log = structlog.get_logger("gitops_agent")
     last: list[object] = [None]
 
-    def tell(result: PassResult) -> None:
+    def passed(result: PassResult) -> None:
         for action, outcome in result.executed:
             log.info(
                 "action",
@@ -87,10 +124,10 @@ def _logging() -> Callable[[PassResult], None]:
                 seconds=round(outcome.duration, 3),
             )
         ready = sum(status.ready for status in result.statuses.values())
-        summary = result.record.summary if result.record else ""
-        said = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
-        if said != last[0]:
-            last[0] = said
+        summary = result.head.summary if result.head else ""
+        shown = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
+        if shown != last[0]:
+            last[0] = shown
             log.info(
                 "pass",
                 commit=result.commit,
@@ -101,4 +138,28 @@ def _logging() -> Callable[[PassResult], None]:
                 findings=[f"{f.address}: {f.summary}" for f in result.findings[:10]],
             )
 
-    return tell
+    return passed
+
+
+def _log_phases() -> FetchReport:
+    import structlog
+
+    log = structlog.get_logger("gitops_agent")
+    return _once_each(lambda phase: log.info("fetch", phase=phase))
+
+
+def _print_phases() -> FetchReport:
+    return _once_each(lambda phase: sys.stderr.write(f"fetching: {phase}\n"))
+
+
+def _once_each(write: Callable[[str], object]) -> FetchReport:
+    """Writes each phase when it begins, and again only after another one."""
+    last = [""]
+
+    def report(phase: str, done: int, total: int | None) -> None:
+        del done, total
+        if phase != last[0]:
+            last[0] = phase
+            write(phase)
+
+    return report

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import Call, print_json, print_text, style
+from gitops_agent.cli.common import Call, print_json, show
 
 
 def init(
@@ -47,17 +47,15 @@ def validate(
     from gitops_agent.wiring import validate_path
 
     findings = validate_path(folder, call.settings())
-    if call.is_json:
-        print_json(validate_shape(findings))
-    else:
-        print_text(validate_text(findings, style(call)))
+    show(call, validate_shape(findings), validate_text)
     return 3 if errors(findings) else 0
 
 
 def schema(call: Call) -> int:
     """Print the JSON Schema of the documents, for editors and CI."""
+    from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.snapshot.schema import json_schema
 
     del call
-    print_json(json_schema())
+    print_json(json_schema(load_plugins().documents))
     return 0

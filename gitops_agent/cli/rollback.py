@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, style
+from gitops_agent.cli.common import FLAG, Call, print_json, print_text, show
 
 if TYPE_CHECKING:
     from gitops_agent.errors import NothingToDo
-    from gitops_agent.query.plan_preview import Proposal, Rollback
+    from gitops_agent.proposals.rollback import RollbackCommand, RollbackCommit
 
 
 def rollback(
@@ -33,15 +33,19 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Push without asking.")] = False,
 ) -> int:
     """Write the revert commit and push it; shows what it would change first."""
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import NothingToDo
     from gitops_agent.wiring import open_rollback
 
-    with open_rollback(call.source_settings(), call.environment) as tool:
+    with (
+        fetch_bar(call) as fetching,
+        open_rollback(call.source_settings(), call.environment, fetching) as tool,
+    ):
         target = branch_name or tool.branch
         try:
             proposal = tool.propose(commits or [], to, message)
         except NothingToDo as already:
-            _say_already(call, target, already)
+            _print_already(call, target, already)
             return 0
         if not call.is_json:
             _show(call, tool, proposal)
@@ -58,13 +62,15 @@ def rollback(
     return 0 if pushed else 2
 
 
-def _show(call: Call, tool: Rollback, proposal: Proposal) -> None:
-    from gitops_agent.report.status_text import plan_text
+def _show(call: Call, tool: RollbackCommand, proposal: RollbackCommit) -> None:
+    from gitops_agent.report.json_shapes import plan_shape
+    from gitops_agent.report.plan_text import plan_text
 
-    print_text(tool.redactor(f"{proposal.subject}\n\n{plan_text(proposal.plan, style(call))}"))
+    sys.stdout.write(tool.redactor(f"{proposal.subject}\n\n"))
+    show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)
 
 
-def _shape(proposal: Proposal, target: str, pushed: bool) -> dict[str, Any]:
+def _shape(proposal: RollbackCommit, target: str, pushed: bool) -> dict[str, Any]:
     from gitops_agent.report.json_shapes import plan_shape
 
     return {
@@ -77,7 +83,7 @@ def _shape(proposal: Proposal, target: str, pushed: bool) -> dict[str, Any]:
     }
 
 
-def _say_already(call: Call, target: str, already: NothingToDo) -> None:
+def _print_already(call: Call, target: str, already: NothingToDo) -> None:
     if call.is_json:
         nothing = {"commit": None, "branch": target, "subject": already.message, "digest": None, "pushed": False}
         print_json({**nothing, "plan": None})

@@ -14,18 +14,18 @@ def doctor(call: Call) -> int:
     """Check what gitops-agent needs here, print the settings in force, and say what to mend."""
     from gitops_agent.cli.doctor_checks import run_checks
     from gitops_agent.cli.settings_text import settings_lines, settings_shape
-    from gitops_agent.wiring import make_redactor
+    from gitops_agent.query.reader import make_redactor
 
     settings = call.settings()
     clean = make_redactor(settings, call.environment)
     checks = run_checks(settings, call.environment)
     bad = [check for check in checks if not check.ok]
     if call.is_json:
-        told = [{"name": c.name, "ok": c.ok, "said": c.said, "hint": c.hint} for c in checks]
-        print_json(clean.tree({"ok": not bad, "checks": told, "settings": settings_shape(settings)}))
+        answers = [{"name": c.name, "ok": c.ok, "said": c.message, "hint": c.hint} for c in checks]
+        print_json(clean.tree({"ok": not bad, "checks": answers, "settings": settings_shape(settings)}))
         return 1 if bad else 0
     for check in checks:
-        sys.stdout.write(clean(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.said}\n"))
+        sys.stdout.write(clean(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.message}\n"))
         if check.hint and not check.ok:
             sys.stdout.write(clean(f"     hint: {check.hint}\n"))
     sys.stdout.write("\nsettings in force (docs/configuration.md explains them):\n")
@@ -42,7 +42,7 @@ def demo(
     ] = False,
 ) -> int:
     """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, stop a typo, go back by revert."""
-    from gitops_agent.cli.demo import play
+    from gitops_agent_demo.play import play
 
     del call
     return play(keep=keep)

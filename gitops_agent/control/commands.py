@@ -10,22 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import orjson
-
-from gitops_agent.control.directives import settled_before
 from gitops_agent.errors import UsageError
-from gitops_agent.journal.rows import PlannedRow
-from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
-from gitops_agent.model.finding import unpacked
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted, epoch, iso, seconds
-from gitops_agent.ports import Clock
-from gitops_agent.report.moments import ago
-from gitops_agent.report.words import nearest
-from gitops_agent.rollout.waves import load_rollout
-from gitops_agent.status.phases import APPROVED_BY
+from gitops_agent.model.names import nearest
+from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
+from gitops_agent.model.status import APPROVED_BY
+from gitops_agent.ports import Clock, Journal, PlanRecord
 
 LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
@@ -49,7 +41,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """What was written, what it means, and what to mind."""
 
     controls: tuple[Control, ...]
@@ -60,27 +52,27 @@ class Said:
 class OperatorCommands:
     """The verbs, on one journal, by one operator."""
 
-    def __init__(self, journal: SqlJournal, clock: Clock, operator: Operator) -> None:
+    def __init__(self, journal: Journal, clock: Clock, operator: Operator) -> None:
         self._journal = journal
         self._clock = clock
         self._operator = operator
 
-    def freeze(self, scope: str, reason: str, until: str | None) -> Said:
+    def freeze(self, scope: str, reason: str, until: str | None) -> CommandResult:
         """Acting stops within the scope, from the next pass on."""
         _check_scope(scope)
         end = None if until is None else self._moment(until)
         control = self._control(ControlVerb.FREEZE, scope, _reason(reason), end)
-        known = self._journal.statuses()
+        known = self._journal.state().status.agents
         count = sum(covers(scope, key) for key in known)
         lone = "" if count or not known else f"no agent known now is in the scope {scope}: it holds nothing yet"
         lasts = f"until {iso(end)}" if end else f"until gitops-agent unfreeze --scope '{scope}' --reason TEXT"
         meaning = f"frozen: {_in_words(scope)}, {lasts}. Nothing is changed or repaired there; looking goes on"
-        return self._say([control], meaning, lone)
+        return self._record([control], meaning, lone)
 
-    def unfreeze(self, scope: str, reason: str, *, everything: bool = False) -> Said:
+    def unfreeze(self, scope: str, reason: str, *, everything: bool = False) -> CommandResult:
         """Lift the freezes of a scope, or all of them: one row for each scope."""
         why = _reason(reason)
-        in_force = freezes(self._journal.controls(), self._clock.now())
+        in_force = freezes(self._journal.state().control.controls, self._clock.now())
         lifted = [each for each in in_force if everything or each.target == scope]
         if not lifted:
             raise _not_frozen(scope, in_force, everything)
@@ -92,33 +84,35 @@ class OperatorCommands:
         also = f"still frozen: {_listed(left)}" if left else ""
         plans = sum(bool(each.plan) for each in lifted)
         approved = "; with it, what the guard had stopped is approved" if plans else ""
-        return self._say(controls, f"no longer frozen: {', '.join(map(_in_words, scopes))}{approved}", also)
+        return self._record(controls, f"no longer frozen: {', '.join(map(_in_words, scopes))}{approved}", also)
 
-    def approve(self, digest: str, reason: str) -> Said:
+    def approve(self, digest: str, reason: str) -> CommandResult:
         """Let a plan pass that waits for people, as long as nothing it was decided on moves."""
         self._check_may_approve("approving")
         plan = self._plan(digest.strip().lower())
         self._check_is_open(plan)
         control = self._control(ControlVerb.APPROVE, plan.digest, reason.strip())
-        settled = settled_before(self._journal, self._journal.get("head") or "")
-        if settled and settled.finished_at:  # a clock that was set back must not make the approval one of the past
-            control = replace(control, at=max(control.at, settled.finished_at))
+        state = self._journal.state()
+        converged = state.commits.converged_before(state.source.head)
+        if converged and converged.finished_at:
+            # A clock that was set back must not make the approval one of the past.
+            control = replace(control, at=max(control.at, converged.finished_at))
         what = f"{_size(plan)} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
         meaning = (
             f"approved: plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
         )
-        return self._say([control], meaning)
+        return self._record([control], meaning)
 
-    def retry(self, target: str, reason: str) -> Said:
+    def retry(self, target: str, reason: str) -> CommandResult:
         """Try again at once what has failed: an agent, or a commit whose rollout was held."""
         found = self._target(target.strip())
         control = self._control(ControlVerb.RETRY, found, reason.strip())
         what = f"agent {found}" if "/" in found else f"commit {found[:10]}"
-        return self._say([control], f"to be tried again: {what}, without waiting for its turn")
+        return self._record([control], f"to be tried again: {what}, without waiting for its turn")
 
     # -- what is meant
 
-    def _plan(self, digest: str) -> PlannedRow:
+    def _plan(self, digest: str) -> PlanRecord:
         """The plan on record that begins so, of a commit that matters; UsageError with what waits otherwise."""
         current = self._current()
         long_enough = len(digest) >= SHORTEST_DIGEST and re.fullmatch(r"[0-9a-f]+", digest)
@@ -128,7 +122,7 @@ class OperatorCommands:
             return here[0]
         raise UsageError(self._no_plan(digest, found, here), hint=self._waiting(current))
 
-    def _check_is_open(self, plan: PlannedRow) -> None:
+    def _check_is_open(self, plan: PlanRecord) -> None:
         """Approving what is done would approve the same plan unasked, should it come again. If it did, it is asked
         about: by a commit that is open, or by the last pass."""
         wanted = self._journal.planned(plan.digest)
@@ -140,24 +134,29 @@ class OperatorCommands:
             )
 
     def _is_asked(self, digest: str) -> bool:
-        head = self._journal.commit(self._journal.get("head") or "")
-        found = unpacked(orjson.loads(self._journal.get("findings") or "[]"))
-        said = any(digest in each.detail for each in found if each.code != APPROVED_BY)
-        return said or (head is not None and not head.phase.terminal)
+        state = self._journal.state()
+        asked = any(digest in each.detail for each in state.status.findings if each.code != APPROVED_BY)
+        return asked or (state.head is not None and not state.head.phase.terminal)
 
     def _current(self) -> set[str]:
         """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
-        known = [self._journal.get(name) for name in ("head", "valid", "enforced")]
-        rollout = load_rollout(self._journal.get("rollout"))
-        return {sha for sha in (*known, rollout.commit if rollout else None) if sha}
+        state = self._journal.state()
+        rollout = state.rollout.rollout
+        known = (
+            state.source.head,
+            state.source.valid,
+            state.rollout.enforced,
+            rollout.commit if rollout else None,
+        )
+        return {sha for sha in known if sha}
 
-    def _no_plan(self, digest: str, found: Sequence[PlannedRow], here: Sequence[PlannedRow]) -> str:
+    def _no_plan(self, digest: str, found: Sequence[PlanRecord], here: Sequence[PlanRecord]) -> str:
         if len(digest) < SHORTEST_DIGEST:
             return f"{digest!r} is too short for a digest: give {SHORTEST_DIGEST} characters or more of it"
         if here:
             return f"more than one plan begins with {digest!r}: {', '.join(plan.digest for plan in here[:LISTED])}"
         if found:
-            head = (self._journal.get("head") or "")[:10]
+            head = (self._journal.state().source.head or "")[:10]
             return (
                 f"plan {found[0].digest} is of commit {found[0].commit[:10]}, and the newest is {head}: "
                 "approving it would approve nothing"
@@ -173,14 +172,14 @@ class OperatorCommands:
             for plan in waiting[:LISTED]
         )
 
-    def _ago(self, plan: PlannedRow) -> str:
+    def _ago(self, plan: PlanRecord) -> str:
         return ago(plan.at, self._clock.now())
 
     def _target(self, text: str) -> str:
         """``tenant/name`` or a full sha; UsageError with what there is otherwise."""
         agents = [key for key in sorted(self._known()) if text in (str(key), key.name)]
-        shas = [each.sha for each in self._journal.commits()] if re.fullmatch(r"[0-9a-f]{4,64}", text) else []
-        commits = [sha for sha in shas if sha.startswith(text)] if len(text) >= SHORTEST_SHA else []
+        is_sha = re.fullmatch(r"[0-9a-f]{4,64}", text) and len(text) >= SHORTEST_SHA
+        commits = [each.sha for each in self._journal.commits(sha=text)] if is_sha else []
         if len(found := [*map(str, agents), *commits]) == 1:
             return found[0]
         problem = "more than one agent or commit is" if found else "no agent and no commit on record is"
@@ -194,7 +193,8 @@ class OperatorCommands:
         )
 
     def _known(self) -> set[AgentKey]:
-        return {*self._journal.statuses(), *(key.agent for key in self._journal.bases())}
+        state = self._journal.state()
+        return {*state.status.agents, *(key.agent for key in state.reconcile.bases)}
 
     def _moment(self, text: str) -> float:
         now = self._clock.now()
@@ -220,13 +220,13 @@ class OperatorCommands:
     def _control(self, verb: ControlVerb, target: str, reason: str, until: float | None = None) -> Control:
         return Control(verb, target, str(self._operator), self._clock.now(), " ".join(reason.split()), until)
 
-    def _say(self, controls: Sequence[Control], meaning: str, warning: str = "") -> Said:
+    def _record(self, controls: Sequence[Control], meaning: str, warning: str = "") -> CommandResult:
         for control in controls:
             self._journal.control(control)
-        return Said(tuple(controls), meaning, warning)
+        return CommandResult(tuple(controls), meaning, warning)
 
 
-def _size(plan: PlannedRow) -> str:
+def _size(plan: PlanRecord) -> str:
     return f"{counted(plan.actions, 'action')} on {counted(plan.agents, 'agent')}"
 
 

@@ -1,8 +1,9 @@
-"""Liveness: whether our own loops are alive and whether we are ready, told by the loops and read by anybody.
+"""Liveness: whether the two loops of ``run`` are alive, and whether it is ready. Written by the loops, read by
+any thread.
 
-A loop says what it does now and how long that may take. Nobody has to notice that it stopped: when the time is up
-and no further sign came, or the thread that gave the last one has ended, reading says so. Values are replaced
-whole, so that readers need no lock, and a pass that hangs cannot keep anybody from seeing that it does.
+A loop reports what it does now and how long that may take. When the time is up without another report, or the
+thread of the last one has ended, reading shows the problem. Values are replaced whole, so that readers need no
+lock and a pass that hangs cannot hide it.
 """
 
 from __future__ import annotations
@@ -10,91 +11,121 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from gitops_agent.model.status import AgentStatus, Phase
+from gitops_agent.model.freezes import frozen_kinds
+from gitops_agent.model.passes import PassRecord, PassResult
 from gitops_agent.ports import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
+class _Progress:
     doing: str
     at: float
     due: float
     thread: threading.Thread
 
 
-class Pulse:
-    """The signs of life of one loop: written by its own thread, read by any."""
+class LoopLiveness:
+    """The progress of one loop: written by its own thread, read by any."""
 
     def __init__(self, name: str, clock: Clock, grace: float) -> None:
         self._name = name
         self._clock = clock
         self._grace = grace
-        self._sign = self._now("starting", 0.0)
+        self._last = self._now("starting", 0.0)
 
-    def beat(self, doing: str, within: float = 0.0) -> None:
-        """I do this now; the next sign comes within so many seconds, and the grace on top."""
-        self._sign = self._now(doing, within)
+    def report_progress(self, doing: str, within: float = 0.0) -> None:
+        """Record what the loop does now; its next report is due within so many seconds, and the grace on top."""
+        self._last = self._now(doing, within)
 
-    def trouble(self) -> str:
-        """What is wrong, in a sentence; nothing while signs come in time."""
-        sign, now = self._sign, self._clock.monotonic()
-        if not sign.thread.is_alive():
-            return f"{self._name}: the thread that does it ended while {sign.doing}"
-        if now <= sign.due:
+    def problem(self) -> str:
+        """What is wrong, in a sentence; "" while reports come in time."""
+        last, now = self._last, self._clock.monotonic()
+        if not last.thread.is_alive():
+            return f"{self._name}: the thread that does it ended while {last.doing}"
+        if now <= last.due:
             return ""
-        seconds, late = now - sign.at, now - sign.due
-        return f"{self._name}: {sign.doing} for {seconds:.0f} s, {late:.0f} s longer than that may take"
+        seconds, late = now - last.at, now - last.due
+        return f"{self._name}: {last.doing} for {seconds:.0f} s, {late:.0f} s longer than that may take"
 
-    def _now(self, doing: str, within: float) -> _Sign:
+    def _now(self, doing: str, within: float) -> _Progress:
         now = self._clock.monotonic()
-        return _Sign(doing, now, now + max(0.0, within) + self._grace, threading.current_thread())
-
-
-@dataclass(frozen=True, slots=True)
-class LastPass:
-    """How the last pass left things."""
-
-    phase: Phase | None
-    statuses: tuple[AgentStatus, ...]
-    frozen: tuple[str, ...] = ()
-    source_answers: bool = True
+        return _Progress(doing, now, now + max(0.0, within) + self._grace, threading.current_thread())
 
 
 class Liveness:
-    """Liveness and readiness of ``run``. ``passes`` and ``polls`` are beaten by the two loops."""
+    """Liveness and readiness of ``run``. The loop of passes and the fetcher call the methods as things happen,
+    each on its own thread. ``max_fetch``: seconds that asking the source may take.
 
-    def __init__(self, clock: Clock, grace: float) -> None:
-        self.passes = Pulse("passes", clock, grace)
-        self.polls = Pulse("polls", clock, grace)
-        self._last: LastPass | None = None
-        self._why = "no pass has been completed yet"
+    ``pass_began_at``, ``pass_ended_at``, ``fetched_at`` are monotonic; ``failed_passes`` counts since the start.
+    """
 
-    def completed(self, last: LastPass) -> None:
-        """A pass was completed with something to enforce."""
-        self._last, self._why = last, ""
+    def __init__(self, clock: Clock, grace: float, max_fetch: float = 0.0) -> None:
+        self.passes = LoopLiveness("passes", clock, grace)
+        self.polls = LoopLiveness("polls", clock, grace)
+        self.pass_began_at = self.pass_ended_at = self.fetched_at = clock.monotonic()
+        self.failed_passes = 0
+        self._clock = clock
+        self._max_fetch = max_fetch
+        self._failing = False
+        self._last: PassResult | None = None
+        self._not_ready = "no pass has been completed yet"
 
-    def not_ready(self, why: str) -> None:
-        """A pass failed, or there is nothing to enforce."""
-        self._why = why
+    def waiting(self, seconds: float) -> None:
+        """The next pass begins in so many seconds at the latest."""
+        if not self._failing:
+            self.passes.report_progress("waiting for something to do", seconds)
+
+    def pass_began(self) -> None:
+        """A pass begins."""
+        self.pass_began_at = self._clock.monotonic()
+        if not self._failing:
+            self.passes.report_progress("running a pass")
+
+    def pass_ended(self, result: PassResult) -> None:
+        """A pass was completed."""
+        self.pass_ended_at = self._clock.monotonic()
+        self._failing = False
+        self.passes.report_progress("ending a pass")
+        self._last = result
+        self._not_ready = "" if result.record is not None else "no valid commit of the source is known yet"
+
+    def pass_failed(self) -> None:
+        """A pass ended in an unexpected error."""
+        self.failed_passes += 1
+        if not self._failing:
+            # From here on only a completed pass counts as progress.
+            self._failing = True
+            self.passes.report_progress("failing one after the other")
+        self._not_ready = "the last pass failed; the log says why"
+
+    def fetch_began(self) -> None:
+        """The source is being asked."""
+        self.polls.report_progress("asking the source", self._max_fetch)
+
+    def fetch_ended(self, *, answered: bool, next_in: float) -> None:
+        """The source answered or did not; it is asked again in so many seconds."""
+        self.polls.report_progress("waiting for the next poll", next_in)
+        if answered:
+            self.fetched_at = self._clock.monotonic()
 
     def live(self) -> tuple[bool, str]:
-        """Whether both loops are alive. A source that does not answer is no reason to call us dead."""
-        troubles = [trouble for pulse in (self.passes, self.polls) if (trouble := pulse.trouble())]
-        return (False, "\n".join(troubles)) if troubles else (True, "ok")
+        """Whether both loops are alive. A source that does not answer is no reason to restart us."""
+        problems = [problem for loop in (self.passes, self.polls) if (problem := loop.problem())]
+        return (False, "\n".join(problems)) if problems else (True, "ok")
 
     def ready(self) -> tuple[bool, str]:
-        """Whether the last pass knew what is desired and could write down what it did; and how things stand."""
-        last, why = self._last, self._why
-        if last is None or why:
+        """Whether the last pass was completed with something desired; and the state of the fleet, in lines."""
+        last, why = self._last, self._not_ready
+        if why or last is None or last.record is None:
             return False, f"not ready: {why}"
-        return True, "\n".join(("ready", *_lines(last)))
+        return True, "\n".join(("ready", *_lines(last, last.record, self._clock.now())))
 
 
-def _lines(last: LastPass) -> list[str]:
-    ready = sum(status.ready for status in last.statuses)
+def _lines(result: PassResult, record: PassRecord, now: float) -> list[str]:
+    agents = result.state.status.agents
     return [
-        f"commit: {last.phase or 'none'}",
-        f"agents: {ready} of {len(last.statuses)} Ready",
-        f"frozen: {', '.join(last.frozen) or 'no'}",
-        f"source: {'answers' if last.source_answers else 'does not answer'}",
+        f"commit: {result.phase or 'none'}",
+        f"agents: {len(agents) - len(agents.not_ready)} of {len(agents)} Ready",
+        f"frozen: {', '.join(frozen_kinds(record, now)) or 'no'}",
+        f"source: {'does not answer' if result.unavailable else 'answers'}",
     ]

@@ -1,25 +1,15 @@
-"""Requests for passes, merged while one is running: triggers never queue up behind each other."""
+"""WorkQueue: requests for passes, merged while one is running; triggers never queue up behind each other."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from gitops_agent.model.key import AgentKey
-from gitops_agent.ports import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One pass to run: over some agents or (None) all, asking the remote first or not."""
-
-    scope: Scope
-    fetch: bool
-    reasons: tuple[str, ...]
+from gitops_agent.model.passes import Request
 
 
 class WorkQueue:
-    """Where poll, watch, resync and exits leave their wishes; one reader takes them all at once."""
+    """Collects requests from poll, watch, resync and exits; one reader takes them all at once."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -31,32 +21,32 @@ class WorkQueue:
         self._closed = False
 
     def agent(self, key: AgentKey, reason: str) -> None:
-        """Something happened to one agent."""
+        """Ask for a pass over one agent."""
         with self._changed:
             self._agents.add(key)
             self._wake(reason)
 
     def fetch(self, reason: str, *, urgent: bool = False) -> None:
-        """The source may have moved; ``urgent`` when it certainly has, so that a running pass makes way."""
+        """Ask for a fetch; ``urgent`` when the source certainly moved, so that a running pass makes way."""
         with self._changed:
             self._fetch = True
             self._urgent = self._urgent or urgent
             self._wake(reason)
 
-    def news(self, reason: str) -> None:
-        """The source said something new: look at what it changes."""
+    def source_changed(self, reason: str) -> None:
+        """Ask for a pass over what the source's new answer changes."""
         with self._changed:
             self._wake(reason)
 
     def everything(self, reason: str, *, urgent: bool = False) -> None:
-        """Look at the whole fleet; ``urgent`` when a running pass should make way (an operator said stop)."""
+        """Ask for a pass over the whole fleet; ``urgent``: a running pass makes way (an operator's freeze)."""
         with self._changed:
             self._everything = True
             self._urgent = self._urgent or urgent
             self._wake(reason)
 
     def close(self) -> None:
-        """No more passes: the reader wakes up and gets None from now on."""
+        """Ask for the end: the reader wakes up and gets None from now on."""
         with self._changed:
             self._closed = True
             self._wake("close")
@@ -68,7 +58,7 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """How many agents and wishes wait for the next pass; asked without a lock, so that nobody waits."""
+        """How many agents and requests wait for a pass; read without a lock, so that a scrape never waits."""
         return len(self._agents) + self._everything + self._fetch
 
     def is_urgent(self) -> bool:
@@ -81,8 +71,8 @@ class WorkQueue:
             self._changed.wait_for(lambda: self._reasons or self._closed, timeout)
             if self._closed or not self._reasons:
                 return None
-            scope: Scope = None if self._everything else frozenset(self._agents)
-            request = Request(scope, self._fetch, tuple(self._reasons))
+            scope = None if self._everything else frozenset(self._agents)
+            request = Request(scope, self._fetch, reasons=tuple(self._reasons))
             self._agents = set()
             self._everything = self._fetch = self._urgent = False
             self._reasons = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import socket
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gitops_agent.errors import LockHeld, UsageError
+from gitops_agent.support.file_lock import is_file_locked, open_lock_file, try_lock
 
 FILE_NAME = "lock"
 TRIES, PAUSE = 100, 0.02
@@ -32,15 +31,16 @@ class StateLock:
     def __enter__(self) -> StateLock:
         handle = self._open()
         try:
-            _lock(handle)
+            if not _lock(handle):
+                raise self._held_by(_holder(handle))
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
         except OSError as error:
-            held = _holder(handle)
             os.close(handle)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise self._held_by(held) from None
             raise self._unusable(error) from error
+        except LockHeld:
+            os.close(handle)
+            raise
         self._handle = handle
         return self
 
@@ -54,7 +54,7 @@ class StateLock:
     def _open(self) -> int:
         make_state_dir(self.path.parent)
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            return open_lock_file(self.path)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -72,17 +72,19 @@ class StateLock:
         )
 
 
-def _lock(handle: int) -> None:
-    """Take the lock. What a killed holder was just starting holds on to it until it runs, which is a matter of
-    milliseconds and good so: before that, nobody could see whose it is."""
+def _lock(handle: int) -> bool:
+    """Whether the lock is ours now.
+
+    A process that a killed holder was just starting keeps the lock until it runs: a matter of milliseconds
+    and good so: before that, it could not be seen whose it is.
+    """
     for _ in range(TRIES):
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not _is_gone(handle):
-                raise
-            time.sleep(PAUSE)
-    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(handle):
+            return True
+        if not _is_gone(handle):
+            return False
+        time.sleep(PAUSE)
+    return try_lock(handle)
 
 
 def _is_gone(handle: int) -> bool:
@@ -101,16 +103,15 @@ def _is_gone(handle: int) -> bool:
 
 def holder(state_dir: Path) -> str | None:
     """Who works in a state directory now, in words; None when nobody does, or nobody can tell."""
+    path = state_dir / FILE_NAME
     try:
-        handle = os.open(state_dir / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if not is_file_locked(path):
+            return None
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
         return _holder(handle)
-    else:
-        return None
     finally:
         os.close(handle)
 

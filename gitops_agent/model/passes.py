@@ -52,13 +52,16 @@ class Request:
 class SourceResult:
     """What the source gives a pass. ``target``: what the newest commit asks for that may be followed.
     ``in_force``: the spec each agent follows before this pass. ``changed``: the agents for which the two differ.
-    ``unavailable``: why the source could not be asked or read, with ``retry_after`` seconds if it said so.
+    ``policy``: that of the newest valid commit: a freeze that Git asked for holds while its own commit is still on
+    the way, and whatever is pushed on top of it. ``unavailable``: why the source could not be asked or read, with
+    ``retry_after`` seconds if it said so.
     """
 
     head: Revision | None = None
     target: Snapshot | None = None
     in_force: Snapshot | None = None
     changed: frozenset[AgentKey] = frozenset()
+    policy: PolicySpec | None = None
     unavailable: Finding | None = None
     retry_after: float | None = None
 
@@ -128,14 +131,26 @@ class Live:
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
     """What the rollout stage decided. ``in_force``: the spec each agent follows now, under the newest valid
-    policy. ``policy``: the stricter of that and of the last converged commit's. ``blocked``: the candidate plan of
+    policy. ``earlier_policy``: that of the last commit that converged, or of the one in force while none did;
+    ``policy``: the stricter of the two. ``blocked``: the candidate plan of
     a newest commit that a guard stops. ``released``: the agents that follow the newest commit from this pass on.
     """
 
     in_force: Snapshot
     policy: PolicySpec
+    earlier_policy: PolicySpec | None = None
     blocked: Plan | None = None
     released: frozenset[AgentKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalProgress:
+    """How the commits that we push get on. ``reverting``: a revert is on its way; ``reverted``: one just ended,
+    so that the source has something new. ``wait``: seconds until a proposal is due, if one is."""
+
+    reverting: bool = False
+    reverted: bool = False
+    wait: float | None = None
 
 
 @dataclass(frozen=True)
@@ -235,3 +250,10 @@ class PassResult:
     def executed(self) -> Sequence[Executed]:
         """What was done."""
         return () if self.record is None else self.record.executed
+
+
+def is_settled(result: PassResult) -> bool:
+    """Whether another pass could not change the answer: the commit is terminal or held, no agent is on its way."""
+    unread = result.unavailable and result.phase is Phase.PENDING
+    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal or unread
+    return held and not result.busy

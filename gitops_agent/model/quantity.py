@@ -14,6 +14,7 @@ MOMENT_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPANS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _BYTES = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
@@ -55,6 +56,30 @@ def iso(at: float) -> str:
     except (OverflowError, ValueError, OSError):
         # A clock that jumped, or a commit dated by hand, must not stop a report.
         return "0001-01-01T00:00:00Z" if at < 0 else "9999-12-31T23:59:59Z"
+
+
+def iso_or_none(at: float | None) -> str | None:
+    """``iso``, where there may be no moment."""
+    return None if at is None else iso(at)
+
+
+def span(length: float) -> str:
+    """Seconds as people read them: ``4.2 s``, ``3 min``, ``5 h``, ``2 d``."""
+    length = max(0.0, length)
+    for size, unit in _SPANS:
+        if length >= size:
+            return f"{int(length // size)} {unit}"
+    return f"{length:.1f} s" if length < 10 else f"{int(length)} s"
+
+
+def ago(at: float, now: float) -> str:
+    """How long ago a moment was (``just now`` when the clock jumped)."""
+    return "just now" if now - at < 1 else f"{span(now - at)} ago"
+
+
+def ahead(at: float, now: float) -> str:
+    """How far ahead a moment is (``now`` when it is past)."""
+    return "now" if at <= now else f"in {span(at - now)}"
 
 
 def counted(count: int, noun: str) -> str:

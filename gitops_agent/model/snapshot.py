@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent
@@ -45,3 +45,14 @@ def asks_the_same(one: Agent | None, other: Agent | None) -> bool:
     if one is None or other is None or one is other:
         return one is other
     return one == replace(other, origin=one.origin, description=one.description, labels=one.labels)
+
+
+def with_agents_of(snapshot: Snapshot, other: Snapshot, keys: Iterable[AgentKey]) -> Snapshot:
+    """A snapshot in which some agents are as another one has them: added, replaced or gone."""
+    agents = dict(snapshot.agents)
+    for key in keys:
+        if key in other.agents:
+            agents[key] = other.agents[key]
+        else:
+            agents.pop(key, None)
+    return replace(snapshot, agents=agents)

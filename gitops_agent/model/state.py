@@ -145,25 +145,27 @@ class ControlState:
     retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
+_INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
+
+
 class AgentStatuses(Mapping[AgentKey, AgentStatus]):
     """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
 
-    __slots__ = ("_drifted", "_known", "_not_ready")
+    __slots__ = ("_having", "_known", "_not_ready")
 
     def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
         self._known = dict(known)
         self._not_ready = frozenset(key for key, status in known.items() if not status.ready)
-        self._drifted = frozenset(key for key, status in known.items() if status.has(ConditionType.DRIFTED))
+        self._having = {kind: _with_condition(known, kind) for kind in _INDEXED}
 
     @property
     def not_ready(self) -> frozenset[AgentKey]:
         """The agents that are not Ready."""
         return self._not_ready
 
-    @property
-    def drifted(self) -> frozenset[AgentKey]:
-        """The agents with drift that waits."""
-        return self._drifted
+    def having(self, condition: ConditionType) -> frozenset[AgentKey]:
+        """The agents with a condition: Drifted, Halted or Reconciling."""
+        return self._having[condition]
 
     def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> AgentStatuses:
         """The same with some statuses replaced and some gone; costs what changed, and one copy of a map."""
@@ -176,8 +178,7 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
             made._known.pop(key, None)
         concerned = {*news, *removed}
         made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
-        drifted = {k for k, each in news.items() if each.has(ConditionType.DRIFTED)}
-        made._drifted = (self._drifted - concerned) | drifted
+        made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
         return made
 
     def keys(self) -> KeysView[AgentKey]:
@@ -200,6 +201,10 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def _with_condition(statuses: Mapping[AgentKey, AgentStatus], kind: ConditionType) -> frozenset[AgentKey]:
+    return frozenset(key for key, status in statuses.items() if status.has(kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,3 @@
 Belongs here: fanning out, collecting, remembering which drivers could not answer. Does not: judging what was
 seen (``plan/``) or knowing any live system (``drivers/``). Called by ``pipeline.py`` only.
 """
-
-from gitops_agent.observe.ask import Observed, observe
-
-__all__ = ["Observed", "observe"]

@@ -1,73 +1,75 @@
-"""Looking at the live systems for a pass: ask the drivers, judge health, look again at what was touched."""
+"""Observer: asks the drivers what is live and evaluates health, for one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor as Pool
+from dataclasses import replace
 
+from gitops_agent.drivers.plugins import Connections
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.plan import Action
+from gitops_agent.model.passes import Executed, Live, Observed, Scope
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.observe import Observed, observe
+from gitops_agent.observe.ask import observe
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.health.targets import subjects
-from gitops_agent.ports import Claims, Driver, JournalReader, Scope
-from gitops_agent.status.proceedings import Look
+from gitops_agent.observe.health.targets import HealthSources, health_targets
+
+Bases = Mapping[ResourceKey, Base]
 
 
-class Lookout:
-    """The eyes of a pipeline."""
+class Observer:
+    """Observes all live systems of one instance. Remembers probe results between passes, nothing else."""
 
-    def __init__(
-        self, drivers: tuple[Driver, ...], monitor: HealthMonitor, journal: JournalReader, eyes: Executor
-    ) -> None:
+    def __init__(self, drivers: Connections, monitor: HealthMonitor, observe_pool: Pool) -> None:
         self._drivers = drivers
         self._monitor = monitor
-        self._journal = journal
-        self._eyes = eyes
+        self._observe_pool = observe_pool
 
-    def observe(self, desired: Snapshot, scope: Scope) -> Observed:
-        """What is live within the scope, and what stands in the way of what is desired."""
-        bases = self._journal.bases()
-        return observe(self._drivers, scope, bases, self._eyes, _claims(desired, scope, bases))
+    @property
+    def catalog(self) -> Catalog:
+        """The kinds and reasons of the installed drivers."""
+        return self._drivers.plugins.catalog
 
-    def look(self, snapshot: Snapshot, scope: Scope) -> Look:
-        """What is live within the scope, and how healthy it is."""
-        return self.judge(self.observe(snapshot, scope), snapshot, scope)
+    def observe(self, desired: Snapshot, bases: Bases, scope: Scope) -> Live:
+        """What is live within the scope, and what is in the way of what is desired; health is not known yet."""
+        resources = _resources(desired, scope)
+        return Live(observe(self._drivers, scope, bases, self._observe_pool, resources), {}, scope)
 
-    def judge(self, observed: Observed, snapshot: Snapshot, scope: Scope) -> Look:
-        """How healthy what was seen is, measured by what this snapshot asks of it."""
-        judged = subjects(snapshot, observed.seen, self._journal.bases(), scope, self._drivers)
-        return Look(observed, self._monitor.judge(judged, scope), scope)
+    def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
+        """The same with how healthy it is, measured by the spec in force for each agent."""
+        drivers = self._drivers
+        sources = HealthSources(live.observed.seen, bases, drivers.executing, drivers.plugins.catalog)
+        targets = health_targets(in_force, live.scope, sources)
+        return replace(live, health=self._monitor.evaluate(targets, live.scope))
 
-    def again(self, snapshot: Snapshot, look: Look, actions: Iterable[Action]) -> Look:
-        """What was touched is looked at once more, so that the report says how things are now."""
-        touched = frozenset(action.key.agent for action in actions if action.verb.touches_live)
+    def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:
+        """The same with what was touched observed once more, so that the report says how things are now."""
+        touched = frozenset(action.key.agent for action, _ in executed if action.verb.touches_live)
         if not touched:
-            return look
-        fresh = self.look(snapshot, touched)
-        kept = {key: seen for key, seen in look.observed.seen.items() if key.agent not in touched}
-        merged = Observed(
-            kept | dict(fresh.observed.seen), {**look.observed.unreachable, **fresh.observed.unreachable}
-        )
-        return Look(merged, {**look.health, **fresh.health}, look.scope)
+            return live
+        fresh = self.evaluate_health(self.observe(in_force, bases, touched), in_force, bases)
+        kept = {key: seen for key, seen in live.observed.seen.items() if key.agent not in touched}
+        unreachable = {**live.observed.unreachable, **fresh.observed.unreachable}
+        merged = Observed(kept | dict(fresh.observed.seen), unreachable)
+        return Live(merged, {**live.health, **fresh.health}, live.scope)
 
     def due(self) -> frozenset[AgentKey]:
-        """The agents that must be looked at now."""
+        """The agents that must be observed now."""
         return self._monitor.due()
 
     def next_due(self) -> float | None:
-        """Seconds until somebody must be looked at again."""
+        """Seconds until an agent must be observed again."""
         return self._monitor.next_due()
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
-        """These left Git."""
+        """Drop what is remembered of agents that left Git."""
         self._monitor.forget(agents)
 
 
-def _claims(snapshot: Snapshot, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Claims:
-    """What is desired and not on record: something foreign may stand in its place."""
+def _resources(snapshot: Snapshot, scope: Scope) -> Iterator[Resource]:
+    """The desired resources in scope."""
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
-    resources = (resource for agent in agents if agent is not None for resource in agent.resources)
-    return {resource.key: resource for resource in resources if resource.key not in bases}
+    return (resource for agent in agents if agent is not None for resource in agent.resources)

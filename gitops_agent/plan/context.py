@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
 
 from gitops_agent.model.agent import Agent, Mode
+from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.passes import Directives, Live, Now, Scope
+from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of, stricter
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import Scope
+from gitops_agent.model.state import AgentStatuses, State
+from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
     """What the guards look at. ``bases`` is the whole record, also in a scoped pass.
 
-    ``repairs`` says when drift of a resource was repaired lately. ``blind`` names the drivers that could not be
-    asked: nothing is concluded about their resources. ``busy`` agents have an action under way and are not planned
-    for. ``undone`` holds the commits that this one rolls back. ``earlier_policy`` is that of the last commit that
-    converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards that
-    tripped; ``frozen_since`` says when those of the policy were first seen, by their scopes. ``approved`` holds
+    ``repairs`` says when drift of a resource was repaired lately. ``unreachable`` names the drivers that could not
+    be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and are not
+    planned for. ``rolled_back_commits`` are those that this one rolls back. ``earlier_policy`` is that of the last
+    commit that converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards
+    that tripped; ``frozen_since``: when those of the policy were first seen, by their scopes. ``approved`` holds
     the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
-    looked at; of ``mended`` ones it was repaired lately, unasked and unexplained. ``failed`` says why this very
-    tree failed before.
+    looked at; of ``recently_repaired`` ones it was repaired lately, unasked and unexplained. ``failed`` says why
+    this very tree failed before. ``catalog``: the kinds and reasons of the installed drivers.
     """
 
     now: float
@@ -44,7 +50,7 @@ class PlanContext:
     repairs: Mapping[ResourceKey, Sequence[float]] = field(default_factory=dict)
     unreachable: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
-    undone: AbstractSet[str] = frozenset()
+    rolled_back_commits: AbstractSet[str] = frozenset()
     earlier_policy: PolicySpec | None = None
     freezes: Sequence[Control] = ()
     frozen_since: Mapping[str, float] = field(default_factory=dict)
@@ -53,6 +59,7 @@ class PlanContext:
     drifted: AbstractSet[AgentKey] = frozenset()
     recently_repaired: Mapping[AgentKey, float] = field(default_factory=dict)
     failed: FailedTree | None = None
+    catalog: Catalog = BUILT_IN
     policy: PolicySpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,3 +99,170 @@ def is_paused(agent: Agent, now: float) -> bool:
 def is_hands_off(agent: Agent | None, now: float) -> bool:
     """Whether the author asks us not to act on this agent for now."""
     return agent is not None and (agent.mode is Mode.OBSERVE or is_paused(agent, now))
+
+
+# -- from the state of an instance to the context of a plan
+
+REPAIR_LOOKBACK_SECONDS = 3600.0
+"""What was repaired longer ago has nothing to do with what drifts now, whatever window a policy has."""
+
+
+class RepairHistory(Protocol):
+    """What a plan may ask of the journal, and only for the few resources that drifted."""
+
+    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
+        """When drift of a resource was repaired since a moment."""
+
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
+        """The newest actions against drift that were done since a moment, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassContext:
+    """What holds for every plan of one pass. ``running``: actions that an earlier pass began."""
+
+    now: Now
+    directives: Directives
+    running: tuple[Action, ...]
+    history: RepairHistory
+    catalog: Catalog = BUILT_IN
+
+
+def context_for(
+    state: State,
+    snapshot: Snapshot,
+    live: Live,
+    earlier_policy: PolicySpec | None,
+    around: PassContext,
+    failed: FailedTree | None = None,
+) -> PlanContext:
+    """The context of a plan that takes what is live to a snapshot."""
+    now, agents = around.now.wall, state.status.agents
+    return PlanContext(
+        now=now,
+        snapshot=snapshot,
+        bases=state.reconcile.bases,
+        attempts=state.reconcile.attempts,
+        ready=Ready(agents, live.health),
+        scope=live.scope,
+        repairs=_Repairs(around.history, state, now - _longest_window(snapshot.policy)),
+        unreachable=frozenset(live.observed.unreachable),
+        busy=frozenset(action.key.agent for action in around.running),
+        rolled_back_commits=rolled_back(state, snapshot.revision.sha),
+        earlier_policy=earlier_policy,
+        freezes=around.directives.freezes,
+        frozen_since=state.source.freezes_first_seen,
+        approved=around.directives.approved,
+        circuits=state.reconcile.circuits,
+        drifted=frozenset(
+            key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)
+        ),
+        recently_repaired=_RecentlyRepaired(around, state),
+        failed=failed,
+        catalog=around.catalog,
+    )
+
+
+def rolled_back(state: State, head: str) -> frozenset[str]:
+    """The commits that a head rolls back, or one below it since the last that converged.
+
+    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself.
+    """
+    records = state.commits.newest_first
+    converged = state.commits.converged_before(head)
+    since = converged.position if converged is not None else -1
+    open_ = {each.sha: each for each in records if each.position > since}
+    return frozenset(each.sha for each in records if _is_rolled_back(each, open_))
+
+
+def _is_rolled_back(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> bool:
+    """Whether a commit is taken back by one of some commits that is not taken back itself."""
+    by = open_.get(record.rolled_back_by or "")
+    return by is not None and not _is_rolled_back(by, open_)
+
+
+def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> bool:
+    """Whether drift waits that has no known cause, such as a restart of the host."""
+    drift = ConditionType.DRIFTED
+    return any(each.type is drift and each.reason not in catalog.explained for each in agents[key].conditions)
+
+
+def _longest_window(policy: PolicySpec) -> float:
+    every = (policy, *policy.tenants.values())
+    return max(seconds(each.oscillation.window) for each in every)
+
+
+class Ready(AbstractSet[AgentKey]):
+    """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
+
+    def __init__(self, agents: AgentStatuses, health: Mapping[AgentKey, Health]) -> None:
+        self._agents = agents
+        self._health = health
+
+    def __contains__(self, key: object) -> bool:
+        # What was Ready at the end of the last pass may be dead now: what was just seen has the last word.
+        seen = self._health.get(key)  # type: ignore[call-overload]
+        if seen is not None and seen.state not in (HealthState.HEALTHY, HealthState.STOPPED):
+            return False
+        return key in self._agents and key not in self._agents.not_ready
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return (key for key in self._agents if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Repairs(Mapping[ResourceKey, Sequence[float]]):
+    """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
+
+    def __init__(self, history: RepairHistory, state: State, since: float) -> None:
+        self._history = history
+        self._retried_at = state.control.retried_at
+        self._since = since
+
+    def __getitem__(self, key: ResourceKey) -> Sequence[float]:
+        return self._history.repairs(key, max(self._since, self._retried_at.get(key.agent, 0.0)))
+
+    def __iter__(self) -> Iterator[ResourceKey]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _RecentlyRepaired(Mapping[AgentKey, float]):
+    """When drift of agents was last repaired, or is being repaired, found when a guard asks.
+
+    Not what people approved, what has a known cause, nor what is still being built.
+    """
+
+    def __init__(self, around: PassContext, state: State) -> None:
+        self._around = around
+        self._bases = state.reconcile.bases
+
+    @cached_property
+    def _known(self) -> dict[AgentKey, float]:
+        now = self._around.now.wall
+        done = self._around.history.recently_repaired(now - REPAIR_LOOKBACK_SECONDS)
+        every = [*done, *((action, now) for action in self._around.running)]
+        return {
+            action.key.agent: at for action, at in sorted(every, key=lambda each: each[1]) if self._counts(action)
+        }
+
+    def _counts(self, action: Action) -> bool:
+        base = self._bases.get(action.key)
+        explained = action.reason in self._around.catalog.explained
+        approved = action.digest in self._around.directives.all_approved
+        return (
+            action.drift_class.is_drift and not (explained or approved) and base is not None and base.established
+        )
+
+    def __getitem__(self, key: AgentKey) -> float:
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[AgentKey]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)

@@ -22,20 +22,22 @@ def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
     """
     if not verb.touches_live:
         return ()
-    wanted = three_way.intended
+    wanted = three_way.target_fields
     target = wanted.value if wanted is not None and verb is not Verb.DELETE else {}
     if not three_way.present:
         # From nothing there is nothing to search for, and a new fleet brings thousands of these.
-        return tuple({"op": "add", "path": _pointer(name), "value": target[name]} for name in target)
+        return tuple(
+            {"op": "add", "path": f"/{jsonpointer.escape(name)}", "value": target[name]} for name in target
+        )
     return tuple(jsonpatch.make_patch(before(three_way), target).patch)
 
 
 def import_patch(three_way: ThreeWay) -> Patch:
     """The other way round: from what Git says to what live decided, each step with what was there before."""
     assert three_way.desired is not None
-    assert three_way.intended is not None
+    assert three_way.target_fields is not None
     git = three_way.desired.fields.value
-    steps = jsonpatch.make_patch(git, three_way.intended.value).patch
+    steps = jsonpatch.make_patch(git, three_way.target_fields.value).patch
     return tuple(
         step if step["op"] == "add" else {**step, "before": jsonpointer.resolve_pointer(git, step["path"])}
         for step in steps
@@ -44,12 +46,7 @@ def import_patch(three_way: ThreeWay) -> Patch:
 
 def changed_names(three_way: ThreeWay) -> tuple[str, ...]:
     """The top-level fields that differ between what is and what is desired, sorted."""
-    wanted = three_way.intended
+    wanted = three_way.target_fields
     if wanted is None or not three_way.present:
         return ()
     return tuple(sorted(differing(before(three_way), wanted.value)))
-
-
-def _pointer(name: str) -> str:
-    """A top-level field as a JSON pointer (RFC 6901)."""
-    return "/" + name.replace("~", "~0").replace("/", "~1")

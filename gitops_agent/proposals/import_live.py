@@ -1,7 +1,8 @@
-"""One proposal: a commit on a branch of its own that brings a document in line with what live decided.
+"""Imports: where live decides a field, Git follows by a branch that people review. Never on the tracked branch.
 
 The author's document is changed in place; whether nothing else changed is checked by loading the result. What
-cannot be changed safely is refused with a finding that says what to do by hand.
+cannot be changed safely is refused with a finding that says what to do by hand. Nothing is proposed in a freeze:
+what live is like in an incident is nothing to follow.
 """
 
 from __future__ import annotations
@@ -15,19 +16,62 @@ from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUna
 from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.plan import Action
+from gitops_agent.model.freezes import frozen_scopes, is_frozen
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.live_authority import live_paths, with_live_values
+from gitops_agent.model.passes import Now, PassRecord
+from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.plan.three_way import graft, live_paths
+from gitops_agent.model.state import LiveImport, ProposalState
 from gitops_agent.ports import BlobReader, SnapshotLoader, Source
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_at
 
-PREFIX = "gitops-agent/import"
+BRANCH_PREFIX = "gitops-agent/import"
 
-_PARENTS: dict[str, Path] = {Kind.RUNTIME: ("spec", "runtime"), Kind.CONFIG: ("spec",)}
-"""Where the fields of a kind of resource stand in the document."""
+
+def branch_of(action: Action) -> str:
+    """The branch on which a change is proposed: the same change always has the same."""
+    name = digest(canonical([str(action.key), list(action.patch)]))[:8]
+    return f"{BRANCH_PREFIX}/{action.key.agent.tenant}-{action.key.agent.name}-{name}"
+
+
+def wanted_imports(record: PassRecord, now: Now) -> dict[str, Action]:
+    """The changes that live made and no freeze covers, by the branch that proposes each."""
+    actions = [action for action in record.plan.actions if action.decision is Decision.IMPORT]
+    if not actions:
+        return {}
+    scopes = frozen_scopes(record.snapshot.policy, record.directives.freezes, now.wall)
+    return {branch_of(action): action for action in actions if not is_frozen(action.key.agent, scopes)}
+
+
+def update_imports(
+    proposals: ProposalState, record: PassRecord, now: Now, *, hold_seconds: float = 0.0
+) -> ProposalState:
+    """The proposals with what this pass wants imported, and without what it observed and no longer wants.
+
+    A value must have been live for the hold time before it is proposed.
+    """
+    scope, wanted = record.live.scope, wanted_imports(record, now)
+    kept = {
+        name: each
+        for name, each in proposals.imports.items()
+        if name in wanted or not (scope is None or each.key.agent in scope)
+    }
+    new = {
+        name: LiveImport(action.key, now.wall, next_at=now.wall + hold_seconds)
+        for name, action in wanted.items()
+        if name not in kept
+    }
+    if not new and len(kept) == len(proposals.imports):
+        return proposals
+    return replace(proposals, imports={**kept, **new})
+
+
+def findings(proposals: ProposalState) -> tuple[Finding, ...]:
+    """What became of the imports so far."""
+    return tuple(each.finding for each in proposals.imports.values() if each.finding is not None)
 
 
 class ProposalWriter(Protocol):
@@ -48,8 +92,12 @@ class Repository(Source, BlobReader, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What proposals are made with. ``mask`` turns a value that holds a secret into another one."""
+class ImportProposer:
+    """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
+
+    ``mask`` turns a value that holds a secret into another one. ``section`` gives the path in a document below
+    which the fields of a kind of resource are written; None when they have no place there.
+    """
 
     source: Repository
     writer: ProposalWriter
@@ -58,100 +106,88 @@ class Desk:
     branch: str
     instance: str
     limits: Limits
+    section: Callable[[str], Path | None]
     push: bool = True
 
-
-def branch_of(action: Action) -> str:
-    """The branch on which a change is proposed: the same change always has the same."""
-    name = digest(canonical([str(action.key), list(action.patch)]))[:8]
-    return f"{PREFIX}/{action.key.agent.tenant}-{action.key.agent.name}-{name}"
-
-
-class ImportProposer:
-    """Makes proposals. Safe to use from a thread of its own."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
     def propose(self, action: Action) -> Finding | None:
-        """Push the branch for an action; None when Git has caught up in the meantime.
+        """The finding about the branch pushed for an action; None when Git has caught up in the meantime.
 
-        Refused when it cannot be proposed, SourceUnavailable when the remote does not answer.
+        ImportRefused when it cannot be proposed, SourceUnavailable when the remote does not answer.
         """
-        desk = self._desk
-        head = desk.source.revision(desk.branch)
-        with desk.loader() as loader:
+        head = self.source.revision(self.branch)
+        with self.loader() as loader:
             snapshot = loader.load(head)
             agent, resource = _found(snapshot, action.key)
             if agent is None or resource is None or action.live is None:
                 return None
-            wanted = graft(resource.fields.value, action.live.value, live_paths(agent, action.key.kind))
-            change = _Change(action, agent, resource.fields.value, wanted)
+            wanted = with_live_values(resource.fields.value, action.live.value, live_paths(agent, action.key.kind))
+            section = self.section(action.key.kind)
+            change = _Change(action, agent, resource.fields.value, wanted, section)
             values = self._values(change)
             if not values:
                 return None
             sha = self._commit(change, values)
-            self._check(change, snapshot, loader, desk.source.revision(sha))
+            self._check(change, snapshot, loader, self.source.revision(sha))
         return self._pushed(change, values, sha, head)
 
     def _values(self, change: _Change) -> dict[Path, Any]:
-        parent = _PARENTS.get(change.action.key.kind)
-        if parent is None:
-            raise Refused(change, f"a {change.action.key.kind} has no place in the document")
+        if change.section is None:
+            raise ImportRefused(change, f"a {change.action.key.kind} has no place in the document")
         try:
-            values = {(*parent, *path): value for path, value in leaves(change.git, change.live).items()}
+            values = {(*change.section, *path): value for path, value in leaves(change.git, change.live).items()}
         except CannotEdit as problem:
-            raise Refused(change, str(problem)) from problem
-        if any(self._desk.mask(value, path[-1]) != value for path, value in values.items()):
-            raise Refused(change, "the live value looks like a secret, which must not get into Git")
+            raise ImportRefused(change, str(problem)) from problem
+        if any(self.mask(value, path[-1]) != value for path, value in values.items()):
+            raise ImportRefused(change, "the live value looks like a secret, which must not get into Git")
         return values
 
     def _commit(self, change: _Change, values: Mapping[Path, Any]) -> str:
         origin = change.agent.origin
-        data = dict(self._desk.source.blobs([origin.blob]))[origin.blob]
+        data = dict(self.source.blobs([origin.blob]))[origin.blob]
         try:
-            content = edited(data, origin.line, values, self._desk.limits)
-            return self._desk.writer.edit({origin.path: content}, _message(change, values, self._desk.instance))
+            content = edited(data, origin.line, values, self.limits)
+            return self.writer.edit({origin.path: content}, _message(change, values, self.instance))
         except CannotEdit as problem:
-            raise Refused(change, str(problem)) from problem
+            raise ImportRefused(change, str(problem)) from problem
 
     def _check(self, change: _Change, before: Snapshot, loader: SnapshotLoader, made: Revision) -> None:
-        """By loading it: the agent gets what live decided, and nobody else gets anything new."""
+        """Load the commit; ImportRefused unless the agent gets what live decided and no other agent changes."""
         try:
             after = loader.load(made)
         except InvalidDesiredState as problem:
-            said = problem.findings[0].summary if problem.findings else problem.message
-            raise Refused(change, f"with it the commit would not be valid ({said})") from problem
+            first = problem.findings[0].summary if problem.findings else problem.message
+            raise ImportRefused(change, f"with it the commit would not be valid ({first})") from problem
         _, resource = _found(after, change.action.key)
         paths = live_paths(change.agent, change.action.key.kind)
-        if resource is None or graft(resource.fields.value, change.live, paths) != resource.fields.value:
-            raise Refused(change, "an overlay sets it; change the overlay instead")
+        fields = resource.fields if resource is not None else None
+        if fields is None or with_live_values(fields.value, change.live, paths) != fields.value:
+            raise ImportRefused(change, "an overlay sets it; change the overlay instead")
         own = change.agent.key
         others = before.agents.keys() | after.agents.keys()
         if before.policy != after.policy or any(
             _content(before, key) != _content(after, key) for key in others if key != own
         ):
-            raise Refused(change, "the change would reach other agents as well")
+            raise ImportRefused(change, "the change would reach other agents as well")
 
     def _pushed(self, change: _Change, values: Mapping[Path, Any], sha: str, head: Revision) -> Finding:
-        desk, branch = self._desk, branch_of(change.action)
-        if not desk.push:
-            raise Refused(change, "push is off, so that no branch can be proposed")
-        tip = desk.writer.tip(branch)
+        branch = branch_of(change.action)
+        if not self.push:
+            raise ImportRefused(change, "push is off, so that no branch can be proposed")
+        tip = self.writer.tip(branch)
         # An earlier proposal of the same change: merged meanwhile, it can go on; waiting, it says it all.
-        if tip is None or desk.source.is_ancestor(tip, head.sha):
+        if tip is None or self.source.is_ancestor(tip, head.sha):
             try:
-                desk.writer.push(sha, branch)
+                self.writer.push(sha, branch)
             except SourceUnavailable:
                 raise
             except GitopsAgentError as problem:
-                raise Refused(change, f"{problem.message} ({problem.hint})") from problem
+                raise ImportRefused(change, f"{problem.message} ({problem.hint})") from problem
         fields = ", ".join(".".join(path) for path in values)
         return Finding(
             Severity.INFO,
             "ImportProposed",
             str(change.action.key),
-            f"live decides {fields}: branch {branch} proposes the live value for {desk.branch}",
+            f"live decides {fields}: branch {branch} proposes the live value for {self.branch}",
             f"Review and merge it: git fetch origin {branch} && git merge FETCH_HEAD. To have Git decide again, "
             f"remove the field from spec.authority in {change.agent.origin}.",
         )
@@ -159,15 +195,17 @@ class ImportProposer:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What live decided: the fields as Git has them at the head, and as they would be."""
+    """What live decided: the fields as Git has them at the head, and as they would be. ``section``: where they
+    stand in the document; None when they have no place there."""
 
     action: Action
     agent: Agent
     git: dict[str, Any]
     live: dict[str, Any]
+    section: Path | None
 
 
-class Refused(Exception):
+class ImportRefused(Exception):
     """The change cannot be proposed; the finding says why and what to do by hand."""
 
     def __init__(self, change: _Change, why: str) -> None:
@@ -211,10 +249,9 @@ def _content(snapshot: Snapshot, key: AgentKey) -> Agent | None:
 
 
 def _message(change: _Change, values: Mapping[Path, Any], instance: str) -> str:
-    agent, parent = change.agent.key, _PARENTS[change.action.key.kind]
+    agent, depth = change.agent.key, len(change.section or ())
     moves = [
-        f"{'.'.join(path)}: {_before(change, path[len(parent) :])} -> {_shown(value)}"
-        for path, value in values.items()
+        f"{'.'.join(path)}: {_before(change, path[depth:])} -> {_shown(value)}" for path, value in values.items()
     ]
     names = ", ".join(path[-1] for path in values)
     return (

@@ -1,184 +1,146 @@
-"""Reverting: what Git sees when a gate fails. Nothing, a branch with the revert commit, or the revert itself.
+"""Reverts: what Git gets when a gate fails. Nothing, a branch with the revert commit, or the revert itself.
 
-The commit restores the tree of the last commit that converged. It is made once, written down before it is sent,
-and sent fast-forward only: after a crash the same commit is sent again, and when somebody pushed meanwhile, theirs
-wins. A revert of ours that fails is not reverted again.
+The commit restores the tree of the last commit that converged. One job makes it, a pass records it, the next job
+pushes it, fast-forward only: after a crash the same commit is pushed again, and when another commit was pushed
+meanwhile, that one wins. A revert of ours that fails is not reverted again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import orjson
 import structlog
 
-from gitops_agent.errors import GitopsAgentError, NothingToDo, SourceRefused
+from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.freezes import frozen_scopes, is_frozen
+from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.ports import Clock, HistoryWriter, Journal, Source
-from gitops_agent.support.backoff import delay
+from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState
+from gitops_agent.ports import HistoryWriter, Source
 
-PROPOSALS = "gitops-agent/revert-"
+PROPOSAL_PREFIX = "gitops-agent/revert-"
 """How the branches begin that hold a revert for review."""
+
+MAX_REVERTS_KEPT = 20
+
+OVERTAKEN = "another commit was pushed meanwhile, so the newest commit decides"
 
 log = structlog.get_logger(__name__)
 
-KEPT = 20
-"""How many of our own reverts are remembered."""
+
+def due_revert(
+    rollout: RolloutState, head: Revision | None, proposals: ProposalState, *, frozen: bool
+) -> RevertProposal | None:
+    """The revert to be made or pushed now; None when no gate failed, the policy says Hold, the head is another
+    commit, a freeze covers what the rollout has reached, or it was answered before."""
+    newest = rollout.rollout
+    if newest is None or not newest.failed or newest.on_failure == "Hold" or frozen:
+        return None
+    ours = any(each.sha == newest.commit for each in proposals.reverts.values())
+    if ours or head is None or head.sha != newest.commit:
+        return None
+    proposal = proposals.reverts.get(newest.commit, RevertProposal(newest.commit))
+    return None if proposal.finished else proposal
 
 
-@dataclass(frozen=True, slots=True)
-class Revert:
-    """The answer to one failed commit. ``sha``: the commit that was made. ``branch``: where it was sent to.
-
-    ``over``: nothing more is done about it. ``said``: what became of it, for people.
-    """
-
-    failed: str
-    sha: str = ""
-    branch: str = ""
-    over: bool = False
-    said: str = ""
+def propose_if_due(
+    rollout: RolloutState, head: Revision | None, proposals: ProposalState, *, frozen: bool
+) -> ProposalState:
+    """The proposals with the revert that is due now."""
+    proposal = due_revert(rollout, head, proposals, frozen=frozen)
+    if proposal is None or proposal.failed in proposals.reverts:
+        return proposals
+    return with_revert(proposals, proposal)
 
 
-class RevertProposer:
-    """FleetReader failed gates, off the pass: a remote that hangs keeps nobody from being repaired."""
-
-    def __init__(
-        self, journal: Journal, source: Source, writer: HistoryWriter, branch: str, pool: Executor, clock: Clock
-    ) -> None:
-        self._journal = journal
-        self._source = source
-        self._writer = writer
-        self._branch = branch
-        self._pool = pool
-        self._clock = clock
-        self._running: Future[Revert] | None = None
-        self._tries, self._next_at = 0, 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer is on its way."""
-        return self._running is not None
-
-    def next_due(self) -> float | None:
-        """Seconds until an answer that could not be sent is sent again; None when none waits."""
-        return max(0.0, self._next_at - self._clock.monotonic()) if self._tries else None
-
-    def consider(self, rollout: Rollout | None, head: Revision | None) -> Revert | None:
-        """Answer a failed gate if the policy asks for it; the answer once there is one, to be remembered."""
-        if self._running is not None:
-            return self._collect() if self._running.done() else None
-        asked = rollout is not None and rollout.failed and rollout.on_failure != "Hold"
-        if rollout is None or head is None or not asked or head.sha != rollout.commit:
-            self._rest()
-            return None
-        if self._clock.monotonic() < self._next_at:
-            return None
-        reverts = self._known()
-        mine = reverts.get(rollout.commit, Revert(rollout.commit))
-        if mine.over or any(each.sha == rollout.commit for each in reverts.values()):
-            return None
-        self._running = self._pool.submit(self._answer, mine, rollout)
-        return self._collect() if self._running.done() else None
-
-    def _collect(self) -> Revert | None:
-        """What became of it; None when it is to be tried again."""
-        assert self._running is not None
-        future, self._running = self._running, None
-        try:
-            revert = future.result()
-        except Exception as problem:  # a remote that is down, a full disk, a bug: no pass may fail for it
-            self._tries += 1
-            self._next_at = self._clock.monotonic() + delay(self._tries, 1.0, 300.0, None, 0.5)
-            unexpected = None if isinstance(problem, GitopsAgentError) else problem
-            log.warning("the revert could not be sent yet", problem=str(problem), exc_info=unexpected)
-            return None
-        self._rest()
-        return revert
-
-    def _rest(self) -> None:
-        """Nothing waits to be sent (any more)."""
-        self._tries, self._next_at = 0, 0.0
-
-    def _answer(self, revert: Revert, rollout: Rollout) -> Revert:
-        """Make the commit, unless an earlier try did, and send it."""
-        try:
-            if not revert.sha:
-                revert = self._make(revert, rollout)
-                self.remember(revert)
-            wanted = self._branch if rollout.on_failure == "Revert" else _proposal(rollout)
-            return self._send(revert, wanted, rollout)
-        except NothingToDo:
-            return replace(
-                revert, over=True, said="nothing to revert: the tree is that of the last converged commit"
-            )
-        except SourceRefused as problem:  # what does not answer, or cannot be written down, is tried again
-            return replace(revert, over=True, said=f"no revert was made: {problem.message}")
-
-    def _make(self, revert: Revert, rollout: Rollout) -> Revert:
-        good = self._journal.get("converged")
-        if good is None:
-            raise SourceRefused("no commit has ever converged, so there is nothing to go back to")
-        undone = self._source.between(good, rollout.commit)
-        sha = self._writer.restore(good, _message(undone, rollout))
-        if self._source.revision(sha).parents[:1] != (rollout.commit,):
-            raise SourceRefused("somebody pushed meanwhile, so the newest commit decides")
-        return replace(revert, sha=sha)
-
-    def _send(self, revert: Revert, branch: str, rollout: Rollout) -> Revert:
-        try:
-            self._writer.check_push(branch)
-            self._writer.push(revert.sha, branch)
-        except SourceRefused as refused:
-            if branch != self._branch:
-                raise
-            if self._source.refresh().sha != rollout.commit:
-                return replace(revert, over=True, said="somebody pushed meanwhile, so the newest commit decides")
-            log.warning("the branch takes no revert; it is proposed instead", problem=refused.message)
-            return self._send(revert, _proposal(rollout), rollout)
-        to_us = branch == self._branch
-        said = (
-            f"reverted by {revert.sha[:10]}" if to_us else f"branch {branch} holds the revert: review and merge it"
-        )
-        return replace(revert, branch=branch, over=True, said=said)
-
-    def _known(self) -> dict[str, Revert]:
-        rows: list[dict[str, Any]] = orjson.loads(self._journal.get("reverts") or "[]")
-        return {row["failed"]: Revert(**row) for row in rows}
-
-    def remember(self, revert: Revert) -> None:
-        """Write an answer down: the commit before it is sent, and how it ended once that was told."""
-        known = self._known()
-        known.pop(revert.failed, None)
-        rows = [asdict(each) for each in (*known.values(), revert)][-KEPT:]
-        self._journal.put({"reverts": orjson.dumps(rows).decode()})
+def with_revert(proposals: ProposalState, proposal: RevertProposal) -> ProposalState:
+    """The proposals with one revert added or replaced; the oldest beyond the limit go."""
+    others = {failed: each for failed, each in proposals.reverts.items() if failed != proposal.failed}
+    kept = list({**others, proposal.failed: proposal}.items())[-MAX_REVERTS_KEPT:]
+    return replace(proposals, reverts=dict(kept))
 
 
-def told(revert: Revert) -> Finding:
+def rollout_is_frozen(rollout: RolloutState, record: PassRecord, now: Now) -> bool:
+    """Whether a freeze covers an agent that the rollout has reached: then Git is left alone as well."""
+    if rollout.rollout is None or not rollout.rollout.failed:
+        return False
+    scopes = frozen_scopes(record.snapshot.policy, record.directives.freezes, now.wall)
+    return any(is_frozen(key, scopes) for key in rollout.rollout.moving)
+
+
+def revert_finding(proposal: RevertProposal) -> Finding:
     """What the note on the failed commit says about its revert."""
-    made = bool(revert.branch)
+    made = bool(proposal.branch)
     return Finding(
         Severity.INFO if made else Severity.WARNING,
-        _code(revert),
-        revert.failed[:10],
-        revert.said,
+        _code(proposal),
+        proposal.failed[:10],
+        proposal.message,
         "Policy rollout.onFailure asked for it." if made else "If it is still needed: gitops-agent rollback.",
     )
 
 
-def _code(revert: Revert) -> str:
-    if not revert.branch:
+@dataclass(frozen=True, slots=True)
+class RevertProposer:
+    """Makes and pushes revert commits. Used on a thread of its own: a remote that hangs holds no pass."""
+
+    source: Source
+    writer: HistoryWriter
+    branch: str
+
+    def advance(self, proposal: RevertProposal, rollout: Rollout, converged: str | None) -> RevertProposal:
+        """The proposal one step further: with its commit made, or, if it was made before, pushed.
+
+        SourceUnavailable when the remote does not answer: to be tried again.
+        """
+        try:
+            if not proposal.sha:
+                return replace(proposal, sha=self._make(rollout, converged))
+            wanted = self.branch if rollout.on_failure == "Revert" else _proposal_branch(rollout)
+            return self._push(proposal, wanted, rollout)
+        except NothingToDo:
+            message = "nothing to revert: the tree is that of the last converged commit"
+            return replace(proposal, finished=True, message=message)
+        except SourceRefused as problem:
+            return replace(proposal, finished=True, message=f"no revert was made: {problem.message}")
+
+    def _make(self, rollout: Rollout, converged: str | None) -> str:
+        if converged is None:
+            raise SourceRefused("no commit has ever converged, so there is nothing to go back to")
+        undone = self.source.between(converged, rollout.commit)
+        sha = self.writer.restore(converged, _message(undone, rollout))
+        if self.source.revision(sha).parents[:1] != (rollout.commit,):
+            raise SourceRefused(OVERTAKEN)
+        return sha
+
+    def _push(self, proposal: RevertProposal, branch: str, rollout: Rollout) -> RevertProposal:
+        try:
+            self.writer.check_push(branch)
+            self.writer.push(proposal.sha, branch)
+        except SourceRefused as refused:
+            if branch != self.branch:
+                raise
+            if self.source.refresh().sha != rollout.commit:
+                return replace(proposal, finished=True, message=OVERTAKEN)
+            log.warning("the branch takes no revert; it is proposed instead", problem=refused.message)
+            return self._push(proposal, _proposal_branch(rollout), rollout)
+        message = f"branch {branch} holds the revert: review and merge it"
+        if branch == self.branch:
+            message = f"reverted by {proposal.sha[:10]}"
+        return replace(proposal, branch=branch, finished=True, message=message)
+
+
+def _code(proposal: RevertProposal) -> str:
+    if not proposal.branch:
         return "NotReverted"
-    return "RevertProposed" if revert.branch.startswith(PROPOSALS) else "Reverted"
+    return "RevertProposed" if proposal.branch.startswith(PROPOSAL_PREFIX) else "Reverted"
 
 
-def _proposal(rollout: Rollout) -> str:
-    return f"{PROPOSALS}{rollout.commit[:10]}"
+def _proposal_branch(rollout: Rollout) -> str:
+    return f"{PROPOSAL_PREFIX}{rollout.commit[:10]}"
 
 
 def _message(undone: Sequence[Revision], rollout: Rollout) -> str:

@@ -1,104 +1,124 @@
-"""FleetReader from the journal alone: what ``status``, ``explain``, ``history`` and ``logs`` say.
+"""Answers from the journal alone: what ``status``, ``explain``, ``history`` and ``workflows`` show.
 
 Reads only, needs no lock, works while a daemon runs, and says how old its knowledge is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-import orjson
-
-from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.errors import UsageError
 from gitops_agent.model.control import freezes
-from gitops_agent.model.finding import Finding, unpacked
-from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import Clock, JournalReader
-from gitops_agent.proposals.import_queue import MEMORY, proposed
-from gitops_agent.report.explain import Explanation
-from gitops_agent.report.json_shapes import FleetStatus
-from gitops_agent.report.words import is_about, nearest
-from gitops_agent.report.workflows import ENDS, Known
-from gitops_agent.rollout.waves import load_rollout
-from gitops_agent.settings import Settings
-from gitops_agent.source.tracker import recalled_problem
-from gitops_agent.status.proceedings import PassResult, lasting
-from gitops_agent.support.secrets import Redactor
+from gitops_agent.model.names import listed, named
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.report.json_shapes import Explanation, FleetStatus
+from gitops_agent.report.words import is_about
+from gitops_agent.report.workflows import ENDS, WorkflowInputs
+from gitops_agent.status.findings import current_findings
 
-ALL_ENTRIES = 100_000
+if TYPE_CHECKING:
+    from gitops_agent.model.finding import Finding
+    from gitops_agent.model.key import AgentKey
+    from gitops_agent.model.passes import PassResult
+    from gitops_agent.model.state import State
+    from gitops_agent.model.status import AgentStatus, CommitRecord
+    from gitops_agent.ports import ActionRecord, Clock
+    from gitops_agent.settings import Settings
+    from gitops_agent.support.secrets import Redactor
+
+MAX_ACTIONS = 100_000
 """More actions than the journal keeps of any agent within its retention."""
 
-SEARCHED = 20_000
+SHOWN_ACTIONS = 20
+"""How many of the newest actions ``explain`` shows at first."""
+
+SEARCHED_ACTIONS = 20_000
 """How many of the newest actions are searched for the name of an agent that is gone."""
+
+SUGGESTED_NAMES = 10
+_TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
+
+
+class Records(Protocol):
+    """What answers need of the journal."""
+
+    def state(self) -> State:
+        """The state as last committed."""
+
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, also an old one."""
+
+    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
+        """Records of commits, newest first."""
+
+    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[ActionRecord]:
+        """Executed actions, newest first."""
 
 
 class FleetReader:
     """One journal, read for people."""
 
-    def __init__(self, journal: JournalReader, settings: Settings, clock: Clock, redactor: Redactor) -> None:
+    def __init__(self, journal: Records, settings: Settings, clock: Clock, redactor: Redactor) -> None:
         self.journal = journal
         self.redactor = redactor
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
 
     def fleet(self, agent: AgentKey | None = None) -> FleetStatus:
         """The last reported state of the fleet, or of one agent (none, when it is gone)."""
-        statuses = self.journal.statuses(None if agent is None else [agent])
-        head = self._head()
-        found = self._findings(head)
+        state, now = self.journal.state(), self._clock.now()
+        found = current_findings(state)
+        statuses = _statuses(state, agent)
         return FleetStatus(
-            instance=self._settings.instance,
-            commit=head.sha if head else None,
-            enforced=self.journal.get("enforced"),
-            phase=head.phase if head else None,
-            statuses=list(statuses.values()),
-            findings=found if agent is None else _concerning(agent, statuses.get(agent), found, head),
-            journal_age=self._age(),
-            at=self._clock.now(),
-            rollout=load_rollout(self.journal.get("rollout")),
+            instance=self.settings.instance,
+            commit=state.source.head,
+            enforced=state.rollout.enforced,
+            phase=state.head.phase if state.head else None,
+            statuses=statuses,
+            findings=found if agent is None else _concerning(agent, next(iter(statuses), None), found, state.head),
+            journal_age=_age(state, now),
+            at=now,
+            rollout=state.rollout.rollout,
         )
 
-    def explain(self, key: AgentKey, *, everything: bool = False) -> Explanation:
+    def explain(self, agent: AgentKey, *, everything: bool = False) -> Explanation:
         """Everything known about one agent."""
-        status = self.journal.statuses([key]).get(key)
-        own_commit = status.observed_commit if status else self.journal.get("enforced")
-        head = self._head()
-        own = {resource: attempt for resource, attempt in self.journal.attempts().items() if resource.agent == key}
+        state, now = self.journal.state(), self._clock.now()
+        head, status = state.head, state.status.agents.get(agent)
+        own_commit = status.observed_commit if status else state.rollout.enforced
         turned_down = head.findings if head and status and head.sha != status.observed_commit else ()
-        concerning = _concerning(key, status, self._findings(head), head)
+        concerning = _concerning(agent, status, current_findings(state), head)
         return Explanation(
-            agent=key,
-            now=self._clock.now(),
+            agent=agent,
+            now=now,
             status=status,
-            enforced=self.journal.commit(own_commit) if own_commit else None,
+            enforced=self.journal.commit_record(own_commit) if own_commit else None,
             head=head,
-            entries=self.journal.entries(agent=key, limit=ALL_ENTRIES if everything else 20),
-            attempts=own,
+            entries=self.journal.entries(agent=agent, limit=MAX_ACTIONS if everything else SHOWN_ACTIONS),
+            attempts={key: each for key, each in state.reconcile.attempts.items() if key.agent == agent},
             findings=[finding for finding in concerning if finding not in turned_down],
-            journal_age=self._age(),
+            journal_age=_age(state, now),
         )
 
-    def workflows(self) -> Known:
+    def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
-        journal, head = self.journal, self._head()
-        rollout = load_rollout(journal.get("rollout"))
-        followed = journal.commit(rollout.commit) if rollout is not None else None
-        return Known(
-            now=self._clock.now(),
-            intents=journal.open_intents(),
-            bases=journal.bases(),
-            attempts=journal.attempts(),
-            statuses=journal.statuses(),
-            findings=self._findings(head),
+        state, now = self.journal.state(), self._clock.now()
+        rollout = state.rollout.rollout
+        followed = self.journal.commit_record(rollout.commit) if rollout is not None else None
+        return WorkflowInputs(
+            now=now,
+            intents=tuple(state.reconcile.open_intents.values()),
+            bases=state.reconcile.bases,
+            attempts=state.reconcile.attempts,
+            statuses=state.status.agents,
+            findings=current_findings(state),
             rollout=rollout,
             ending=self._is_ending,
-            journal_age=self._age(),
-            head=head,
+            journal_age=_age(state, now),
+            head=state.head,
             rollout_since=followed.started_at if followed is not None else None,
-            freezes=freezes(journal.controls(), self._clock.now()),
+            freezes=freezes(state.control.controls, now),
         )
 
     def _is_ending(self, agent: AgentKey) -> bool:
@@ -106,56 +126,42 @@ class FleetReader:
 
     def find(self, text: str) -> AgentKey:
         """The agent a person means, also one that is gone; UsageError with what there is otherwise."""
-        known = sorted(self.journal.statuses())
-        matches = _named(text, known) or _named(text, self._gone())
-        if len(matches) == 1:
-            return matches[0]
-        names = ", ".join(map(str, matches or nearest(text, known)[:10])) or "none yet"
-        problem = "more than one agent is" if matches else "no agent is"
-        raise UsageError(f"{problem} called {text!r}", hint=f"agents: {names}")
-
-    def log_files(self, key: AgentKey) -> list[Path]:
-        """The files an agent's output goes to, as its status names them; of one that is gone, those it left."""
-        status = self.journal.statuses([key]).get(key)
-        live = [resource.live for resource in status.resources] if status else []
-        named = [str(shown["log"]) for shown in live if shown.get("log")]
-        left = AgentDir(str(self._settings.state)).log(key, 0)
-        folders = {Path(path).parent for path in named or [left]}
-        return sorted(path for folder in folders for path in folder.glob("*.log"))
-
-    def _gone(self) -> list[AgentKey]:
-        """The agents that only history knows."""
-        return sorted({entry.key.agent for entry in self.journal.entries(limit=SEARCHED)})
-
-    def _head(self) -> CommitRecord | None:
-        sha = self.journal.get("head")
-        return self.journal.commit(sha) if sha else None
-
-    def _age(self) -> float | None:
-        last = self.journal.get("last_pass")
-        return max(0.0, self._clock.now() - float(last)) if last else None
-
-    def _findings(self, head: CommitRecord | None) -> tuple[Finding, ...]:
-        """What the source, the newest commit and the last pass gave to say."""
-        problem = recalled_problem(self.journal)
-        found = unpacked(orjson.loads(self.journal.get("findings") or "[]"))
-        found += proposed(self.journal.get(MEMORY))
-        return tuple(dict.fromkeys(((problem,) if problem else ()) + (lasting(head) if head else ()) + found))
+        known = self.journal.state().status.agents
+        gone = (entry.key.agent for entry in self.journal.entries(limit=SEARCHED_ACTIONS))
+        return one_agent(text, named(text, known) or named(text, set(gone)), known)
 
 
-def _named(text: str, agents: Iterable[AgentKey]) -> list[AgentKey]:
-    return [key for key in agents if text in (str(key), key.name)]
+def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey]) -> AgentKey:
+    """The only match; UsageError with the names there are when a text names none or several."""
+    if len(matches) == 1:
+        return matches[0]
+    problem = "more than one agent is" if matches else "no agent is"
+    raise UsageError(
+        f"{problem} called {text!r}", hint=f"agents: {listed(text, matches, list(known), SUGGESTED_NAMES)}"
+    )
+
+
+def _statuses(state: State, agent: AgentKey | None) -> list[AgentStatus]:
+    if agent is None:
+        return list(state.status.agents.values())
+    status = state.status.agents.get(agent)
+    return [] if status is None else [status]
+
+
+def _age(state: State, now: float) -> float | None:
+    last = state.status.last_pass
+    return None if last is None else max(0.0, now - last)
 
 
 def _concerning(
     agent: AgentKey, status: AgentStatus | None, findings: Iterable[Finding], head: CommitRecord | None
 ) -> list[Finding]:
-    """What concerns one agent: said of it, of its document, of the source, of the freeze it is under, or of a
-    newest commit that is not enforced."""
+    """The findings about one agent, its document, the source, the freeze it is under, or a newest commit that is
+    not enforced."""
     file = status.origin.rpartition(":")[0] if status else ""
-    frozen = status is not None and any(said.type is ConditionType.FROZEN for said in status.conditions)
+    frozen = status is not None and status.has(ConditionType.FROZEN)
     scopes = {"gitops-agent.yaml", "*", agent.tenant} if frozen else set()
-    turned_down = head.findings if head and head.phase in (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED) else ()
+    turned_down = head.findings if head and head.phase in _TURNED_DOWN else ()
     return [
         finding
         for finding in findings

@@ -1,107 +1,85 @@
-"""Looking ahead: the plan of a commit that is not enforced (yet), and the commits that roll back."""
+"""Looking ahead without writing: the plan of a commit that is not enforced (yet), and of what is in force now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gitops_agent.errors import SourceRefused, UsageError
+from gitops_agent.control.directives import with_approvals
+from gitops_agent.errors import SourceError, SourceRefused, UsageError
+from gitops_agent.model.passes import Live, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
+from gitops_agent.model.snapshot import Snapshot, changed_agents
+from gitops_agent.model.state import State
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import HistoryWriter, SnapshotLoader, Source
+from gitops_agent.plan.build import build
+from gitops_agent.plan.context import PassContext, context_for
+from gitops_agent.ports import JournalReader, SnapshotLoader, Source
+from gitops_agent.rollout.admission import advance, candidate_plan, next_step
+from gitops_agent.rollout.provisioning import without_given_up
+from gitops_agent.rollout.waves import announced
 from gitops_agent.support.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)
+class Survey:
+    """The plan for what is in force now, and what was seen for it."""
+
+    plan: Plan
+    live: Live
+    in_force: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
 class Planner:
-    """``plan``: reads the source and the live systems, writes nothing."""
+    """``plan`` and ``drift``: read the source and the live systems, write nothing, take no lock."""
 
     source: Source
     loader: SnapshotLoader
+    journal: JournalReader
     pipeline: Pipeline
     redactor: Redactor
 
     def plan(self, ref: str | None) -> Plan:
         """What would happen if this commit (or the newest) were enforced now."""
-        head = self.source.refresh()
+        head, state = self.source.refresh(), self.journal.state()
         if ref is None:
-            self.pipeline.receiver.refuse(head)
-        return self.pipeline.planning.preview(self.loader.load(named(self.source, ref) if ref else head))
+            self.pipeline.stages.source.refuse(state, head)
+        return self._preview(state, self.loader.load(named(self.source, ref) if ref else head))
 
+    def survey(self) -> Survey:
+        """The plan for what is in force now."""
+        state, stages = self.journal.state(), self.pipeline.stages
+        in_force = stages.source.in_force(state.rollout)
+        if in_force is None:
+            hint = "run gitops-agent once first; with spec.reconcile.mode: Observe it changes nothing"
+            raise SourceError("nothing is in force yet", hint=hint)
+        valid = stages.source.snapshot(state.source.valid)
+        source = SourceResult(in_force.revision, None, in_force, policy=valid.policy if valid else None)
+        around = self._around(state, in_force.revision)
+        live = self._live(state, without_given_up(in_force, state))
+        _, decision = advance(state, source, live, around)
+        wanted = without_given_up(decision.in_force, state)
+        context = context_for(state, wanted, live, decision.earlier_policy, around)
+        plan = build(wanted, live.observed.seen.values(), context, live.health)
+        return Survey(with_approvals(plan, around.directives), live, wanted)
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A commit that was made but not pushed, and what it would change."""
+    def _preview(self, state: State, target: Snapshot) -> Plan:
+        in_force = self.pipeline.stages.source.in_force(state.rollout)
+        around = self._around(state, target.revision)
+        source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
+        step = next_step(state, source, around)
+        wanted = without_given_up(target, state)
+        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
+        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
 
-    sha: str
-    subject: str
-    plan: Plan
+    def _around(self, state: State, head: Revision) -> PassContext:
+        now = self.pipeline.now()
+        return PassContext(now, self.pipeline.stages.controls.in_force(state, head, now), (), self.journal)
 
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """``rollback``: makes a revert commit, shows its plan, pushes it. Live systems follow by the next pass."""
-
-    planner: Planner
-    writer: HistoryWriter
-    branch: str
-
-    @property
-    def redactor(self) -> Redactor:
-        """What cleans everything shown."""
-        return self.planner.redactor
-
-    def propose(self, commits: Sequence[str], to: str | None, message: str | None) -> Proposal:
-        """The commit that undoes these commits, or restores the tree of ``to``."""
-        if to is not None and commits:
-            raise UsageError("give commits to revert or --to, not both")
-        source = self.planner.source
-        head = source.refresh()
-        if to is not None:
-            target = named(source, to)
-            sha = self.writer.restore(target.sha, message or f'Restore "{target.subject}" ({target.short})')
-        else:
-            undone = self._chosen(commits, head)
-            sha = self.writer.revert([revision.sha for revision in undone], message or _subject(undone))
-        made = source.revision(sha)
-        return Proposal(sha, made.subject, self.planner.plan(sha))
-
-    def check_push(self, branch: str) -> None:
-        """SourceRefused when it is known beforehand that the remote takes no push to this branch."""
-        self.writer.check_push(branch)
-
-    def push(self, proposal: Proposal, branch: str) -> None:
-        """Send the commit, fast-forward only."""
-        self.writer.push(proposal.sha, branch)
-
-    def _chosen(self, commits: Sequence[str], head: Revision) -> list[Revision]:
-        """The commits a person named, newest first; the head when none was."""
-        source = self.planner.source
-        chosen: dict[str, Revision] = {}
-        for text in commits:
-            old, dots, new = text.partition("..")
-            if dots:
-                since, until = named(source, old).sha, named(source, new).sha if new else head.sha
-                found: Sequence[Revision] = source.between(since, until)
-            else:
-                found = (named(source, text),)
-            chosen.update((revision.sha, revision) for revision in found)
-        return self._in_order(chosen, head) if chosen else [head]
-
-    def _in_order(self, chosen: Mapping[str, Revision], head: Revision) -> list[Revision]:
-        """Newest first as history has it: the dates of commits are what their authors' clocks said."""
-        depth = 64
-        while True:
-            history = self.planner.source.history(head.sha, depth)
-            ordered = [revision for revision in history if revision.sha in chosen]
-            if len(ordered) == len(chosen):
-                return ordered
-            if len(history) < depth:
-                stray = next(revision for revision in chosen.values() if revision not in ordered)
-                hint = "give commits of the branch; gitops-agent history lists them"
-                raise UsageError(f"commit {stray.short} is not part of {self.branch}", hint=hint)
-            depth *= 4
+    def _live(self, state: State, snapshot: Snapshot) -> Live:
+        observer, bases = self.pipeline.stages.observer, state.reconcile.bases
+        return observer.evaluate_health(observer.observe(snapshot, bases, None), snapshot, bases)
 
 
 def named(source: Source, text: str) -> Revision:
@@ -110,9 +88,3 @@ def named(source: Source, text: str) -> Revision:
         return source.revision(text)
     except SourceRefused as unknown:
         raise UsageError(unknown.message, hint=unknown.hint) from unknown
-
-
-def _subject(undone: Sequence[Revision]) -> str:
-    if len(undone) == 1:
-        return f'Revert "{undone[0].subject}"'
-    return f"Revert {len(undone)} commits, {undone[-1].short} to {undone[0].short}"

@@ -8,15 +8,14 @@ driver: these neither count nor end a row. Success closes the circuit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
-
-import orjson
+from dataclasses import replace
 
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.document import Breaker, TenantPolicy
 from gitops_agent.model.outcome import LONGEST_DELAY, Outcome, Result
 from gitops_agent.model.plan import Action
 from gitops_agent.model.quantity import seconds
+from gitops_agent.support.backoff import delay
 
 Limits = Callable[[str], TenantPolicy]
 """The numbers in force for a tenant."""
@@ -51,16 +50,4 @@ def _after_failure(counted: Circuit, limit: Breaker, now: float) -> Circuit:
 
 def pause(limit: Breaker, trips: int) -> float:
     """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
-    first = seconds(limit.pause)
-    return min(first * 2.0 ** min(trips, 30), max(first, LONGEST_DELAY))
-
-
-def dump_circuits(circuits: Mapping[str, Circuit]) -> str:
-    """Circuits as the journal keeps them."""
-    return orjson.dumps([asdict(circuit) for circuit in circuits.values()]).decode()
-
-
-def load_circuits(text: str | None) -> dict[str, Circuit]:
-    """The circuits in a text."""
-    rows = orjson.loads(text or "[]")
-    return {row["driver"]: Circuit(**{**row, "failing": tuple(row["failing"])}) for row in rows}
+    return delay(trips, seconds(limit.pause), LONGEST_DELAY)

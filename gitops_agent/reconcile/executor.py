@@ -1,12 +1,12 @@
 """Execute a plan: precheck, intent, apply, outcome.
 
 Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
-many as there are hands; what takes away goes before what builds. All journal writes happen on the calling thread,
+many as there are workers; what takes away goes before what builds. All journal writes are on the calling thread,
 and what is due at one moment is written in one transaction, so a hundred agents cost a few dozen durable writes
 rather than four hundred.
 
-A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its agent
-is busy, and what became of it is collected by a later pass.
+A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its action
+is running, and what became of it is collected by a later pass.
 """
 
 from __future__ import annotations
@@ -14,78 +14,82 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, replace
 from random import Random
 
+from gitops_agent.drivers.api import Driver, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
-from gitops_agent.model.document import PolicySpec, TenantPolicy
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import EMPTY, Base
 from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
+from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Action, Class, Plan, Verb
-from gitops_agent.ports import Applier, Clock, Journal, Leases
+from gitops_agent.model.policy_merge import limits_of
+from gitops_agent.model.state import State
+from gitops_agent.ports import Clock, Journal, Leases
 from gitops_agent.reconcile.bases import base_after, base_spent
 from gitops_agent.reconcile.retry import after_failure, after_permanent
 
-PATIENCE = 2.0
+PATIENCE_SECONDS = 2.0
 """How long a pass waits for an action that is under way before it goes on without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What execution needs around the plan. ``interrupted`` is asked before each new action.
+    """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
+    actions run side by side on ``apply_pool``."""
 
-    ``pool`` is for doing, ``eyes`` for looking: what is slow to be done must not keep anybody from looking.
-    """
-
-    appliers: Mapping[str, Applier]
+    drivers: Mapping[str, Driver]
     journal: Journal
     clock: Clock
     random: Random
-    pool: Executor
-    eyes: Executor
-    hands: int = 8
-    patience: float = PATIENCE
+    apply_pool: Pool
+    workers: int = 8
+    patience: float = PATIENCE_SECONDS
     interrupted: Callable[[], bool] = lambda: False
     on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
     leases: Leases | None = None
 
 
-Executed = tuple[Action, Outcome]
-Limits = Callable[[str], TenantPolicy]
 Lane = deque[Action]
 
 
-class ActionExecutor:
+class Executor:
     """Carries out plans. Remembers what is under way from one pass to the next.
 
-    ``limits`` are those in force for a tenant when something ends.
+    Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``).
     """
 
-    def __init__(self, bench: ExecutorContext, limits: Limits = lambda _tenant: PolicySpec()) -> None:
-        self._bench = bench
-        self._limits = limits
+    def __init__(self, context: ExecutorContext) -> None:
+        self._context = context
+        self._policy = PolicySpec()
         self._running: dict[Future[Outcome], Intent] = {}
+        self._collected: list[Executed] = []
 
     @property
-    def busy(self) -> tuple[Action, ...]:
-        """What an earlier pass began and nobody knows the end of yet."""
+    def running(self) -> tuple[Action, ...]:
+        """The actions that an earlier pass began and whose end is not known yet."""
         return tuple(intent.action for intent in self._running.values())
 
-    def collect(self) -> list[Executed]:
-        """Record what has ended since the last pass."""
-        return self._finish([future for future in self._running if future.done()])
+    def collect_finished(self) -> None:
+        """Record what has ended since the last pass; the next ``execute`` returns it."""
+        self._collected += self._finish([future for future in self._running if future.done()])
 
-    def execute(self, plan: Plan, actor: str) -> list[Executed]:
-        """Carry out what the plan allows; one outcome per action that ended in time."""
-        teardown, buildup = _lanes(plan)
-        done: list[Executed] = []
-        for lanes in (teardown, buildup):
+    def execute(self, state: State, plan: Plan, policy: PolicySpec, actor: str) -> tuple[State, list[Executed]]:
+        """Carry out what the plan allows: the state afterwards, and one outcome per action that ended in time.
+
+        ``policy``: what says how long a failure rests.
+        """
+        self._policy = policy
+        done, self._collected = self._collected, []
+        for lanes in _lanes(plan):
             done += self._work(lanes, plan, actor)
-        return done
+        return replace(state, reconcile=self._context.journal.state().reconcile), done
 
     def close(self) -> None:
         """Wait for what is under way, and record it."""
@@ -93,18 +97,21 @@ class ActionExecutor:
         self._finish(list(self._running))
 
     def _work(self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str) -> list[Executed]:
-        bench, waiting, done = self._bench, deque(lanes.values()), list[Executed]()
+        if not lanes:
+            return []
+        context, waiting, done = self._context, deque(lanes.values()), list[Executed]()
         # What a crash left open is tried again under the same idempotency key.
-        reused = {_same(intent.action): intent.id for intent in bench.journal.open_intents()} if lanes else {}
+        open_intents = context.journal.state().reconcile.open_intents.values()
+        reused = {_same(intent.action): intent.id for intent in open_intents}
         begun: set[Future[Outcome]] = set()
         try:
             while waiting or begun:
-                room = 0 if bench.interrupted() else bench.hands - len(self._running)
+                room = 0 if context.interrupted() else context.workers - len(self._running)
                 heads = [waiting.popleft().popleft() for _ in range(min(room, len(waiting)))]
                 begun |= self._begin(heads, reused, plan, actor)
                 if not begun:
                     break
-                ended, _ = wait(begun, timeout=bench.patience, return_when=FIRST_COMPLETED)
+                ended, _ = wait(begun, timeout=context.patience, return_when=FIRST_COMPLETED)
                 if not ended:
                     break
                 begun -= ended
@@ -113,21 +120,21 @@ class ActionExecutor:
                 good = (lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE)
                 waiting.extendleft(lane for lane in good if lane)
         except BaseException:
-            wait(begun)  # a journal that cannot be written: nobody may still be acting when the next pass looks
+            wait(begun)  # a journal that cannot be written: nothing may still be acting when the next pass looks
             raise
         return done
 
     def _begin(
         self, actions: Sequence[Action], reused: dict[_Same, str], plan: Plan, actor: str
     ) -> set[Future[Outcome]]:
-        now = self._bench.clock.now()
+        context, now = self._context, self._context.clock.now()
         intents = [
             Intent(reused.pop(_same(action), "") or uuid.uuid4().hex, action, plan.commit, plan.digest, actor, now)
             for action in actions
         ]
         if intents:
-            self._bench.journal.begin(intents)
-        started = {self._bench.pool.submit(_carry_out, intent, self._bench): intent for intent in intents}
+            context.journal.begin(intents)
+        started = {context.apply_pool.submit(_carry_out, intent, context): intent for intent in intents}
         self._running |= started
         return set(started)
 
@@ -137,16 +144,15 @@ class ActionExecutor:
         if not ended:
             return []
         ends = [(self._running[future], future.result()) for future in ended]
-        journal = self._bench.journal
-        known = journal.bases()
+        journal, known = self._context.journal, self._context.journal.state().reconcile
         done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
-        bases = (_base(intent, outcome, known.get(intent.action.key)) for intent, outcome in ends)
+        bases = (_base(intent, outcome, known.bases.get(intent.action.key)) for intent, outcome in ends)
         executed = [(intent.action, outcome) for intent, outcome in ends]
         journal.finish(
             [outcome for _, outcome in ends],
             bases=[base for base in bases if base is not None],
             forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
-            attempts=_attempts_after(executed, self._bench, self._limits),
+            attempts=attempts_after(executed, known.attempts, self._policy, self._context.random),
         )
         # Only now: what could not be written down is collected by the next pass.
         for future in ended:
@@ -184,24 +190,24 @@ def _same(action: Action) -> _Same:
     return action.key, action.verb, action.desired
 
 
-def _carry_out(intent: Intent, bench: ExecutorContext) -> Outcome:
+def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     """One driver call; whatever happens becomes an Outcome."""
-    action, started = intent.action, bench.clock.monotonic()
+    action, started = intent.action, context.clock.monotonic()
 
     def outcome(result: Result, message: str, handle: Fields | None = None, *, permanent: bool = False) -> Outcome:
-        spent = bench.clock.monotonic() - started
+        spent = context.clock.monotonic() - started
         kept = handle or action.handle or EMPTY
-        return Outcome(intent.id, result, message, bench.clock.now(), spent, kept, permanent)
+        return Outcome(intent.id, result, message, context.clock.now(), spent, kept, permanent)
 
     if not action.verb.touches_live:
         return outcome(Result.DONE, "recorded")
     try:
-        applier = bench.appliers[action.driver]
-        if not applier.unchanged(action):
+        driver = context.drivers[action.driver]
+        if not is_unchanged(driver, action):
             return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
-        if bench.leases is not None and not bench.leases.holds(action.key.agent):
+        if context.leases is not None and not context.leases.holds(action.key.agent):
             return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
-        applied = applier.apply(action, intent.id)
+        applied = driver.apply(action, intent.id)
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
@@ -210,7 +216,7 @@ def _carry_out(intent: Intent, bench: ExecutorContext) -> Outcome:
     except GitopsAgentError as problem:
         return outcome(Result.FAILED, _sentence(problem))
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
-        bench.on_unexpected(problem, action)
+        context.on_unexpected(problem, action)
         said = f"unexpected {type(problem).__name__} in driver {action.driver}"
         if not action.idempotent:
             # It may have happened, and it must not happen twice.
@@ -224,18 +230,18 @@ def _sentence(problem: GitopsAgentError) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
 
 
-def _attempts_after(
-    round_: Sequence[Executed], bench: ExecutorContext, limits: Limits
+def attempts_after(
+    executed: Sequence[Executed], known: Mapping[ResourceKey, Attempt], policy: PolicySpec, random: Random
 ) -> dict[ResourceKey, Attempt | None]:
-    """Failures count, and so do repairs of drift: a crash loop is a repair that does not last.
+    """The retry states that some outcomes imply. Failures count, and so do repairs of drift: a crash loop is a
+    repair that does not last.
 
     A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever.
     """
-    known = bench.journal.attempts()
     after: dict[ResourceKey, Attempt | None] = {}
-    for action, outcome in round_:
-        previous, jitter = known.get(action.key), bench.random.random()
-        limit = limits(action.key.agent.tenant).backoff
+    for action, outcome in executed:
+        previous, jitter = known.get(action.key), random.random()
+        limit = limits_of(policy, action.key.agent.tenant).backoff
         if outcome.spent:
             after[action.key] = None  # not tried again, so there is nothing to wait for
         elif outcome.permanent and outcome.result is not Result.DONE:

@@ -1,4 +1,4 @@
-"""Settle what a crash left open: pure, by looking at what is there, never by guessing.
+"""Recovery: what a crash left open is settled by looking at what is there, never by guessing.
 
 An open intent says that an effect may have happened. If the live system shows it, the intent is Done and our
 record catches up. If it does not, nothing is concluded: the intent stays open and the next plan tries again, which
@@ -8,20 +8,61 @@ is harmless for everything idempotent. What is not must not be tried twice: it e
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Intent, Outcome, Result
-from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.passes import Now, Observed
+from gitops_agent.model.plan import Action, Plan, Verb
+from gitops_agent.model.state import State
+from gitops_agent.ports import Journal
 from gitops_agent.reconcile.bases import base_after, base_spent
+
+
+class Recovery:
+    """Settles the intents of an earlier process; until none is open, every pass must observe everything.
+
+    Writes: outcomes of open intents and the bases they imply (``ReconcileState``).
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.finished = False
+
+    def settle(self, state: State, observed: Observed, now: Now) -> State:
+        """The state with the outcomes that can be seen; the very same when there are none."""
+        if self.finished:
+            return state
+        reconcile = state.reconcile
+        known = [
+            each for each in reconcile.open_intents.values() if each.action.driver not in observed.unreachable
+        ]
+        outcomes, bases, forgotten = settle_intents(known, observed.seen, now.wall, reconcile.bases)
+        if not outcomes:
+            return state
+        return replace(state, reconcile=self._journal.finish(outcomes, bases=bases, forgotten=forgotten).reconcile)
+
+    def close_unwanted(self, state: State, plan: Plan, observed: Observed, now: Now) -> State:
+        """The state without the open intents that no plan asks for any more; never while a driver is unreachable.
+        What is still wanted is tried again."""
+        if self.finished or observed.unreachable:
+            return state
+        wanted = {action.key for action in plan.actions}
+        outcomes = unwanted_outcomes(tuple(state.reconcile.open_intents.values()), wanted, now.wall)
+        if outcomes:
+            state = replace(state, reconcile=self._journal.finish(outcomes).reconcile)
+        self.finished = True
+        return state
+
 
 _GONE = (Verb.DELETE, Verb.FORGET)
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]
 
 
-def settle(
+def settle_intents(
     intents: Sequence[Intent],
     observations: Mapping[ResourceKey, Observation],
     now: float,
@@ -37,7 +78,7 @@ def settle(
     forgotten: dict[ResourceKey, None] = {}
     for intent in intents:
         key, seen = intent.action.key, observations.get(intent.action.key)
-        result = judge(intent, seen)
+        result = intent_result(intent, seen)
         if result is None:
             continue
         outcomes.append(_outcome(intent, result, seen, now))
@@ -55,7 +96,7 @@ def settle(
     return outcomes, list(written.values()), list(forgotten)
 
 
-def abandon(intents: Sequence[Intent], wanted: Collection[ResourceKey], now: float) -> list[Outcome]:
+def unwanted_outcomes(intents: Sequence[Intent], wanted: Collection[ResourceKey], now: float) -> list[Outcome]:
     """Outcomes for intents that did not happen and that no plan asks for any more."""
     message = "interrupted before it was done; no longer wanted"
     return [
@@ -65,7 +106,7 @@ def abandon(intents: Sequence[Intent], wanted: Collection[ResourceKey], now: flo
     ]
 
 
-def judge(intent: Intent, seen: Observation | None) -> Result | None:
+def intent_result(intent: Intent, seen: Observation | None) -> Result | None:
     """How the intent ended, as far as looking can tell; None: not done, to be tried again."""
     action = intent.action
     if _is_done(intent, seen):

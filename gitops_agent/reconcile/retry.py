@@ -5,14 +5,15 @@ from __future__ import annotations
 from gitops_agent.model.document import Backoff
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.quantity import seconds
+from gitops_agent.support import backoff
 
 DEFAULT = Backoff()
 
 
 def delay(failures: int, jitter: float, limit: Backoff = DEFAULT) -> float:
     """Seconds before the next try; ``jitter`` in [0, 1) spreads it over the upper half of the interval."""
-    whole = min(seconds(limit.longest), seconds(limit.first) * 2.0 ** min(failures - 1, 40))
-    return whole * (0.5 + jitter / 2)
+    first, longest = seconds(limit.first) / 2, seconds(limit.longest) / 2
+    return backoff.delay(failures - 1, first, longest, jitter=jitter, spread=1.0)
 
 
 def after_failure(

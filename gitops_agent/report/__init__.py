@@ -1,9 +1,9 @@
-"""Report: what we tell people and machines about the fleet.
+"""Report: what people and machines read about the fleet.
 
-What belongs here: the words for what happened. Pure renderings (JSON shapes, notes, text for people), the
-recognition of reverts, and the sinks that carry reports out (Git notes, Sentry, logs, the live view). Whatever
-leaves the process goes through ``redact`` (no secrets) and ``inert`` (no terminal tricks) first.
+What belongs here: shapes (``json_shapes``: the stable JSON, from model values), texts for people rendered from
+those shapes (``*_text``, on ``render``), notes, and the sinks that carry reports out. Secrets are masked in the
+shape, before anything is rendered; text from elsewhere is escaped where it is rendered.
 
 What does not: decisions about agents (``plan/``), git itself (``source/``), arguments and exit codes (``cli/``).
-Called by ``pipeline.py`` at the end of every pass, and by ``cli/`` for everything it prints.
+Called by the outbox after a pass, and by ``cli/`` for everything it prints.
 """

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Evidence, Observation, Owner
+from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Plan
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.json_shapes import Shape, findings_shape
-from gitops_agent.report.words import is_about
-from gitops_agent.support.secrets import Redactor
+from gitops_agent.report.json_shapes import NOTHING, evidence_shape, findings_shape, value_at
+from gitops_agent.report.words import Shape, is_about
 
 ORDER = (
     Class.UNSAFE_AMBIGUITY,
@@ -31,14 +29,10 @@ ORDER = (
 )
 """The classes as a report lists them: what needs people most comes first."""
 
-NOWHERE = object()
-
-Mask = Callable[[Any, str], Any]
-
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One field that differs, as a JSON pointer; ``NOWHERE`` when one side does not have it."""
+class FieldDifference:
+    """One field that differs, as a JSON pointer; ``NOTHING`` when one side does not have it."""
 
     path: str
     live: Any
@@ -52,14 +46,14 @@ class Drift:
     action: Action
     since: float
     held_by: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[FieldDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """What one look at the live systems found, against what is in force. ``agents``: how many were looked at.
+    """What one observation of the live systems found, against what is in force, which has so many ``agents``.
 
-    ``blind``: drivers that could not be asked, with the reason; nothing is said about their resources.
+    ``unreachable``: drivers that could not be asked, with the reason; nothing is known about their resources.
     """
 
     instance: str
@@ -79,8 +73,8 @@ class DriftReport:
     def counts(self) -> dict[Class, int]:
         """How many agents each class concerns, every class named."""
         pairs = {(drift.action.drift_class, drift.action.key.agent) for drift in self.drifts}
-        counted = Counter(cls for cls, _ in pairs)
-        return {cls: counted[cls] for cls in ORDER}
+        counted = Counter(drift_class for drift_class, _ in pairs)
+        return {drift_class: counted[drift_class] for drift_class in ORDER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ def since(action: Action, past: Past, at: float) -> float:
     if first is None:
         status = past.statuses.get(action.key.agent)
         conditions = status.conditions if status is not None else ()
-        first = next((said.last_transition_at for said in conditions if said.type is ConditionType.DRIFTED), at)
+        first = next((each.last_transition_at for each in conditions if each.type is ConditionType.DRIFTED), at)
     return min(first, at)
 
 
@@ -141,31 +135,15 @@ def _holders(action: Action, plan: Plan) -> tuple[str, ...]:
     return tuple(verdict.guard for verdict in plan.verdicts if action.key in verdict.held)
 
 
-def _differences(action: Action) -> Iterable[Difference]:
+def _differences(action: Action) -> Iterable[FieldDifference]:
     importing = action.decision is Decision.IMPORT
     for step in action.patch if action.live is not None else ():
         path = str(step["path"])
-        target = step.get("value", NOWHERE) if step["op"] != "remove" else NOWHERE
+        target = step.get("value", NOTHING) if step["op"] != "remove" else NOTHING
         if importing:
-            yield Difference(path, target, step.get("before", NOWHERE))
+            yield FieldDifference(path, target, step.get("before", NOTHING))
         else:
-            yield Difference(path, _at(path, action.live, action.base), target)
-
-
-def _at(path: str, *three_way: Fields | None) -> Any:
-    """What live shows at a JSON pointer, or what we last applied where live does not show the field."""
-    for leg in three_way:
-        value: Any = NOWHERE if leg is None else leg.value
-        for raw in path.split("/")[1:]:
-            part = raw.replace("~1", "/").replace("~0", "~")
-            try:
-                value = value[int(part)] if isinstance(value, list) else value[part]
-            except (KeyError, IndexError, ValueError, TypeError):
-                value = NOWHERE
-                break
-        if value is not NOWHERE:
-            return value
-    return NOWHERE
+            yield FieldDifference(path, value_at(path, action.live, action.base), target)
 
 
 def only(report: DriftReport, *, agent: AgentKey | None = None, tenant: str | None = None) -> DriftReport:
@@ -182,23 +160,22 @@ def only(report: DriftReport, *, agent: AgentKey | None = None, tenant: str | No
     return replace(report, drifts=kept, findings=found)
 
 
-def drift_shape(report: DriftReport, mask: Mask | None = None) -> Shape:
-    """The answer of ``drift``. Values are masked here, where the names of their fields are still known."""
-    masked = mask or Redactor().tree
+def drift_shape(report: DriftReport) -> Shape:
+    """The answer of ``drift``."""
     return {
         "instance": report.instance,
         "commit": report.commit,
         "at": iso(report.at),
         "agents": report.agents,
         "drifted": report.drifted,
-        "summary": {str(cls): count for cls, count in report.counts.items()},
-        "drifts": [_drift(drift, masked) for drift in report.drifts],
+        "summary": {str(drift_class): count for drift_class, count in report.counts.items()},
+        "drifts": list(map(_drift, report.drifts)),
         "findings": findings_shape(report.findings),
         "unreachable": [{"driver": driver, "reason": reason} for driver, reason in report.unreachable],
     }
 
 
-def _drift(drift: Drift, mask: Mask) -> Shape:
+def _drift(drift: Drift) -> Shape:
     action = drift.action
     return {
         "agent": str(action.key.agent),
@@ -212,16 +189,11 @@ def _drift(drift: Drift, mask: Mask) -> Shape:
         "verb": str(action.verb),
         "decision": str(action.decision),
         "heldBy": list(drift.held_by),
-        "evidence": [_evidence(item) for item in action.evidence],
-        "differences": [_difference(difference, mask) for difference in drift.differences],
+        "evidence": evidence_shape(action.evidence),
+        "differences": list(map(_difference, drift.differences)),
     }
 
 
-def _evidence(item: Evidence) -> Shape:
-    return {"source": item.source, "said": item.said, "at": iso(item.at)}
-
-
-def _difference(difference: Difference, mask: Mask) -> Shape:
-    name = difference.path.rpartition("/")[2]
+def _difference(difference: FieldDifference) -> Shape:
     sides = (("live", difference.live), ("git", difference.git))
-    return {"path": difference.path, **{side: mask(value, name) for side, value in sides if value is not NOWHERE}}
+    return {"path": difference.path, **{side: value for side, value in sides if value is not NOTHING}}

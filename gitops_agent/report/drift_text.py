@@ -1,119 +1,96 @@
-"""The drift report for people: how much of what first, then a line for each resource, then the evidence. Pure."""
+"""The drift report for people, from its JSON shape: how much, a line per resource, evidence. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
-from gitops_agent.model.plan import Action, Decision
-from gitops_agent.model.quantity import counted, iso
-from gitops_agent.report.drift import NOWHERE, Difference, Drift, DriftReport, Mask
-from gitops_agent.report.moments import ago
-from gitops_agent.report.table import PLAIN, Cell, Style, table
-from gitops_agent.report.words import findings_text, short
-from gitops_agent.support.secrets import Redactor
-from gitops_agent.support.text import clipped, escape_control
+from gitops_agent.model.quantity import ago, counted, epoch
+from gitops_agent.report.plan_text import DIGESTS, shown
+from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
+from gitops_agent.report.words import Shape, findings_text, own_name, short
+from gitops_agent.support.text import escape_control
 
-_VALUE = 120  # characters shown of one value
-_DIFFERENCES = 12  # fields shown of one resource
-_DIGESTS = ("/config", "/spec")  # of other fields, for machines: a difference in them says nothing to people
-_COLOURS = {Decision.REPAIR: "green", Decision.IMPORT: "cyan", Decision.WAIT: "cyan"}
+_SHOWN_CHARACTERS = 120  # of one value
+_SHOWN_FIELDS = 12  # of one resource
+_COLOURS = {"repair": "green", "import": "cyan", "wait": "cyan"}
 _MEANINGS = {
-    Decision.ASK: "ask first",
-    Decision.QUARANTINE: "left alone, reported",
-    Decision.ALERT: "left alone, reported",
-    Decision.IMPORT: "proposed to Git on a branch",
+    "ask": "ask first",
+    "quarantine": "left alone, reported",
+    "alert": "left alone, reported",
+    "import": "proposed to Git on a branch",
 }
+_COLUMNS = (
+    Column("AGENT", folds=True),
+    Column("RESOURCE", drop=1),
+    Column("CLASS", drop=2),
+    Column("REASON"),
+    Column("CONFIDENCE", drop=4),
+    Column("SINCE", drop=3),
+    Column("WOULD BE DONE", folds=True),
+)
 
 
-def drift_text(
-    report: DriftReport, style: Style = PLAIN, *, details: bool = False, mask: Mask | None = None
-) -> str:
+def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> str:
     """The whole report; with ``details`` also the evidence and the fields that differ."""
-    blocks = [_headline(report, style)]
-    if report.unreachable:
-        lines = [
-            f"  driver {escape_control(driver)}: {escape_control(reason)}" for driver, reason in report.unreachable
-        ]
+    colour = "yellow" if shape["drifted"] or shape["unreachable"] else "green"
+    head = style.paint(escape_control(headline(shape)), "bold", colour)
+    blocks = [f"{head} ({counted(shape['agents'], 'agent')}, {shape['at']})"]
+    if shape["unreachable"]:
+        lines = [escape_control(f"  driver {each['driver']}: {each['reason']}") for each in shape["unreachable"]]
         blocks.append("\n".join([style.paint("could not be looked at:", "bold", "yellow"), *lines]))
-    if report.drifts:
-        counts = [(cls, count) for cls, count in report.counts.items() if count]
-        blocks.append("\n".join(f"{count:>6}  {cls}" for cls, count in counts))
-        blocks.append(_table(report, style))
+    if shape["drifts"]:
+        blocks.append("\n".join(f"{count:>6}  {name}" for name, count in shape["summary"].items() if count))
+        now = epoch(shape["at"])
+        blocks.append(table(_COLUMNS, [_row(drift, now) for drift in shape["drifts"]], style))
     if details:
-        blocks += [_details(drift, mask or Redactor().tree) for drift in report.drifts]
-    elif report.drifts:
+        blocks += ["\n".join(_details(drift)) for drift in shape["drifts"]]
+    elif shape["drifts"]:
         blocks.append("gitops-agent drift AGENT shows the evidence and the fields that differ")
-    if report.findings and details:
-        blocks.append(findings_text(report.findings, style))
-    return "\n\n".join(blocks)
+    if shape["findings"] and details:
+        blocks.append(findings_text(shape["findings"], style))
+    return page(blocks, style)
 
 
-def headline(report: DriftReport) -> str:
+def headline(shape: Shape) -> str:
     """One line: how many agents drifted, from what."""
-    much = f"{report.drifted} of {counted(report.agents, 'agent')} drifted"
-    unseen = ", but some could not be looked at" if report.unreachable else ""
-    return f"{report.instance}: {much if report.drifted else 'no drift'} at {short(report.commit)}{unseen}"
+    much = f"{shape['drifted']} of {counted(shape['agents'], 'agent')} drifted"
+    unseen = ", but some could not be looked at" if shape["unreachable"] else ""
+    return f"{shape['instance']}: {much if shape['drifted'] else 'no drift'} at {short(shape['commit'])}{unseen}"
 
 
-def _headline(report: DriftReport, style: Style) -> str:
-    colour = "yellow" if report.drifted or report.unreachable else "green"
-    return f"{style.paint(headline(report), 'bold', colour)} ({counted(report.agents, 'agent')}, {iso(report.at)})"
-
-
-def _table(report: DriftReport, style: Style) -> str:
-    headers = ("AGENT", "RESOURCE", "CLASS", "REASON", "CONFIDENCE", "SINCE", "WOULD BE DONE")
-    return table(headers, [_row(drift, report.at) for drift in report.drifts], style)
-
-
-def _row(drift: Drift, at: float) -> list[Cell | str]:
-    action = drift.action
+def _row(drift: Shape, now: float) -> Row:
     return [
-        str(action.key.agent),
-        f"{action.key.kind}/{action.key.id}",
-        str(action.drift_class),
-        action.reason,
-        str(action.confidence),
-        ago(drift.since, at),
-        Cell(_intention(drift), (_COLOURS.get(action.decision, "yellow"),)),
+        drift["agent"],
+        own_name(drift["resource"]),
+        drift["class"],
+        drift["reason"],
+        drift["confidence"],
+        ago(epoch(drift["since"]), now),
+        Cell(_intention(drift), (_COLOURS.get(drift["decision"], "yellow"),)),
     ]
 
 
-def _intention(drift: Drift) -> str:
-    """What would be done about it, or who holds it."""
-    action = drift.action
-    if drift.held_by:
-        return f"{action.verb}, held by {', '.join(guard.replace('_', ' ') for guard in drift.held_by)}"
-    return _MEANINGS.get(action.decision) or _repair(action)
+def _intention(drift: Shape) -> str:
+    """What would be done about it, or which guards hold it."""
+    if drift["heldBy"]:
+        return f"{drift['verb']}, held by {', '.join(guard.replace('_', ' ') for guard in drift['heldBy'])}"
+    repair = drift["verb"] if drift["decision"] == "repair" else f"{drift['verb']}, {drift['decision']}"
+    return _MEANINGS.get(drift["decision"]) or str(repair)
 
 
-def _repair(action: Action) -> str:
-    return f"{action.verb}" if action.decision is Decision.REPAIR else f"{action.verb}, {action.decision}"
-
-
-def _details(drift: Drift, mask: Mask) -> str:
-    action = drift.action
-    lines = [f"{escape_control(str(action.key))}: {mask(escape_control(action.message), '')}"]
-    lines.append(f"  since {iso(drift.since)}, {action.confidence} confidence, would be done: {_intention(drift)}")
-    lines += [
-        f"  {escape_control(item.source)} said at {iso(item.at)}: {escape_control(item.said)}"
-        for item in action.evidence
-    ]
-    shown = [each for each in drift.differences if each.path not in _DIGESTS]
-    lines += [f"  {line}" for each in shown[:_DIFFERENCES] for line in _difference(each, mask)]
-    if len(shown) > _DIFFERENCES:
-        lines.append(f"  … and {len(shown) - _DIFFERENCES} more fields")
-    return "\n".join(lines)
-
-
-def _difference(difference: Difference, mask: Mask) -> Iterator[str]:
-    name = difference.path.rpartition("/")[2]
-    live, git = (_value(value, name, mask) for value in (difference.live, difference.git))
-    yield f"{escape_control(difference.path)}: live {live}, Git {git}"
-
-
-def _value(value: Any, name: str, mask: Mask) -> str:
-    if value is NOWHERE:
-        return "nothing"
-    return clipped(escape_control(json.dumps(mask(value, name), ensure_ascii=False)), _VALUE)
+def _details(drift: Shape) -> Iterator[str]:
+    yield escape_control(f"{drift['resource']}: {drift['message']}")
+    yield (
+        f"  since {drift['since']}, {drift['confidence']} confidence,"
+        f" would be done: {escape_control(_intention(drift))}"
+    )
+    for each in drift["evidence"]:
+        yield escape_control(f"  {each['source']} said at {each['at']}: {each['said']}")
+    fields = [each for each in drift["differences"] if each["path"] not in DIGESTS]
+    for each in fields[:_SHOWN_FIELDS]:
+        live, git = (
+            shown(each[side], _SHOWN_CHARACTERS) if side in each else "nothing" for side in ("live", "git")
+        )
+        yield f"  {escape_control(each['path'])}: live {live}, Git {git}"
+    if len(fields) > _SHOWN_FIELDS:
+        yield f"  … and {len(fields) - _SHOWN_FIELDS} more fields"

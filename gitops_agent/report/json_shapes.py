@@ -1,7 +1,7 @@
-"""The stable JSON of the command line, from model values. Pure.
+"""The stable JSON of the command line, from model values. Text for people is rendered from it. Pure.
 
-The contract is in ``schemas/*.json`` and ``docs/json.md``: keys are only ever added. Redaction is the caller's
-last step (``Redactor.tree``), so that one place covers every shape.
+The contract is in ``schemas/*.json`` and ``docs/json.md``: keys are only ever added. The caller masks secrets in a
+shape (``Redactor.tree``) before anything is printed, so that one place covers JSON and text.
 """
 
 from __future__ import annotations
@@ -9,19 +9,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops_agent.model.control import Control
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Evidence
+from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
-from gitops_agent.model.quantity import iso
+from gitops_agent.model.quantity import iso, iso_or_none
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
-from gitops_agent.report.moments import iso_or_none
+from gitops_agent.report.words import Shape
 
-Shape = dict[str, Any]
+if TYPE_CHECKING:
+    from gitops_agent.ports import ActionRecord
+
+NOTHING = object()
+"""Where there is no value, which is something else than null."""
+
 SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "workflows", "control")
 
 
@@ -43,6 +52,25 @@ class FleetStatus:
     journal_age: float | None = None
     at: float | None = None
     rollout: Rollout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything known about one agent. ``enforced`` is the commit its desired state comes from.
+
+    ``findings`` are those about this agent and the source; those of a newest commit that is not enforced are in
+    its record. ``status`` None: the agent is gone, and only what was done to it is known.
+    """
+
+    agent: AgentKey
+    now: float
+    status: AgentStatus | None
+    enforced: CommitRecord | None = None
+    head: CommitRecord | None = None
+    entries: Sequence[ActionRecord] = ()
+    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    journal_age: float | None = None
 
 
 def schema(name: str) -> Shape:
@@ -105,9 +133,33 @@ def _action(action: Action, *, held: bool) -> Shape:
         "message": action.message,
         "confidence": str(action.confidence),
         "decision": str(action.decision),
-        "patch": [dict(step) for step in action.patch],
+        "patch": [_step(step, action) for step in action.patch],
         "held": held,
     }
+
+
+def _step(step: Mapping[str, Any], action: Action) -> Shape:
+    """One step of a patch, with what it replaces or removes."""
+    if step["op"] == "add" or "before" in step:
+        return dict(step)
+    before = value_at(str(step["path"]), action.live, action.base)
+    return dict(step) if before is NOTHING else {**step, "before": before}
+
+
+def value_at(pointer: str, *sides: Fields | None) -> Any:
+    """What the first side that has it shows at a JSON pointer; ``NOTHING`` when none has.
+
+    Live does not show every field: where it is silent, our record says what we last applied.
+    """
+    from jsonpointer import JsonPointerException, resolve_pointer
+
+    for fields in sides:
+        if fields is not None:
+            try:
+                return resolve_pointer(fields.value, pointer)
+            except JsonPointerException:
+                continue
+    return NOTHING
 
 
 def _verdict(verdict: Verdict) -> Shape:
@@ -126,22 +178,21 @@ def status_shape(fleet: FleetStatus) -> Shape:
         "commit": fleet.commit,
         "enforced": fleet.enforced,
         "phase": None if fleet.phase is None else str(fleet.phase),
-        "rollout": _rollout(fleet),
+        "rollout": rollout_shape(fleet.rollout, fleet.commit),
         "agents": [agent_shape(status) for status in sorted(fleet.statuses, key=lambda status: status.agent)],
         "findings": findings_shape(fleet.findings),
-        "journalAgeSeconds": None if fleet.journal_age is None else round(max(0.0, fleet.journal_age), 3),
+        "journalAgeSeconds": age_shape(fleet.journal_age),
     }
 
 
-def under_way(fleet: FleetStatus) -> Rollout | None:
-    """The rollout of the newest commit, unless every agent follows it already."""
-    rollout = fleet.rollout
-    return rollout if rollout is not None and rollout.commit == fleet.commit and not rollout.done else None
+def age_shape(age: float | None) -> float | None:
+    """How old the journal was, to the millisecond; None when it was written just now."""
+    return None if age is None else round(max(0.0, age), 3)
 
 
-def _rollout(fleet: FleetStatus) -> Shape | None:
-    rollout = under_way(fleet)
-    if rollout is None:
+def rollout_shape(rollout: Rollout | None, commit: str | None) -> Shape | None:
+    """The rollout of the newest commit; None when every agent follows it already."""
+    if rollout is None or rollout.commit != commit or rollout.done:
         return None
     return {
         "commit": rollout.commit,
@@ -209,10 +260,71 @@ def commit_shape(record: CommitRecord) -> Shape:
         "committedAt": iso(record.committed_at),
         "planDigest": record.plan or None,
         "changed": record.changed,
+        "seenAt": iso(record.seen_at),
+        "seconds": _took(record),
+        "findings": findings_shape(record.findings),
     }
 
 
-def said_shape(controls: Iterable[Control], meaning: str, *, running: bool) -> Shape:
+def _took(record: CommitRecord) -> float | None:
+    if record.started_at is None or record.finished_at is None:
+        return None
+    return round(record.finished_at - record.started_at, 3)
+
+
+def explanation_shape(known: Explanation) -> Shape:
+    """The answer of ``explain``."""
+    return {
+        "agent": str(known.agent),
+        "status": agent_shape(known.status) if known.status else None,
+        "enforced": commit_shape(known.enforced) if known.enforced else None,
+        "newest": commit_shape(known.head) if known.head else None,
+        "actions": [_entry(entry) for entry in known.entries],
+        "attempts": [_attempt(key, attempt) for key, attempt in sorted(known.attempts.items())],
+        "findings": findings_shape(known.findings),
+        "journalAgeSeconds": age_shape(known.journal_age),
+    }
+
+
+def _entry(entry: ActionRecord) -> Shape:
+    return {
+        "at": iso(entry.at),
+        "resource": str(entry.key),
+        "driver": entry.driver,
+        "verb": entry.verb,
+        "class": entry.drift_class,
+        "reason": entry.reason,
+        "message": entry.message,
+        "confidence": entry.confidence,
+        "actor": entry.actor,
+        "commit": entry.commit,
+        "planDigest": entry.plan,
+        "before": entry.before.value if entry.before else None,
+        "after": entry.after.value if entry.after else None,
+        "result": entry.result,
+        "outcome": entry.outcome,
+        "seconds": entry.duration,
+        "evidence": evidence_shape(entry.evidence),
+    }
+
+
+def evidence_shape(evidence: Iterable[Evidence]) -> list[Shape]:
+    """What each source reported."""
+    return [{"source": each.source, "said": each.said, "at": iso(each.at)} for each in evidence]
+
+
+def _attempt(key: ResourceKey, attempt: Attempt) -> Shape:
+    return {
+        "resource": str(key),
+        "failures": attempt.failures,
+        "error": attempt.error,
+        "permanent": attempt.permanent,
+        "stalled": attempt.stalled,
+        "nextTryAt": iso(attempt.next_at),
+    }
+
+
+def control_shape(controls: Iterable[Control], meaning: str, *, running: bool) -> Shape:
     """The answer of ``freeze``, ``unfreeze``, ``approve`` and ``retry``."""
     return {"controls": [_control(control) for control in controls], "meaning": meaning, "running": running}
 

@@ -10,7 +10,7 @@ import structlog
 from structlog.typing import Processor
 
 from gitops_agent.report.json_text import dump_line
-from gitops_agent.report.table import wants_colour
+from gitops_agent.report.render import wants_colour
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import escape_control
 

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted, iso
+from gitops_agent.model.quantity import counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import Entry
+from gitops_agent.ports import ActionRecord
 from gitops_agent.report.json_shapes import condition_shape, findings_shape
-from gitops_agent.report.moments import iso_or_none, span
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.text import clipped, escape_control
 
@@ -38,7 +37,7 @@ def render_note(
     instance: str,
     record: CommitRecord,
     statuses: Mapping[AgentKey, AgentStatus],
-    entries: Sequence[Entry],
+    entries: Sequence[ActionRecord],
     *,
     previous: Note | None = None,
     redact: Redact = str,
@@ -55,7 +54,7 @@ def render_note(
         telling = _most_telling(record, statuses, changed)
         seen = [_agent(status) for status in telling[:_AGENTS]]
         unseen = len(telling) - len(seen)
-    # Who follows another commit still, or always did: with them the numbers add up to those of the first line.
+    # Agents that follow another commit: with them the numbers add up to those of the first line.
     untouched = max(0, record.agents - len(seen) - unseen)
     agents, unlisted = _fit(seen, lambda agent: _safe(agent, redact), _AGENT_BYTES)
     actions, more_actions = _fit(entries, lambda entry: _safe(_action(entry), redact), _ACTION_BYTES)
@@ -96,9 +95,9 @@ def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
         if record.started_at is not None and record.finished_at is not None:
             parts.append(span(record.finished_at - record.started_at))
     if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
-        said = clipped(escape_control(redact(record.summary)), 160)
+        summary = clipped(escape_control(redact(record.summary)), 160)
         # "Superseded by …" rather than "Superseded, superseded by …".
-        parts = [said.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, said]
+        parts = [summary.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, summary]
     if record.rolls_back_to:
         parts.append(f"rolls back to {record.rolls_back_to[:10]}")
     if record.rolled_back_by:
@@ -138,8 +137,7 @@ def _agents_of(previous: Note) -> tuple[list[Note], int]:
 def _most_telling(
     record: CommitRecord, statuses: Mapping[AgentKey, AgentStatus], changed: set[AgentKey]
 ) -> list[AgentStatus]:
-    # A status judged at another commit says nothing about this one.
-    # But who is held back by a failed gate is part of its story.
+    # A status judged at another commit says nothing about this one, but agents that a failed gate holds back do.
     halted = record.phase is Phase.DEGRADED
     ours = [
         status
@@ -158,7 +156,7 @@ def _agent(status: AgentStatus) -> Note:
     return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
 
 
-def _action(entry: Entry) -> Note:
+def _action(entry: ActionRecord) -> Note:
     action: Note = {
         "resource": str(entry.key),
         "verb": entry.verb,

@@ -1,16 +1,17 @@
-"""The live view of ``once`` and ``run`` on a terminal. The only user of rich, imported when a view starts."""
+"""The live view of ``once`` and ``run`` on a terminal: the table of ``status``, redrawn. Rich is imported then."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, Phase
-from gitops_agent.report.status_text import enforcing, leading_condition, pids_of, ready_word, state_of
-from gitops_agent.report.words import fleet_words, phase_colours, short
+from gitops_agent.report.json_shapes import agent_shape
+from gitops_agent.report.render import Style
+from gitops_agent.report.status_text import agents_table, fleet_head
+from gitops_agent.report.words import Shape, fleet_words
 from gitops_agent.support.text import escape_control
 
 if TYPE_CHECKING:
@@ -19,39 +20,28 @@ if TYPE_CHECKING:
     from rich.spinner import Spinner
     from rich.text import Text
 
-_ROWS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Picture:
-    statuses: tuple[AgentStatus, ...] = ()
-    phase: Phase = Phase.PENDING
-    commit: str = ""
-    enforced: str = ""
-    note: str = ""
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is on its way: then nothing should turn."""
-        return self.phase.terminal and all(status.ready for status in self.statuses)
+_SHOWN_ROWS = 20
 
 
 class ProgressView:
     """A table that redraws in place. Use as a context manager; ``update`` may come from any thread.
 
-    ``transient``: it leaves nothing behind, because whoever uses it prints the end result.
+    ``transient``: it leaves nothing behind, because the caller prints the end result.
     """
 
     def __init__(
         self, instance: str, stream: TextIO | None = None, *, colour: bool = True, transient: bool = False
     ) -> None:
-        self._transient = transient
-        self._spinner: Spinner | None = None
         self._instance = instance
         self._stream = sys.stderr if stream is None else stream
         self._colour = colour
-        self._picture = _Picture()
+        self._transient = transient
         self._live: Live | None = None
+        self._spinner: Spinner | None = None
+        self._table = ""  # as text: rendered when something changes, not with every frame
+        self._note = "looking"
+        self._at_rest = False
+        self._fetch: tuple[str, int, int | None] | None = None
 
     def __enter__(self) -> ProgressView:
         from rich.console import Console
@@ -83,55 +73,61 @@ class ProgressView:
         phase: Phase | None,
         commits: tuple[str | None, str | None],
         note: str = "",
+        *,
+        now: float | None = None,
     ) -> None:
         """Show this from now on. ``commits``: the newest and the enforced one; ``note``: what goes on."""
-        commit, enforced = (sha or "" for sha in commits)
-        self._picture = _Picture(tuple(statuses.values()), phase or Phase.PENDING, commit, enforced, note)
+        # Those that are not Ready are what one waits for, so they come first and are cut last.
+        ordered = sorted(statuses.values(), key=lambda status: (status.ready, status.agent))
+        commit, enforced = commits
+        shape: Shape = {
+            "instance": self._instance,
+            "commit": commit,
+            "enforced": enforced,
+            "phase": str(phase or Phase.PENDING),
+            "agents": list(map(agent_shape, ordered[:_SHOWN_ROWS])),
+            "findings": [],
+            "journalAgeSeconds": None,
+        }
+        style = Style(self._colour, self._live.console.width if self._live else None)
+        lines = [fleet_head(shape, style, fleet_words([(each.ready, each.lifecycle) for each in ordered]))]
+        lines += [agents_table(shape, style, now)] if ordered else []
+        lines += [style.paint(f"… and {len(ordered) - _SHOWN_ROWS} more", "dim")] if ordered[_SHOWN_ROWS:] else []
+        self._table, self._note, self._fetch = "\n".join(lines), note, None
+        self._at_rest = phase is not None and phase.terminal and all(status.ready for status in ordered)
+
+    def fetching(self, phase: str, done: int, total: int | None) -> None:
+        """Show a bar for a fetch, until the next picture."""
+        self._fetch = (phase, done, total)
 
     def _render(self) -> RenderableType:
         from rich.console import Group
-        from rich.table import Table
+        from rich.text import Text
 
-        picture = self._picture
-        parts: list[RenderableType] = [self._headline(picture)]
-        # Those that are not Ready are what one waits for, so they come first and are cut last.
-        ordered = sorted(picture.statuses, key=lambda status: (status.ready, status.agent))
-        if ordered:
-            grid = Table(box=None, pad_edge=False, header_style="bold")
-            for header in ("AGENT", "READY", "STATE", "PID", "REASON", "MESSAGE"):
-                # Only the message gives way on a narrow terminal (its text does not wrap, it is cut).
-                grid.add_column(header, no_wrap=header != "MESSAGE", overflow="ellipsis")
-            for status in ordered[:_ROWS]:
-                grid.add_row(*_cells(status))
-            parts.append(grid)
-        if len(ordered) > _ROWS:
-            parts.append(_text(f"… and {len(ordered) - _ROWS} more", "dim"))
-        if picture.is_at_rest or self._live is None or self._spinner is None:
-            parts.extend([_text(picture.note, "dim")] if picture.note else [])
+        parts: list[RenderableType] = [Text.from_ansi(self._table, no_wrap=True)] if self._table else []
+        if self._fetch is not None:
+            parts.append(_bar(*self._fetch))
+        elif self._at_rest or self._live is None or self._spinner is None:
+            parts += [_dim(self._note)] if self._note else []
         else:
-            self._spinner.update(text=_text(picture.note or "looking", "dim"))
+            self._spinner.update(text=_dim(self._note or "looking"))
             parts.append(self._spinner)
         return Group(*parts)
 
-    def _headline(self, picture: _Picture) -> Text:
-        line = _text(f"{self._instance}: {short(picture.commit)} ")
-        line.append_text(_text(str(picture.phase), *phase_colours(picture.phase)))
-        behind = enforcing(picture.commit, picture.enforced) if picture.commit else ""
-        return line.append_text(_text(f"{behind}; {fleet_words(picture.statuses)}"))
+
+def _bar(phase: str, done: int, total: int | None) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(
+        _dim(phase), ProgressBar(total, done, width=30, pulse=not total), _dim(f"{done} of {total or '?'}")
+    )
+    return grid
 
 
-def _cells(status: AgentStatus) -> tuple[Text, ...]:
-    condition = leading_condition(status)
-    word, colours = ready_word(status)
-    pids = ", ".join(map(str, pids_of(*status.resources)[:3])) or "-"
-    reason, message = (condition.reason, condition.message) if condition else ("-", "")
-    shown = "" if status.ready else message
-    ready = _text(word, *colours)
-    return _text(str(status.agent)), ready, _text(state_of(status)), _text(pids), _text(reason), _text(shown)
-
-
-def _text(content: str, *colours: str) -> Text:
+def _dim(content: str) -> Text:
     # Text, never markup: what comes from a repository must not be able to style, link or hide anything.
     from rich.text import Text
 
-    return Text(escape_control(content), style=" ".join(colours), no_wrap=True, overflow="ellipsis")
+    return Text(escape_control(content), style="dim", no_wrap=True, overflow="ellipsis")

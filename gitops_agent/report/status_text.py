@@ -1,193 +1,265 @@
-"""Text for people: findings, plans, the state of the fleet, the history of commits. Pure.
+"""``status``, ``status AGENT``, ``history`` and ``validate`` for people, from their JSON shapes. Pure.
 
-No text ends in a line break: whoever prints it adds the last one.
+No text ends in a line break: the caller that prints it adds the last one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 
-from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.quantity import counted, iso
-from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, ResourceStatus
-from gitops_agent.report.json_shapes import FleetStatus, under_way
-from gitops_agent.report.moments import ago, span
-from gitops_agent.report.plan_text import plan_text
-from gitops_agent.report.table import PLAIN, Cell, Row, Style, table
-from gitops_agent.report.words import findings_text, fleet_words, is_about, phase_colours, short
+from gitops_agent.model.finding import Severity
+from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
+from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
+from gitops_agent.report.words import Shape, findings_text, fleet_words, own_name, phase_colours, short
 from gitops_agent.support.text import clipped, escape_control
 
-_PIDS = 3  # shown of one agent in the table
+_LISTED_INSTANCES = 3  # shown of one agent in the table
+_WORST_FIRST = ("Halted", "Frozen", "Stalled")
+_COMMIT_COLUMNS = (
+    Column("COMMIT"),
+    Column("PHASE"),
+    Column("SEEN", drop=2),
+    Column("TOOK", drop=3),
+    Column("SUBJECT", folds=True),
+    Column("SUMMARY", folds=True),
+)
 
-__all__ = ["findings_text", "history_text", "plan_text", "status_text", "validate_text"]
 
-
-def validate_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
+def validate_text(shape: Shape, style: Style = PLAIN) -> str:
     """All findings, then one line that sums them up."""
-    counts = Counter(finding.severity for finding in findings)
+    findings = shape["findings"]
+    counts = Counter(finding["severity"] for finding in findings)
     # "info" counts nothing and takes no plural.
     parts = [
         f"{counts[severity]} info" if severity is Severity.INFO else counted(counts[severity], severity)
         for severity in Severity
         if counts[severity]
     ]
-    verdict, colour = ("invalid", "red") if counts[Severity.ERROR] else ("valid", "green")
+    verdict, colour = ("valid", "green") if shape["valid"] else ("invalid", "red")
     total = style.paint(verdict, "bold", colour) + (f": {', '.join(parts)}" if parts else "")
-    return "\n".join([*([findings_text(findings, style)] if findings else []), total])
+    return page(["\n".join([*([findings_text(findings, style)] if findings else []), total])], style)
 
 
-def ready_condition(status: AgentStatus) -> Condition | None:
+def ready_condition(agent: Shape) -> Shape | None:
     """The condition Ready of an agent."""
-    return next((each for each in status.conditions if each.type is ConditionType.READY), None)
+    return next((each for each in agent["conditions"] if each["type"] == "Ready"), None)
 
 
-def leading_condition(status: AgentStatus) -> Condition | None:
+def _leading_condition(agent: Shape) -> Shape | None:
     """The condition that says most: for an agent that is not Ready, the one that holds it up."""
-    worst = (ConditionType.HALTED, ConditionType.FROZEN, ConditionType.STALLED)
-    found = {condition.type: condition for condition in status.conditions if condition.status}
-    chosen = next((found[kind] for kind in worst if kind in found), None)
-    return chosen or ready_condition(status)
+    found = {each["type"]: each for each in agent["conditions"] if each["status"]}
+    return next((found[kind] for kind in _WORST_FIRST if kind in found), None) or ready_condition(agent)
 
 
-def state_of(status: AgentStatus) -> str:
+def _state_of(agent: Shape) -> str:
     """One word for what runs: the state of the runtime, else of the first resource."""
-    by_kind = {resource.key.kind: resource.state for resource in reversed(status.resources)}
-    first = status.resources[0].state if status.resources else str(status.lifecycle)
-    return by_kind.get("runtime", first)
+    by_kind = {own_name(each["key"]).partition("/")[0]: each["state"] for each in reversed(agent["resources"])}
+    first = agent["resources"][0]["state"] if agent["resources"] else agent["lifecycle"]
+    return str(by_kind.get("runtime", first))
 
 
-def hold_of(status: AgentStatus, findings: Iterable[Finding]) -> Finding | None:
-    """What keeps work on an agent waiting (Observe mode, a pause, a dependency …), if it is not a condition."""
-    leading = leading_condition(status)
-    if leading is not None and leading.type is not ConditionType.READY:
-        return None
-    return next((finding for finding in findings if is_about(finding, status.agent)), None)
+def _ready_word(agent: Shape) -> tuple[str, tuple[str, ...]]:
+    """The column READY and its colours: an agent that rests as desired has nothing to be ready for."""
+    if not agent["ready"]:
+        return "no", ("bold", "red")
+    return ("yes", ("green",)) if agent["lifecycle"] == "Running" else ("-", ())
 
 
-def pids_of(*resources: ResourceStatus) -> list[int]:
-    """The local processes of some resources."""
-    replicas = (resource.live.get("replicas") for resource in resources)
-    return [each["pid"] for listed in replicas if isinstance(listed, list) for each in listed if each.get("pid")]
+def instances_of(resources: Iterable[Shape]) -> list[tuple[str, str]]:
+    """What the drivers call the instances of some resources: the name of the identifier, and the identifier."""
+    found = (resource["live"].get("replicas") for resource in resources)
+    entries = (each for listed in found if isinstance(listed, list) for each in listed if isinstance(each, dict))
+    names = (next(((key, each[key]) for key in each if key not in ("index", "state")), None) for each in entries)
+    return [(str(name), str(value)) for name, value in filter(None, names) if value is not None]
 
 
-def plain_message(status: AgentStatus, text: str) -> str:
-    """A message without the names of the agent's own resources in front of what it says."""
-    for resource in status.resources:
-        text = text.replace(f"{resource.key}: ", "")
+def _instances_header(names: Iterable[str]) -> str:
+    """The header of the column of instances: the identifier's name where all drivers use the same."""
+    known = set(names)
+    return escape_control(known.pop().upper()) if len(known) == 1 else "INSTANCES"
+
+
+def _instances_cell(instances: Sequence[tuple[str, str]]) -> str:
+    """The first identifiers, for a table."""
+    more = " …" if len(instances) > _LISTED_INSTANCES else ""
+    return ", ".join(value for _, value in instances[:_LISTED_INSTANCES]) + more or "-"
+
+
+def status_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
+    """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from."""
+    blocks = [fleet_head(shape, style)]
+    if shape["rollout"] is not None:
+        blocks[0] += "\n" + rollout_line(shape["rollout"])
+    if shape["agents"]:
+        blocks.append(agents_table(shape, style, now))
+    if shape["findings"]:
+        blocks.append(findings_text(shape["findings"], style))
+    return page(blocks, style)
+
+
+def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
+    """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
+
+    ``fleet``: how the fleet is in words, where the shape does not hold all agents.
+    """
+    instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
+    if commit is None or shape["phase"] is None:
+        return f"{instance}: no commit has been seen yet"
+    fleet = fleet or fleet_words([(agent["ready"], agent["lifecycle"]) for agent in shape["agents"]])
+    behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
+    phase = style.paint(shape["phase"], *phase_colours(shape["phase"]))
+    return f"{instance}: {short(commit)} {phase}{behind}; {fleet}" + style.paint(as_of(shape), "dim")
+
+
+def as_of(shape: Shape) -> str:
+    """How old the journal was, in brackets; nothing when it was written just now."""
+    age = shape["journalAgeSeconds"]
+    return "" if age is None else f" (as of {span(age)} ago)"
+
+
+def rollout_line(rollout: Shape) -> str:
+    """How far the newest commit has got through the fleet, in one line."""
+    total = sum(rollout["waves"])
+    state = f"held: {escape_control(rollout['failed'])}" if rollout["failed"] else "under way"
+    wave = f"wave {rollout['released']} of {len(rollout['waves'])}"
+    return f"rollout {state}; {wave}, {total - rollout['waiting']} of {total} agents"
+
+
+def agents_table(shape: Shape, style: Style, now: float | None) -> str:
+    """One row for each agent, with what holds it up."""
+    agents, findings = shape["agents"], shape["findings"]
+    about: dict[str, Shape] = {}
+    for finding in findings:
+        about.setdefault(finding["address"].partition(":")[0], finding)
+    instances = [instances_of(agent["resources"]) for agent in agents]
+    columns = (
+        Column("AGENT", folds=True),
+        Column("READY"),
+        Column("STATE", drop=1),
+        Column(_instances_header(name for each in instances for name, _ in each), drop=3),
+        Column("REASON", folds=True),
+        Column("SINCE", drop=2),
+        Column("COMMIT", drop=4),
+        Column("MESSAGE", folds=True),
+    )
+    rows = [
+        _agent_row(agent, _instances_cell(listed), about.get(agent["agent"]), now)
+        for agent, listed in zip(agents, instances, strict=True)
+    ]
+    return table(columns, rows, style)
+
+
+def _agent_row(agent: Shape, instances: str, finding: Shape | None, now: float | None) -> Row:
+    condition = _leading_condition(agent)
+    # What keeps work waiting (Observe mode, a pause, a dependency …), if it is not a condition.
+    hold = finding if condition is None or condition["type"] == "Ready" else None
+    reasons = [*([condition["reason"]] if condition else []), *([hold["code"]] if hold else [])]
+    return [
+        agent["agent"],
+        Cell(*_ready_word(agent)),
+        _state_of(agent),
+        instances,
+        ", ".join(reasons) or "-",
+        _since(condition["lastTransitionTime"], now) if condition else "-",
+        short(agent["observedCommit"]),
+        _trouble(agent, condition, hold),
+    ]
+
+
+def _since(moment: str, now: float | None) -> str:
+    return moment if now is None else ago(epoch(moment), now)
+
+
+def _trouble(agent: Shape, condition: Shape | None, hold: Shape | None) -> str:
+    if condition is None or (condition["type"] == "Ready" and condition["status"]):
+        return hold["summary"] if hold else ""
+    if hold is not None:
+        return f"{condition['message']}; {hold['summary']}"
+    return _plain_message(agent, condition["message"])
+
+
+def _plain_message(agent: Shape, text: str) -> str:
+    """A message without the names of the agent's own resources in front."""
+    for resource in agent["resources"]:
+        text = text.replace(f"{resource['key']}: ", "")
     return text
 
 
-def status_text(fleet: FleetStatus, style: Style = PLAIN) -> str:
-    """The head of the fleet, a table of agents, and what is in the way."""
-    ordered = sorted(fleet.statuses, key=lambda status: status.agent)
-    blocks = [fleet_head(fleet, style)]
-    if (rollout := under_way(fleet)) is not None:
-        blocks[0] += "\n" + rollout_line(rollout)
-    if ordered:
-        blocks.append(table(*_agents_table(ordered, fleet), style))
-    if fleet.findings:
-        blocks.append(findings_text(fleet.findings, style))
-    return "\n\n".join(blocks)
+def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
+    """``status AGENT``: one agent in full, as facts under names."""
+    (agent,) = shape["agents"]
+    blocks = [fleet_head(shape, style), "\n".join(_facts(agent, style, now or 0.0))]
+    if agent["resources"]:
+        header = _instances_header(name for name, _ in instances_of(agent["resources"]))
+        columns = [Column(name) for name in ("RESOURCE", "DRIVER", "STATE", "HEALTH", header)]
+        blocks.append(table(columns, list(map(_resource_row, agent["resources"])), style))
+    if agent["conditions"]:
+        columns = [Column("CONDITION"), Column("HOLDS", drop=1), Column("REASON", folds=True)]
+        columns += [Column("SINCE", drop=2), Column("MESSAGE", folds=True)]
+        blocks.append(table(columns, [_condition_row(agent, each, now) for each in agent["conditions"]], style))
+    if shape["findings"]:
+        blocks.append(findings_text(shape["findings"], style))
+    return page(blocks, style)
 
 
-def fleet_head(fleet: FleetStatus, style: Style) -> str:
-    """One line: the newest commit, how the fleet is, and what is enforced if that is another commit."""
-    if fleet.commit is None or fleet.phase is None:
-        return f"{escape_control(fleet.instance)}: no commit has been seen yet"
-    phase = style.paint(str(fleet.phase), *phase_colours(fleet.phase))
-    head = (
-        f"{escape_control(fleet.instance)}: {short(fleet.commit)} {phase}{enforcing(fleet.commit, fleet.enforced)}"
-    )
-    head += f"; {fleet_words(fleet.statuses)}"
-    if fleet.journal_age is not None:
-        head += style.paint(f" (as of {span(fleet.journal_age)} ago)", "dim")
-    return head
+def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
+    word, colours = _ready_word(agent)
+    origin = f" at {escape_control(agent['origin'])}" if agent["origin"] else ""
+    yield style.paint(escape_control(agent["agent"]), "bold")
+    yield f"  ready     {style.paint(word, *colours)}"
+    yield f"  desired   {agent['lifecycle']}{origin}"
+    yield f"  commit    {short(agent['observedCommit'])}"
+    yield from (f"  log       {escape_control(path)}" for path in _logs(agent))
+    yield from (f"  attach:   {escape_control(command)}" for command in attach_commands(agent))
+    if agent["nextTryAt"]:
+        yield f"  next try  {ahead(epoch(agent['nextTryAt']), now)} ({agent['nextTryAt']})"
 
 
-def rollout_line(rollout: Rollout) -> str:
-    """How far the newest commit has got through the fleet, in one line."""
-    total = sum(map(len, rollout.waves))
-    state = f"held: {escape_control(rollout.failed)}" if rollout.failed else "under way"
-    wave = f"wave {rollout.released} of {len(rollout.waves)}"
-    return f"rollout {state}; {wave}, {len(rollout.moving)} of {total} agents"
+def _logs(agent: Shape) -> Iterator[str]:
+    """Where its output goes: the file of its one replica, or all files beside that of the first."""
+    for resource in agent["resources"]:
+        if path := resource["live"].get("log"):
+            several = len(resource["live"].get("replicas", ())) > 1
+            yield str(PurePath(path).with_name("*.log")) if several else str(path)
 
 
-def enforcing(commit: str | None, enforced: str | None) -> str:
-    """What is in force, when it is not the newest commit."""
-    if enforced == commit:
-        return ""
-    return f", enforcing {short(enforced)}" if enforced else ", enforcing nothing yet"
+def attach_commands(agent: Shape) -> list[str]:
+    """The commands that attach a terminal to an agent, where its driver has one."""
+    return [str(each["live"]["attach"]) for each in agent["resources"] if each["live"].get("attach")]
 
 
-def _agents_table(statuses: Sequence[AgentStatus], fleet: FleetStatus) -> tuple[list[str], list[Row]]:
-    headers = ["AGENT", "READY", "STATE", "PID", "REASON", "SINCE", "COMMIT"]
-    by_agent: dict[str, list[Finding]] = {}
-    for finding in fleet.findings:
-        by_agent.setdefault(finding.address.partition(":")[0], []).append(finding)
-    holds = [hold_of(status, by_agent.get(str(status.agent), ())) for status in statuses]
-    rows: list[Row] = [_agent_row(each, hold, fleet.at) for each, hold in zip(statuses, holds, strict=True)]
-    messages = [_trouble(each, hold) for each, hold in zip(statuses, holds, strict=True)]
-    if any(messages):
-        return [*headers, "MESSAGE"], [[*row, message] for row, message in zip(rows, messages, strict=True)]
-    return headers, rows
+def _resource_row(resource: Shape) -> Row:
+    instances = ", ".join(value for _, value in instances_of([resource])) or "-"
+    return [own_name(resource["key"]), resource["driver"], resource["state"], resource["health"] or "-", instances]
 
 
-def ready_word(status: AgentStatus) -> tuple[str, tuple[str, ...]]:
-    """The column READY and its colours: nobody waits for an agent that rests as desired."""
-    if not status.ready:
-        return "no", ("bold", "red")
-    return ("yes", ("green",)) if status.lifecycle is Lifecycle.RUNNING else ("-", ())
+def _condition_row(agent: Shape, condition: Shape, now: float | None) -> Row:
+    holds = "yes" if condition["status"] else "no"
+    since = _since(condition["lastTransitionTime"], now)
+    message = _plain_message(agent, condition["message"])
+    return [condition["type"], holds, condition["reason"], since, message]
 
 
-def _agent_row(status: AgentStatus, hold: Finding | None, now: float | None) -> Row:
-    condition = leading_condition(status)
-    since = _since(condition.last_transition_at, now) if condition else "-"
-    reasons = [*([condition.reason] if condition else []), *([hold.code] if hold else [])]
-    pids = pids_of(*status.resources)
-    shown = ", ".join(map(str, pids[:_PIDS])) + (" …" if len(pids) > _PIDS else "")
-    commit = short(status.observed_commit)
-    ready = Cell(*ready_word(status))
-    return [str(status.agent), ready, state_of(status), shown or "-", ", ".join(reasons) or "-", since, commit]
-
-
-def _since(at: float, now: float | None) -> str:
-    return iso(at) if now is None else ago(at, now)
-
-
-def _trouble(status: AgentStatus, hold: Finding | None) -> str:
-    condition = leading_condition(status)
-    if condition is None or (condition.type is ConditionType.READY and condition.status):
-        return hold.summary if hold else ""
-    if hold is not None and condition.type is ConditionType.READY:
-        return f"{condition.message}; {hold.summary}"
-    return plain_message(status, condition.message)
-
-
-def history_text(records: Sequence[CommitRecord], style: Style = PLAIN) -> str:
+def history_text(shape: Shape, style: Style = PLAIN) -> str:
     """One line per commit, newest first as given."""
-    if not records:
+    if not shape["commits"]:
         return "no commit has been seen yet"
-    return table(["COMMIT", "PHASE", "SEEN", "TOOK", "SUBJECT", "SUMMARY"], list(map(_commit_row, records)), style)
+    return table(_COMMIT_COLUMNS, list(map(_commit_row, shape["commits"])), style)
 
 
-def _commit_row(record: CommitRecord) -> Row:
-    took = "-"
-    if record.started_at is not None and record.finished_at is not None:
-        took = span(record.finished_at - record.started_at)
-    remarks = [record.summary] if record.summary else []
-    if record.rolls_back_to:
-        remarks.append(f"rolls back to {short(record.rolls_back_to)}")
-    if record.rolled_back_by:
-        remarks.append(f"rolled back by {short(record.rolled_back_by)}")
-    phase = Cell(str(record.phase), phase_colours(record.phase))
+def _commit_row(commit: Shape) -> Row:
+    remarks = [commit["summary"]] if commit["summary"] else []
+    if commit["rollsBackTo"]:
+        remarks.append(f"rolls back to {short(commit['rollsBackTo'])}")
+    if commit["rolledBackBy"]:
+        remarks.append(f"rolled back by {short(commit['rolledBackBy'])}")
     return [
-        short(record.sha),
-        phase,
-        iso(record.seen_at),
-        took,
-        record.subject[:60],
+        short(commit["commit"]),
+        Cell(commit["phase"], phase_colours(commit["phase"])),
+        commit["seenAt"],
+        "-" if commit["seconds"] is None else span(commit["seconds"]),
+        commit["subject"][:60],
         clipped("; ".join(remarks), 100),
     ]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
-from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted
-from gitops_agent.model.status import AgentStatus, Phase
-from gitops_agent.report.table import PLAIN, Style
+from gitops_agent.model.status import Phase
+from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.support.text import escape_control
 
-SEVERITY_COLOURS = {
+Shape = dict[str, Any]
+"""A JSON object of the command line, as ``json_shapes`` makes it."""
+
+_SEVERITY_COLOURS = {
     Severity.ERROR: ("bold", "red"),
     Severity.WARNING: ("yellow",),
     Severity.INFO: ("cyan",),
@@ -28,19 +30,23 @@ _PHASE_COLOURS = {
     Phase.BLOCKED: ("yellow",),
 }
 
-
 _FILE = re.compile(r"\.[a-z]+$")
-_NAMES = 20  # of agents that one thing is said of
+_LISTED_NAMES = 20  # agents named by one finding
 
 
-def phase_colours(phase: Phase) -> tuple[str, ...]:
+def phase_colours(phase: str) -> tuple[str, ...]:
     """The colours a phase is shown in; what is not named is bad news."""
-    return _PHASE_COLOURS.get(phase, ("bold", "red"))
+    return _PHASE_COLOURS.get(Phase(phase), ("bold", "red"))
 
 
 def short(sha: str | None) -> str:
     """A sha as people write it."""
     return sha[:10] if sha else "-"
+
+
+def own_name(resource: str) -> str:
+    """``kind/id`` of a resource, without the agent in front."""
+    return resource.partition(":")[2]
 
 
 def in_words(code: str) -> str:
@@ -68,21 +74,15 @@ def clause(text: str) -> str:
     return lowered.rstrip(".")
 
 
-def fleet_words(statuses: Sequence[AgentStatus]) -> str:
-    """How a fleet is: ``6 agents: 4 ready, 1 stopped, 1 not ready``. What rests as desired is not called ready."""
-    resting = {Lifecycle.STOPPED: "stopped", Lifecycle.RETIRED: "retired"}
-    words = [resting.get(status.lifecycle, "ready") if status.ready else "not ready" for status in statuses]
+def fleet_words(agents: Sequence[tuple[bool, str]]) -> str:
+    """How a fleet is, from ``(ready, lifecycle)`` of each agent: ``6 agents: 4 ready, 1 stopped, 1 not ready``.
+    What rests as desired is not called ready."""
+    resting = {"Stopped": "stopped", "Retired": "retired"}
+    words = [resting.get(lifecycle, "ready") if ready else "not ready" for ready, lifecycle in agents]
     parts = [
         f"{words.count(word)} {word}" for word in ("ready", "stopped", "retired", "not ready") if word in words
     ]
     return f"{counted(len(words), 'agent')}: {', '.join(parts)}" if words else "no agents"
-
-
-def nearest(text: str, agents: Sequence[AgentKey]) -> list[AgentKey]:
-    """The agents whose names are most like a text that names none; all of them when none is."""
-    whole = get_close_matches(text, list(map(str, agents)), 5)
-    bare = get_close_matches(text.rpartition("/")[2], {key.name for key in agents}, 5)
-    return [key for key in agents if str(key) in whole or key.name in bare] or list(agents)
 
 
 def is_about(finding: Finding, agent: AgentKey) -> bool:
@@ -90,34 +90,34 @@ def is_about(finding: Finding, agent: AgentKey) -> bool:
     return finding.address.partition(":")[0] == str(agent)
 
 
-def findings_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
-    """``file:line:col: error[Code]: summary``, the detail indented below; the same said twice is said once."""
-    return "\n".join(
-        _finding(address, finding, style) for address, finding in _merged(list(dict.fromkeys(findings)))
-    )
+def findings_text(findings: Sequence[Shape], style: Style = PLAIN) -> str:
+    """``file:line:col: error[Code]: summary``, the detail indented below; equal findings once."""
+    unique = list({tuple(finding.items()): finding for finding in findings}.values())
+    return "\n".join(_finding(address, finding, style) for address, finding in _merged(unique))
 
 
-def _merged(findings: Sequence[Finding]) -> Iterator[tuple[str, Finding]]:
+def _merged(findings: Sequence[Shape]) -> Iterator[tuple[str, Shape]]:
     """Neighbours that say the same of several agents, or of several resources of one, as one with all names."""
     for _, same in groupby(findings, key=_statement):
         group = list(same)
-        owner, colon, _ = group[0].address.partition(":")
+        owner, colon, _ = group[0]["address"].partition(":")
         own = f"{owner}:" if colon else ""
-        names = [group[0].address, *(finding.address.removeprefix(own) for finding in group[1:])]
-        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        yield ", ".join(names[:_NAMES]) + more, group[0]
+        names = [group[0]["address"], *(finding["address"].removeprefix(own) for finding in group[1:])]
+        more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+        yield ", ".join(names[:_LISTED_NAMES]) + more, group[0]
 
 
-def _statement(finding: Finding) -> tuple[str, ...]:
+def _statement(finding: Mapping[str, str]) -> tuple[str, ...]:
     """What makes two findings the same; a place in a file is always one of its own."""
-    owner, colon, resource = finding.address.partition(":")
+    owner, colon, resource = finding["address"].partition(":")
     is_resource, is_agent = colon and "/" in resource, not colon and not _FILE.search(owner)
-    about = owner if is_resource else "" if is_agent else finding.address
-    return (about, finding.severity, finding.code, finding.summary, finding.detail)
+    about = owner if is_resource else "" if is_agent else finding["address"]
+    return (about, finding["severity"], finding["code"], finding["summary"], finding["detail"])
 
 
-def _finding(address: str, finding: Finding, style: Style) -> str:
-    label = style.paint(f"{finding.severity}[{escape_control(finding.code)}]", *SEVERITY_COLOURS[finding.severity])
-    lines = [f"{style.paint(escape_control(address), 'bold')}: {label}: {escape_control(finding.summary)}"]
-    lines += [f"    {line}" for line in escape_control(finding.detail, lines=True).split("\n") if line.strip()]
+def _finding(address: str, finding: Mapping[str, str], style: Style) -> str:
+    severity = Severity(finding["severity"])
+    label = style.paint(f"{severity}[{escape_control(finding['code'])}]", *_SEVERITY_COLOURS[severity])
+    lines = [f"{style.paint(escape_control(address), 'bold')}: {label}: {escape_control(finding['summary'])}"]
+    lines += [f"    {line}" for line in escape_control(finding["detail"], lines=True).split("\n") if line.strip()]
     return "\n".join(lines)

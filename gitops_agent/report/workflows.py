@@ -1,7 +1,7 @@
 """What is in flight, at which checkpoint, and what is stuck: from what the journal holds, and nothing else. Pure.
 
 A workflow is something that takes more than one step or more than one pass: an action that was begun, an agent
-that is brought up or taken down, a hook, a rollout. What is stuck needs a person, and says which words help.
+that is brought up or taken down, a hook, a rollout. What is stuck needs a person, and says the way out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.model.quantity import counted
+from gitops_agent.model.quantity import ahead, counted, iso_or_none
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.report.moments import ahead
-from gitops_agent.report.words import is_about, short
+from gitops_agent.report.json_shapes import age_shape
+from gitops_agent.report.words import Shape, is_about, short
 
-LONGEST_ACTION = 600.0
-"""Seconds after which an action that was begun and has no outcome is taken for stuck."""
+LONGEST_ACTION_SECONDS = 600.0
+"""After which an action that was begun and has no outcome is taken for stuck."""
 
 ENDS = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
 """The verbs that take something away."""
@@ -49,7 +49,7 @@ class Sort(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """One of them. ``done`` are the checkpoints behind it, ``next`` the one ahead; ``message`` says what it waits
-    for; ``way_out`` is empty where nobody has to do anything."""
+    for; ``way_out`` is empty where it goes on by itself."""
 
     sort: Sort
     subject: str
@@ -65,7 +65,7 @@ class Workflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class WorkflowInputs:
     """What the journal holds. ``ending`` says whether the last thing done to an agent took something away.
 
     ``head`` is the newest commit, ``rollout_since`` when the rollout began, ``freezes`` are those in force.
@@ -85,7 +85,7 @@ class Known:
     freezes: Sequence[Control] = ()
 
 
-def workflows(known: Known) -> tuple[Workflow, ...]:
+def workflows(known: WorkflowInputs) -> tuple[Workflow, ...]:
     """Everything in flight, what is stuck first."""
     found = [
         *_blocked(known),
@@ -98,9 +98,36 @@ def workflows(known: Known) -> tuple[Workflow, ...]:
     return tuple(sorted(found, key=lambda each: (not each.stuck, each.sort, each.subject)))
 
 
-def stuck(known: Known) -> int:
+def stuck(known: WorkflowInputs) -> int:
     """How many workflows need a person."""
     return sum(each.stuck for each in workflows(known))
+
+
+def workflows_shape(known: WorkflowInputs) -> Shape:
+    """The answer of ``workflows``."""
+    found = workflows(known)
+    return {
+        "stuck": sum(each.stuck for each in found),
+        "workflows": list(map(_shape, found)),
+        "hooks": hook_counts(known.bases),
+        "journalAgeSeconds": age_shape(known.journal_age),
+    }
+
+
+def _shape(each: Workflow) -> Shape:
+    return {
+        "kind": str(each.sort),
+        "subject": each.subject,
+        "stuck": each.stuck,
+        "done": list(each.done),
+        "next": each.next or None,
+        "since": iso_or_none(each.since),
+        "actor": each.actor or None,
+        "commit": each.commit or None,
+        "reason": each.reason or None,
+        "message": each.message,
+        "wayOut": each.way_out or None,
+    }
 
 
 def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
@@ -116,7 +143,7 @@ def _state(base: Base) -> str:
     return shot.result.value.lower() if shot.result else "due"
 
 
-def _blocked(known: Known) -> Iterator[Workflow]:
+def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
     """The newest commit, while a guard stops it until a person has looked."""
     head = known.head
     if head is None or head.phase is not Phase.BLOCKED:
@@ -133,7 +160,7 @@ def _blocked(known: Known) -> Iterator[Workflow]:
     )
 
 
-def _freezes(known: Known) -> Iterator[Workflow]:
+def _freezes(known: WorkflowInputs) -> Iterator[Workflow]:
     """Freezes that a guard set. One that a person set is known to that person."""
     for each in known.freezes:
         if each.plan:
@@ -150,9 +177,9 @@ def _freezes(known: Known) -> Iterator[Workflow]:
             )
 
 
-def _rollout(known: Known) -> Iterator[Workflow]:
+def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
     rollout = known.rollout
-    if rollout is None or rollout.done:  # once everybody follows the commit, its agents speak for themselves
+    if rollout is None or rollout.done:  # once every agent follows the commit, the agents are listed themselves
         return
     waves = [f"wave {number + 1}" for number in range(len(rollout.waves))]
     waiting = counted(len(rollout.waiting), "agent")
@@ -174,10 +201,10 @@ def _rollout(known: Known) -> Iterator[Workflow]:
     )
 
 
-def _actions(known: Known) -> Iterator[Workflow]:
+def _actions(known: WorkflowInputs) -> Iterator[Workflow]:
     """What was begun and has no outcome yet."""
     for intent in known.intents:
-        late = known.now - intent.at > _patience(intent)
+        late = known.now - intent.at > _longest_seconds(intent)
         yield Workflow(
             Sort.ACTION,
             str(intent.action.key),
@@ -192,13 +219,13 @@ def _actions(known: Known) -> Iterator[Workflow]:
         )
 
 
-def _patience(intent: Intent) -> float:
+def _longest_seconds(intent: Intent) -> float:
     fields = intent.action.desired or intent.action.base
     timeout = fields.value.get("timeout") if fields is not None and intent.action.key.kind == Kind.HOOK else None
-    return timeout + 60.0 if isinstance(timeout, int | float) else LONGEST_ACTION
+    return timeout + 60.0 if isinstance(timeout, int | float) else LONGEST_ACTION_SECONDS
 
 
-def _hooks(known: Known) -> Iterator[Workflow]:
+def _hooks(known: WorkflowInputs) -> Iterator[Workflow]:
     for key, base in known.bases.items():
         shot = OneShot.read(base.handle) if key.kind == Kind.HOOK else None
         if shot is None or shot.result is Result.DONE:
@@ -218,7 +245,7 @@ def _hooks(known: Known) -> Iterator[Workflow]:
         )
 
 
-def _agents(known: Known) -> Iterator[Workflow]:
+def _agents(known: WorkflowInputs) -> Iterator[Workflow]:
     """The agents that are on their way up or down."""
     on_record: dict[AgentKey, set[ResourceKey]] = {}
     for key, base in known.bases.items():
@@ -230,33 +257,35 @@ def _agents(known: Known) -> Iterator[Workflow]:
         have = on_record.get(agent, set())
         missing = [each.key for each in status.resources if each.key not in have]
         if _is_leaving(status, have) or ((missing or agent in failing) and known.ending(agent)):
-            # A hook that is all there is left speaks for itself.
-            if _is_abandoned(status) or any(key.kind != Kind.HOOK for key in have):
+            # A hook that is all there is left is listed itself.
+            if _is_given_up(status) or any(key.kind != Kind.HOOK for key in have):
                 yield _teardown(known, status, have)
         elif missing or (agent in young and not status.ready):
             yield _provisioning(known, status, missing)
 
 
 def _is_leaving(status: AgentStatus, have: set[ResourceKey]) -> bool:
-    return _is_abandoned(status) or (status.lifecycle is Lifecycle.RETIRED and bool(have))
+    return _is_given_up(status) or (status.lifecycle is Lifecycle.RETIRED and bool(have))
 
 
-def _is_abandoned(status: AgentStatus) -> bool:
+def _is_given_up(status: AgentStatus) -> bool:
     return any(each.reason == "ProvisioningTimedOut" for each in status.conditions)
 
 
-def _provisioning(known: Known, status: AgentStatus, missing: Sequence[ResourceKey]) -> Workflow:
+def _provisioning(known: WorkflowInputs, status: AgentStatus, missing: Sequence[ResourceKey]) -> Workflow:
     done = tuple(_name(each.key) for each in status.resources if each.key not in missing)
     return _of_agent(known, status, Sort.PROVISIONING, done, _name(missing[0]) if missing else "Ready")
 
 
-def _teardown(known: Known, status: AgentStatus, have: set[ResourceKey]) -> Workflow:
+def _teardown(known: WorkflowInputs, status: AgentStatus, have: set[ResourceKey]) -> Workflow:
     gone = tuple(_name(each.key) for each in reversed(status.resources) if each.key not in have)
     left = [each.key for each in reversed(status.resources) if each.key in have] or sorted(have)
     return _of_agent(known, status, Sort.TEARDOWN, gone, _name(left[0]) if left else "")
 
 
-def _of_agent(known: Known, status: AgentStatus, sort: Sort, done: tuple[str, ...], following: str) -> Workflow:
+def _of_agent(
+    known: WorkflowInputs, status: AgentStatus, sort: Sort, done: tuple[str, ...], following: str
+) -> Workflow:
     stalled = next((each for each in status.conditions if each.type is ConditionType.STALLED), None)
     since = min((each.last_transition_at for each in status.conditions), default=None)
     held = _held(known, status.agent, following)
@@ -275,8 +304,8 @@ def _of_agent(known: Known, status: AgentStatus, sort: Sort, done: tuple[str, ..
     )
 
 
-def _held(known: Known, agent: AgentKey, following: str) -> tuple[str, str]:
-    """What the next checkpoint waits for: its next try, or what a guard said."""
+def _held(known: WorkflowInputs, agent: AgentKey, following: str) -> tuple[str, str]:
+    """The reason code and message of what the next checkpoint waits for: its next try, or a guard."""
     for key, attempt in known.attempts.items():
         if key.agent == agent and _name(key) == following:
             return "Backoff", f"{attempt.error.rstrip('.')}; tried again {ahead(attempt.next_at, known.now)}"

@@ -1,119 +1,149 @@
-"""Provisioning across passes: who is out of time, who was given up, and when they get another chance.
+"""Provisioning that cannot finish: which new agents are out of time, and what is then desired of them. Pure.
 
-Time is counted while we run and by a clock that never jumps: taking down what was built must not depend on a wall
-clock that was set forward. Who was given up is in the journal, until a commit changes the agent or a person says
-``gitops-agent retry``.
+An agent is being provisioned from the first thing that was made for it until it is Ready for the first time. What
+was there when some commit converged is provisioned for good: losing it would be a loss, and no compensation. An
+agent that was given up stays so until a commit changes it or a person asks for a retry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-import orjson
-
-from gitops_agent.model.document import PolicySpec
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.document import PolicySpec, Provisioning
+from gitops_agent.model.fields import canonical, digest
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.observation import Base
+from gitops_agent.model.passes import Now, RolloutDecision
+from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.status import AgentStatus, Health, HealthState
+from gitops_agent.model.state import GivenUpAgent, State
+from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.context import is_hands_off
-from gitops_agent.ports import Clock, Journal, JournalReader
-from gitops_agent.rollout.provisioning_rules import (
-    compensated,
-    may_compensate,
-    out_of_time,
-    spec_digest,
-    terms,
-    under_way,
-)
 
-VALUE = "abandoned"
 Healths = Mapping[AgentKey, Health]
-Statuses = Mapping[AgentKey, AgentStatus]
-_WELL = (HealthState.HEALTHY, HealthState.STOPPED)
+_HEALTHY = (HealthState.HEALTHY, HealthState.STOPPED)
+
+
+def without_given_up(snapshot: Snapshot, state: State) -> Snapshot:
+    """The snapshot without what is no longer desired of agents that were given up."""
+    gone = {
+        key: compensated(snapshot.agents[key], each.why)
+        for key, each in state.rollout.given_up.items()
+        if _still_holds(key, each, snapshot, state)
+    }
+    return replace(snapshot, agents={**snapshot.agents, **gone}) if gone else snapshot
+
+
+def update_given_up(
+    state: State, decision: RolloutDecision, health: Healths, now: Now
+) -> tuple[State, RolloutDecision]:
+    """The state after agents that are out of time were given up, and what is in force without them.
+
+    No agent is given up unseen, nor one that is healthy now and was not when it was last reported.
+    """
+    state = _updated(state, decision.in_force, health, decision.policy, now)
+    return state, replace(decision, in_force=without_given_up(decision.in_force, state))
+
+
+def _updated(state: State, snapshot: Snapshot, health: Healths, policy: PolicySpec, now: Now) -> State:
+    rollout = state.rollout
+    if not rollout.given_up and not may_compensate(policy):
+        return state if not rollout.provisioning_since else _with(state, since={}, given_up={})
+    kept = {key: each for key, each in rollout.given_up.items() if _still_holds(key, each, snapshot, state)}
+    since = _since(state, snapshot, now) if may_compensate(policy) else {}
+    spent = {key: now.active - begun for key, begun in since.items()}
+    for key, why in out_of_time(spent, policy).items():
+        if key in health and health[key].state not in _HEALTHY:
+            spec, retried = spec_digest(snapshot.agents[key]), state.control.retried_at.get(key)
+            kept[key] = GivenUpAgent(snapshot.revision.sha, spec, why, now.wall, retried)
+    return _with(state, since, kept)
+
+
+def next_deadline(state: State, policy: PolicySpec, now: Now) -> float | None:
+    """Seconds until the next agent is out of time, if nothing happens to it before."""
+    left = [
+        seconds(terms(policy, key).deadline) - (now.active - begun)
+        for key, begun in state.rollout.provisioning_since.items()
+        if key not in state.rollout.given_up
+    ]
+    return min((each for each in left if each > 0.0), default=None)
+
+
+def may_compensate(policy: PolicySpec) -> bool:
+    """Whether compensation is asked for at all; most fleets do not, and then no agent is looked at."""
+    return any(each.provisioning.on_timeout == "Compensate" for each in (policy, *policy.tenants.values()))
+
+
+def under_way(
+    agents: Mapping[AgentKey, Agent], bases: Iterable[Base], ready: Container[AgentKey]
+) -> Iterator[AgentKey]:
+    """The agents that are being provisioned: something of them is on record, nothing of it established."""
+    known: dict[AgentKey, bool] = {}
+    for base in bases:
+        if base.key.kind != Kind.HOOK and not base.retained:
+            known[base.key.agent] = known.get(base.key.agent, False) or base.established
+    for key, established in known.items():
+        agent = agents.get(key)
+        if not established and agent is not None and agent.lifecycle is Lifecycle.RUNNING and key not in ready:
+            yield key
+
+
+def terms(policy: PolicySpec, agent: AgentKey) -> Provisioning:
+    """The provisioning limits of an agent."""
+    return limits_of(policy, agent.tenant).provisioning
+
+
+def out_of_time(spent: Mapping[AgentKey, float], policy: PolicySpec) -> dict[AgentKey, str]:
+    """Of the agents under way (with the seconds they had so far), those that are to be taken down, and why."""
+    found = {}
+    for key, had in spent.items():
+        limit = terms(policy, key)
+        if limit.on_timeout == "Compensate" and had >= seconds(limit.deadline):
+            found[key] = f"not Ready within {limit.deadline}"
+    return found
+
+
+def compensated(agent: Agent, why: str) -> Agent:
+    """The same agent with nothing desired of it: the plan then takes down what is on record, in reverse order."""
+    return replace(agent, resources=(), abandoned=why)
+
+
+def spec_digest(agent: Agent) -> str:
+    """The digest of what an agent asks for: another one is another request."""
+    return digest(canonical([[str(each.key), each.fields.digest] for each in agent.resources]))
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUpAgent:
-    """One agent whose provisioning was given up: at which commit and spec, why and when. ``retried`` is what the
-    journal said of retries then; another word there is a new one."""
+class _Ready(Container[AgentKey]):
+    """The agents that were Ready when last reported."""
 
-    commit: str
-    spec: str
-    why: str
-    at: float
-    retried: str = ""
+    state: State
 
-
-def given_up(journal: JournalReader) -> dict[AgentKey, GivenUpAgent]:
-    """The agents that were given up."""
-    known = orjson.loads(journal.get(VALUE) or "{}")
-    return {AgentKey.parse(key): GivenUpAgent(**each) for key, each in known.items()}
+    def __contains__(self, key: object) -> bool:
+        agents = self.state.status.agents
+        return key in agents and key not in agents.not_ready
 
 
-class ProvisioningDeadlines:
-    """Keeps count of the time new agents have had, and gives up those whose policy says so."""
+def _since(state: State, snapshot: Snapshot, now: Now) -> dict[AgentKey, float]:
+    known = state.rollout.provisioning_since
+    moving = under_way(snapshot.agents, state.reconcile.bases.values(), _Ready(state))
+    return {
+        key: known.get(key, now.active)
+        for key in moving
+        if key not in state.rollout.given_up and not is_hands_off(snapshot.agents[key], now.wall)
+    }
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
-        self._journal = journal
-        self._clock = clock
-        self._known = given_up(journal)
-        self._since: dict[AgentKey, float] = {}
-        self._due: float | None = None
 
-    def attend(self, snapshot: Snapshot, health: Healths, statuses: Statuses, policy: PolicySpec) -> Snapshot:
-        """The snapshot to be planned: nothing is desired of agents that were given up.
+def _still_holds(key: AgentKey, each: GivenUpAgent, snapshot: Snapshot, state: State) -> bool:
+    agent = snapshot.agents.get(key)
+    same = agent is not None and spec_digest(agent) == each.spec
+    return same and state.control.retried_at.get(key) == each.retried_at
 
-        Nobody is given up unseen, nor who is healthy now and was not when it was last reported.
-        """
-        kept = {key: each for key, each in self._known.items() if self._still_holds(key, each, snapshot)}
-        ready = {key for key, status in statuses.items() if status.ready} if may_compensate(policy) else set()
-        late = self._late(snapshot, ready, policy)
-        seen = {key: why for key, why in late.items() if key in health and health[key].state not in _WELL}
-        for key, why in seen.items():
-            spec, retried = spec_digest(snapshot.agents[key]), self._journal.get(f"retried:{key}") or ""
-            kept[key] = GivenUpAgent(snapshot.revision.sha, spec, why, self._clock.now(), retried)
-        self._keep(kept)
-        return self.without(snapshot)
 
-    def without(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without what is no longer desired of agents that were given up. Writes nothing."""
-        gone = {
-            key: compensated(snapshot.agents[key], each.why)
-            for key, each in self._known.items()
-            if self._still_holds(key, each, snapshot)
-        }
-        return replace(snapshot, agents={**snapshot.agents, **gone}) if gone else snapshot
-
-    def next_due(self) -> float | None:
-        """Seconds until the next agent is out of time, if nothing happens to it before."""
-        return self._due
-
-    def _late(self, snapshot: Snapshot, ready: Container[AgentKey], policy: PolicySpec) -> dict[AgentKey, str]:
-        self._due = None
-        if not may_compensate(policy):
-            self._since = {}
-            return {}
-        now, bases = self._clock.monotonic(), self._journal.bases().values()
-        moving = under_way(snapshot.agents, bases, ready)
-        self._since = {key: self._since.get(key, now) for key in moving if self._is_ours_to_end(key, snapshot)}
-        spent = {key: now - since for key, since in self._since.items()}
-        late = out_of_time(spent, policy)
-        left = [seconds(terms(policy, key).deadline) - had for key, had in spent.items() if key not in late]
-        self._due = max(0.0, min(left)) if left else None
-        return late
-
-    def _is_ours_to_end(self, key: AgentKey, snapshot: Snapshot) -> bool:
-        return key not in self._known and not is_hands_off(snapshot.agents[key], self._clock.now())
-
-    def _still_holds(self, key: AgentKey, each: GivenUpAgent, snapshot: Snapshot) -> bool:
-        agent = snapshot.agents.get(key)
-        same = agent is not None and spec_digest(agent) == each.spec
-        return same and (self._journal.get(f"retried:{key}") or "") == each.retried
-
-    def _keep(self, kept: dict[AgentKey, GivenUpAgent]) -> None:
-        if kept != self._known:
-            text = orjson.dumps({str(key): asdict(each) for key, each in kept.items()}).decode()
-            self._journal.put({VALUE: text if kept else None})
-            self._known = kept
+def _with(state: State, since: Mapping[AgentKey, float], given_up: Mapping[AgentKey, GivenUpAgent]) -> State:
+    if since == state.rollout.provisioning_since and given_up == state.rollout.given_up:
+        return state
+    return replace(state, rollout=replace(state.rollout, provisioning_since=since, given_up=given_up))

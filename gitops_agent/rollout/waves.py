@@ -10,9 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
-
-import orjson
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec
@@ -20,7 +17,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
 from gitops_agent.model.quantity import seconds
-from gitops_agent.model.rollout import FailedTree, Rollout
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 
 Agents = Mapping[AgentKey, Agent]
@@ -28,7 +25,7 @@ Waves = tuple[tuple[AgentKey, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RolloutStep:
     """How a rollout goes on: its new state, and the agents that follow the commit from now on."""
 
     rollout: Rollout
@@ -49,7 +46,7 @@ class WaveCandidates:
     proving: Collection[AgentKey] = ()
 
 
-def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> Step:
+def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> RolloutStep:
     """The rollout of a commit with its first wave released, and what needs no wave."""
     gated, free = ways.gated, ways.free
     first, rest = _again(ways, policy)
@@ -62,7 +59,7 @@ def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> Step:
         pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
         on_failure=_on_failure(gated, policy),
     )
-    return Step(rollout, frozenset(free) | frozenset(rollout.moving))
+    return RolloutStep(rollout, frozenset(free) | frozenset(rollout.moving))
 
 
 def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
@@ -89,32 +86,29 @@ def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float
     return max(asked + [agents[key].pause_after_ready for key in wave if key in agents])
 
 
-def proceed(rollout: Rollout, now: float) -> Step:
+def proceed(rollout: Rollout, active: float) -> RolloutStep:
     """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
-    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, now) > 0:
-        return Step(rollout)
+    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, active) > 0:
+        return RolloutStep(rollout)
     following = replace(rollout, released=rollout.released + 1, passed_at=None)
-    return Step(following, frozenset(rollout.waves[rollout.released]))
+    return RolloutStep(following, frozenset(rollout.waves[rollout.released]))
 
 
-def pause_left(rollout: Rollout, now: float) -> float:
-    """Seconds until the next wave may go. A wall clock that was set back does not make anybody wait longer."""
+def pause_left(rollout: Rollout, active: float) -> float:
+    """Seconds until the next wave may go."""
     pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
-    if rollout.passed_at is None or now < rollout.passed_at:
-        return pause
-    return max(0.0, rollout.passed_at + pause - now)
+    return pause if rollout.passed_at is None else max(0.0, rollout.passed_at + pause - active)
 
 
-def gated(rollout: Rollout, now: float, *, ready: bool) -> Rollout:
+def gated(rollout: Rollout, active: float, *, ready: bool) -> Rollout:
     """The rollout after a look at its gate: open since when, or shut."""
     if rollout.failed or not ready:
         return replace(rollout, passed_at=None)
-    # Not since a moment that is still to come: the wall clock was set back.
-    return replace(rollout, passed_at=now if rollout.passed_at is None else min(rollout.passed_at, now))
+    return rollout if rollout.passed_at is not None else replace(rollout, passed_at=active)
 
 
 def in_order(
-    changed: Iterable[AgentKey], standing: Agents, target: Agents, ahead: Collection[AgentKey]
+    changed: Iterable[AgentKey], before: Agents, target: Agents, released: Collection[AgentKey]
 ) -> list[AgentKey]:
     """Changed agents in the order in which they go.
 
@@ -133,7 +127,7 @@ def in_order(
 
     def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
         agent = target.get(key)
-        return key not in ahead, _ends(agent, standing.get(key)), depth(key), not (agent and agent.canary), key
+        return key not in released, _ends(agent, before.get(key)), depth(key), not (agent and agent.canary), key
 
     return sorted(keys, key=rank)
 
@@ -197,33 +191,3 @@ def announced(rollout: Rollout) -> tuple[Finding, ...]:
             f"so, the rest keeps what it has (onFailure: {rollout.on_failure}).",
         ),
     )
-
-
-# -- as the journal keeps it
-
-
-def dump_rollout(rollout: Rollout | None) -> str | None:
-    """A rollout as text."""
-    if rollout is None:
-        return None
-    fields = {name: getattr(rollout, name) for name in Rollout.__slots__ if name != "waves"}
-    return orjson.dumps({**fields, "waves": [[list(key) for key in wave] for wave in rollout.waves]}).decode()
-
-
-def load_rollout(text: str | None) -> Rollout | None:
-    """The rollout in a text."""
-    if text is None:
-        return None
-    fields: dict[str, Any] = orjson.loads(text)
-    waves = tuple(tuple(AgentKey(*key) for key in wave) for wave in fields.pop("waves"))
-    return Rollout(waves=waves, pauses=tuple(fields.pop("pauses")), **fields)
-
-
-def dump_failed(failed: Iterable[FailedTree]) -> str:
-    """Trees that failed, as text."""
-    return orjson.dumps([[each.tree, each.commit, each.why, each.at] for each in failed]).decode()
-
-
-def load_failed(text: str | None) -> tuple[FailedTree, ...]:
-    """The trees that failed in a text."""
-    return tuple(FailedTree(*row) for row in orjson.loads(text or "[]"))

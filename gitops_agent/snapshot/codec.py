@@ -1,4 +1,4 @@
-"""Units as bytes and back: one line of JSON that describes, then one line for each resource's canonical JSON.
+"""Compiled files as bytes and back: one line of JSON that describes, then the canonical JSON of each resource.
 
 Canonical JSON holds no line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
 """
@@ -15,37 +15,37 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, OverlayUnit, PolicyUnit, PoolUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, OverlayUnit, PolicyUnit, PoolUnit
 
 _LIFECYCLE = {str(member): member for member in Lifecycle}
 _DELETION = {str(member): member for member in DeletionPolicy}
 _MODE = {str(member): member for member in Mode}
 
 
-def encode(unit: FileUnit) -> bytes:
-    """The bytes of a unit (its path and blob are the name under which they are kept)."""
+def encode(file: CompiledFile) -> bytes:
+    """The bytes of a compiled file (its path and blob are the name under which they are kept)."""
     head = [
-        [_agent_row(agent) for agent in unit.agents],
+        [_agent_row(agent) for agent in file.agents],
         [
             [o.origin.line, o.digest, o.tenant, sorted(o.names), o.labels, o.patches.decode()]
-            for o in unit.overlays
+            for o in file.overlays
         ],
-        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in unit.policies],
-        [[pool.origin.line, pool.tenant, pool.name] for pool in unit.pools],
-        [[f.severity, f.code, f.address, f.summary, f.detail] for f in unit.findings],
+        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in file.policies],
+        [[pool.origin.line, pool.tenant, pool.name] for pool in file.pools],
+        [[f.severity, f.code, f.address, f.summary, f.detail] for f in file.findings],
     ]
-    contents = [resource.fields.raw for agent in unit.agents for resource in agent.agent.resources]
+    contents = [resource.fields.raw for agent in file.agents for resource in agent.agent.resources]
     return b"\n".join([orjson.dumps(head), *contents])
 
 
-def decode(path: str, blob: str, data: bytes) -> FileUnit:
-    """The unit of some bytes; ValueError, TypeError, KeyError or IndexError when they are not what we wrote."""
+def decode(path: str, blob: str, data: bytes) -> CompiledFile:
+    """The compiled file of some bytes; ValueError, TypeError, KeyError or IndexError when they are not ours."""
     head, *contents = data.split(b"\n")
     agents, overlays, policies, pools, findings = orjson.loads(head)
     rest = iter(contents)
     if not overlays and not policies and not pools and not findings:
-        return FileUnit(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
-    return FileUnit(
+        return CompiledFile(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
+    return CompiledFile(
         path,
         blob,
         tuple(_agent_unit(row, path, blob, rest) for row in agents),
@@ -65,7 +65,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.key.tenant,
         agent.key.name,
         agent.origin.line,
-        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.dormant, r.idempotent] for r in agent.resources],
+        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.stopped, r.idempotent, r.kept] for r in agent.resources],
         agent.lifecycle,
         agent.deletion_policy,
         agent.mode,
@@ -113,14 +113,13 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
 
 
 def _resource(key: AgentKey, row: list[Any], contents: Any) -> Resource:
-    kind, identity, driver, restart_on, dormant, idempotent = row
+    kind, identity, driver, restart_on, *flags = row
     return Resource(
         ResourceKey(key, intern(kind), identity),
         intern(driver),
         Fields(next(contents)),
         tuple(map(intern, restart_on)),
-        dormant,
-        idempotent,
+        *flags,
     )
 
 

@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.support.literal import looks_secret
+from gitops_agent.support.secret_patterns import looks_secret
+from gitops_agent.support.text import escape_control
 
 
 class Code(StrEnum):
-    """What is wrong, in a word that scripts may rely on."""
+    """What is wrong, as a stable name that scripts may rely on."""
 
     # the tree
     MISSING_PATH = "MissingPath"
@@ -86,17 +87,6 @@ class FilePosition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{escape_control(self.path)}:{self.line}:{self.column}"
-
-
-def escape_control(text: str) -> str:
-    """Text that no terminal, log or page can take for anything but text: one line, all of it visible."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode("ascii", "replace")
 
 
 def shown(value: object, limit: int = 60) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
-from gitops_agent.source.git import LocalFailure
+from gitops_agent.source.git import LocalFailure, Unreadable
 from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.source.revert_match import reverted
+from gitops_agent.source.revert_match import named_reverts
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
-_NO_MOMENT = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+_EPOCH = "0 +0000"
 
 _FILES = frozenset({"100644", "100755"})
 _TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
@@ -24,9 +24,9 @@ _TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
 
 def _checked_out(branch: str, where: str) -> SourceRefused:
     return SourceRefused(
-        f"{branch} is checked out in {where}, and git takes no push to a branch somebody works on",
+        f"{branch} is checked out in {where}, and git takes no push to a branch that is in use",
         hint="add --branch-name undo, then run `git merge undo` there; or use plain `git revert`; "
-        "or follow a bare repository that people push to",
+        "or follow a bare repository",
     )
 
 
@@ -49,7 +49,7 @@ class BranchWriter:
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror
         self._git = mirror.git
-        self._who = identity(settings)
+        self._identity = identity(settings)
 
     def revert(self, shas: Sequence[str], message: str) -> str:
         """One commit on the head that undoes these, in the order given (newest first).
@@ -70,7 +70,7 @@ class BranchWriter:
             before = self._tree(commit.parents[0]) if commit.parents else self._mirror.empty_tree()
             tree = self._merge(base=self._tree(commit.sha), ours=tree, theirs=before, what=commit.sha)
             merged = f", reversing\nchanges made to {commit.parents[0]}" if len(commit.parents) > 1 else ""
-            if commit.sha not in reverted(message):
+            if commit.sha not in named_reverts(message):
                 lines.append(f"This reverts commit {commit.sha}{merged}.")
         return self._commit(tree, head, "\n\n".join(part for part in (message.strip(), "\n".join(lines)) if part))
 
@@ -82,7 +82,7 @@ class BranchWriter:
             raise SourceRefused(
                 f"commit {target.short} has no folder {self._mirror.path}", hint="choose a commit that has it"
             )
-        tree = self._graft(self._tree(head), self._mirror.path.split("/"), f"040000 tree {target.tree}")
+        tree = self._with_entry(self._tree(head), self._mirror.path, "040000", target.tree)
         return self._commit(tree, head, f"{message.strip()}\n\nRestores the state of commit {target.sha}.")
 
     def edit(self, files: Mapping[str, bytes], message: str) -> str:
@@ -92,7 +92,7 @@ class BranchWriter:
         for name, content in files.items():
             path = f"{self._mirror.path}/{name}".lstrip("/")
             blob = self._git.local("hash-object", "-w", "--stdin", stdin=content).text
-            tree = self._graft(tree, path.split("/"), f"{self._file_mode(head, path)} blob {blob}")
+            tree = self._with_entry(tree, path, self._file_mode(head, path), blob)
         return self._commit(tree, head, message)
 
     def tip(self, branch: str) -> str | None:
@@ -102,8 +102,8 @@ class BranchWriter:
     def check_push(self, branch: str) -> None:
         """SourceRefused when the remote would surely not take a push, or has a hook to decide that.
 
-        Git runs hooks of a repository on this machine as us, so we run none; to move the branch that people follow
-        past a hook that may refuse it is not for us either.
+        Git runs hooks of a repository on this machine as us, so we run none; nor do we move the followed branch
+        past a hook that may refuse it.
         """
         local = self._mirror.address.local
         if local is None:
@@ -127,17 +127,17 @@ class BranchWriter:
         """Send a commit to a branch of the remote, fast-forward only; SourceRefused when it does not take it."""
         name = check_ref(branch)
         with self._mirror.exclusive():
-            said = self._mirror.send(sha, f"refs/heads/{name}")
-        if "checked out" in said:
+            reason = self._mirror.send(sha, f"refs/heads/{name}")
+        if "checked out" in reason:
             raise _checked_out(name, self._mirror.address.safe)
-        if said:
+        if reason:
             raise SourceRefused(
-                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {said}",
+                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {reason}",
                 hint="if the branch moved, try again; if it is protected, push to a new branch (--branch-name)",
             )
 
     def _tree(self, sha: str) -> str:
-        return self._mirror.reading(lambda: self._git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
+        return self._mirror.tree_of(sha)
 
     def _merge(self, *, base: str, ours: str, theirs: str, what: str) -> str:
         """The three-way merge of trees. Git 2.38 takes its base from history, so a small one is made for it."""
@@ -155,9 +155,7 @@ class BranchWriter:
         )
 
     def _stand_in(self, tree: str, *parents: str) -> str:
-        links = [word for parent in parents for word in ("-p", parent)]
-        env = self._who | _NO_MOMENT
-        return self._git.local("commit-tree", tree, *links, "-m", "base", env=env).text
+        return self._git.write_commit(tree, parents, "base", self._identity, _EPOCH)
 
     def _file_mode(self, head: str, path: str) -> str:
         listed = self._git.local("ls-tree", "--full-tree", head, "--", path).text
@@ -166,19 +164,25 @@ class BranchWriter:
             raise SourceRefused(f"{display(path)} is no file of commit {head[:10]}", hint="see git ls-tree")
         return mode
 
-    def _graft(self, tree: str, parts: Sequence[str], entry: str) -> str:
-        """The tree with another entry (mode, type and id) at ``parts``."""
+    def _with_entry(self, tree: str, path: str, mode: str, sha: str) -> str:
+        """The tree with another file or folder at a path; the folder itself for the empty path."""
+        if not path:
+            return sha
+        try:
+            return self._git.write_tree(tree, path.split("/"), mode, sha)
+        except Unreadable:
+            kind = "tree" if mode == "040000" else "blob"
+            return self._make_tree(tree, path.split("/"), f"{mode} {kind} {sha}")
+
+    def _make_tree(self, tree: str, parts: Sequence[str], entry: str) -> str:
+        """The same by ``git mktree``, which takes names of any bytes and SHA-256."""
         name, *rest = parts
-        if not name:
-            return entry.split()[2]
         entries = [line for line in self._git.local("ls-tree", "-z", tree).output.split(b"\0") if line]
         same = f"\t{name}".encode(errors="surrogateescape")
-        found = next(
-            (line for line in entries if line.endswith(same) and line.partition(b"\t")[2] == same[1:]), b""
-        )
+        found = next((line for line in entries if line.partition(b"\t")[2] == same[1:]), b"")
         if rest:
             inner = found.split()[2].decode() if found.startswith(b"040000 ") else self._mirror.empty_tree()
-            entry = f"040000 tree {self._graft(inner, rest, entry)}"
+            entry = f"040000 tree {self._make_tree(inner, rest, entry)}"
         kept = [line for line in entries if line is not found]
         listing = b"\0".join([*kept, entry.encode() + same]) + b"\0"
         return self._git.local("mktree", "-z", stdin=listing).text
@@ -188,5 +192,4 @@ class BranchWriter:
             raise NothingToDo(
                 f"nothing to do: {self._mirror.branch} is already in that state", hint="see gitops-agent history"
             )
-        text = message.strip() + "\n"
-        return self._git.local("commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), env=self._who).text
+        return self._git.write_commit(tree, [head], message.strip() + "\n", self._identity)

@@ -1,7 +1,8 @@
 """Whether a new head may be followed: an ordered list of same-shaped checks. Pure.
 
 A check looks at a new head and says nothing or one finding; an error keeps the last good commit in force.
-Signatures and review will be further checks in the same list.
+Signatures and review will be further checks in the same list. ``unfreezing.py`` has the one check that needs the
+snapshot of the head.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The mirror: a bare copy of one branch, kept fresh, read without a work tree, rebuilt when it is damaged.
 
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
-notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes by which
-people approve plans) and ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one of them may be
-the commit in force). It knows neither address nor credentials.
+notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
+approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
+force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gitops_agent.settings import Settings
 from gitops_agent.source import blobs as batch
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
-from gitops_agent.source.git import Git, LocalFailure, check_version
-from gitops_agent.source.git_errors import explain
+from gitops_agent.source.git import Git, LocalFailure, Report, Unreadable, check_version
 from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
-from gitops_agent.source.revert_match import Lines, patch_lines, reverted, takes_back
+from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"
 APPROVALS = "refs/notes/gitops-agent-approvals"
-"""Where people approve plans by notes, at the remote."""
+"""The ref of notes that approve plans, at the remote."""
 APPROVALS_HERE = "refs/gitops-agent/approvals"
+OUTGOING = "refs/gitops-agent/outgoing"
 
 T = TypeVar("T")
 
@@ -46,7 +46,9 @@ def _here() -> Path | None:
 class Mirror:
     """``ports.Source``, and the reading side for the snapshot stage. Safe to use from several threads."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str], clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, environment: Mapping[str, str], clock: Clock, report: Report | None = None
+    ) -> None:
         self.address = parse_address(settings.repo, _here())
         self.branch = check_ref(settings.branch)
         self.path = check_path(settings.path)
@@ -55,6 +57,7 @@ class Mirror:
         self.notes_ref = f"refs/notes/gitops-agent/{settings.instance}"
         self._settings = settings
         self._clock = clock
+        self._report = report
         self._usable = False
         self._approvals: str | None = None  # not looked at yet; "": there are none
         self.on_approvals: Callable[[], None] = lambda: None
@@ -106,7 +109,7 @@ class Mirror:
         return self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
 
     def _ls_remote(self, *args: str) -> dict[str, str]:
-        """From nowhere: a damaged mirror must not stand in the way of asking."""
+        """Refs of the remote with their shas. Asked outside of the mirror, which may be damaged."""
         nowhere = self.git.at(self.git.directory.with_name("no.git"))
         lines = nowhere.remote("ls-remote", *args, now=self._clock.now()).text.splitlines()
         return {name: sha for sha, _, name in (line.partition("\t") for line in lines)}
@@ -127,20 +130,15 @@ class Mirror:
             self._fetch_refs(self.git, [f"+{ref}:{ref}"])
 
     def send(self, source: str, target: str) -> str:
-        """Push one ref, never by force; what the remote said when it rejected it, "" when it took it."""
-        args = ("push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no")
-        answer = self.git.remote(
-            *args, "--", self.address.target, f"{source}:{target}", now=self._clock.now(), ok=(0, 1)
-        )
-        lines = [line for line in answer.text.splitlines() if line.startswith("!")]
-        if answer.code == 0:
-            return ""
-        if not lines:
-            raise explain(answer.errors, self.address, (), self._clock.now())
-        return display(lines[0].split("\t")[-1])
+        """Push one ref or commit, never by force; why the remote rejected it, "" when it took it."""
+        if not source.startswith("refs/"):
+            # GitPython reports the result for a ref, and drops that for a bare commit.
+            self.git.local("update-ref", OUTGOING, source)
+            source = OUTGOING
+        return self.git.push(f"{source}:{target}", self._clock.now())
 
     def _no_branch(self) -> str:
-        """Say why there is no head: never a reason to change anything that runs."""
+        """SourceRefused with the reason why there is no head; what runs is never changed for it."""
         heads = self._ls_remote("--heads", "--refs", "--", self.address.target)
         names = [display(name.removeprefix("refs/heads/")) for name in heads]
         where = f"repository {self.address.safe}"
@@ -181,14 +179,7 @@ class Mirror:
         return [f"+refs/heads/{self.branch}:{self.head_ref}", *notes]
 
     def _fetch_refs(self, git: Git, refspecs: Sequence[str]) -> None:
-        quiet = (
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--no-auto-maintenance",
-        )
-        git.remote("fetch", *quiet, "--", self.address.target, *refspecs, now=self._clock.now())
+        git.fetch(refspecs, self._clock.now(), self._report)
 
     # ----- building and rebuilding
 
@@ -214,10 +205,11 @@ class Mirror:
         style = "sha256" if len(head) == 64 else "sha1"
         fresh.local("init", "--quiet", "--bare", "--template=", f"--object-format={style}", str(fresh.directory))
         self._fetch_refs(fresh, self._refspecs(self.remote_refs()))
-        if fresh.local("rev-parse", "--verify", "--quiet", REMOTE_NOTES, ok=(0, 1)).text:
+        if fresh.ref(REMOTE_NOTES):
             fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
         self._rescue(fresh)
         storage.swap(fresh.directory, self.git.directory)
+        self.git.reopen()
         self._approvals = None
 
     def _rescue(self, fresh: Git) -> None:
@@ -266,9 +258,12 @@ class Mirror:
         return self.resolve(self.head_ref) if storage.exists(self.git.directory) else None
 
     def resolve(self, ref: str) -> str | None:
-        """The object a ref of ours points at."""
-        answer = self.git.local("rev-parse", "--verify", "--quiet", "--end-of-options", ref, ok=(0, 1, 128))
-        return answer.text if answer.code == 0 else None
+        """The sha that a ref of ours (by its full name) has; None when there is none."""
+        return self.git.ref(ref)
+
+    def _commit(self, name: str) -> str | None:
+        """The sha of a commit by any name git knows for it; None when the mirror has none."""
+        return self.git.find(f"{name}^{{commit}}", "commit")
 
     def known_commits(self, shas: Iterable[str]) -> list[str]:
         """Those of the given full shas that are commits of the mirror."""
@@ -287,11 +282,11 @@ class Mirror:
         """One commit by sha, branch or ``HEAD~1``; SourceRefused when the mirror has none of that name."""
         name, walk = check_revision(ref)
         for candidate in (self.head_ref,) if name == "HEAD" else (f"refs/remotes/origin/{name}", name):
-            if found := self.resolve(f"{candidate}{walk}^{{commit}}"):
+            if found := self._commit(candidate + walk):
                 return self.reading(partial(self._revisions, [found]))[0]
         if len(name) >= 40 and self._damaged():
             self._rebuild()
-            if found := self.resolve(f"{name}{walk}^{{commit}}"):
+            if found := self._commit(name + walk):
                 return self._revisions([found])[0]
         raise SourceRefused(
             f"commit {display(ref)} is not in branch {self.branch} of {self.address.safe}",
@@ -303,7 +298,7 @@ class Mirror:
 
         Only ``new`` when old is None or no longer known here (a rewritten branch and a rebuilt mirror).
         """
-        if old is None or not self.resolve(f"{old}^{{commit}}"):
+        if old is None or not self._commit(old):
             return (self.revision(new),)
         args = ("rev-list", "--reverse", "--topo-order", "--end-of-options", f"{old}..{new}")
         shas = self.reading(lambda: self.git.local(*args).text.split())
@@ -318,19 +313,22 @@ class Mirror:
     def _revisions(self, shas: Sequence[str]) -> list[Revision]:
         if not shas:
             return []
-        given = "".join(f"{sha}\n" for sha in shas).encode()
-        log = self.git.local(
-            "log", "--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin", stdin=given
-        )
-        return list(parse_commits(log.output, iter(self._subtrees(shas))))
+        trees = self._subtrees(shas)
+        try:
+            return self.git.revisions(shas, trees)
+        except Unreadable:
+            given = "".join(f"{sha}\n" for sha in shas).encode()
+            shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin")
+            return list(parse_commits(self.git.local("log", *shape, stdin=given).output, iter(trees)))
 
     def _subtrees(self, shas: Sequence[str]) -> list[str]:
         """The tree below the path at each commit; "" where there is no such folder."""
-        given = "".join(f"{sha}:{self.path}\n" for sha in shas).encode()
-        lines = self.git.local("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=given).text.split(
-            "\n"
-        )
-        trees = [line.split(" ")[0] if line.endswith(" tree") else "" for line in lines]
+        if len(shas) == 1:
+            trees = [self.git.find(f"{shas[0]}:{self.path}", "tree") or ""]
+        else:
+            given = "".join(f"{sha}:{self.path}\n" for sha in shas).encode()
+            answer = self.git.local("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=given)
+            trees = [line.split(" ")[0] if line.endswith(" tree") else "" for line in answer.text.split("\n")]
         for sha in (sha for sha, tree in zip(shas, trees, strict=True) if not tree):
             self._surely_missing(sha)
         return trees
@@ -346,9 +344,9 @@ class Mirror:
         return self.reading(lambda: self._contains(old, new))
 
     def _contains(self, old: str, new: str) -> bool:
-        if not self.resolve(f"{old}^{{commit}}"):
+        if not self._commit(old):
             return False
-        return self.git.local("merge-base", "--is-ancestor", old, new, ok=(0, 1)).code == 0
+        return self.git.contains(old, new)
 
     def undoes(self, later: str, earlier: str) -> bool:
         """Whether the difference ``later`` makes below the path takes back that of ``earlier``.
@@ -356,16 +354,16 @@ class Mirror:
         When the message of ``later`` names several commits, ``earlier`` among them, all of them together are
         compared. Merges count by their first parent.
         """
-        if not self.resolve(f"{earlier}^{{commit}}"):
+        if not self._commit(earlier):
             return False
-        named = [sha for sha in reverted(self.revision(later).message) if self.resolve(f"{sha}^{{commit}}")]
+        named = [sha for sha in named_reverts(self.revision(later).message) if self._commit(sha)]
         together = named if any(earlier.startswith(sha) for sha in named) else [earlier]
         return self.reading(
             lambda: takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
         )
 
     def _difference(self, sha: str, *options: str) -> Lines:
-        parent = self.resolve(f"{sha}^1") or self.empty_tree()
+        parent = self._commit(f"{sha}^1") or self.empty_tree()
         shape = (
             "-r",
             "-p",
@@ -380,6 +378,11 @@ class Mirror:
         where = ("--", self.path) if self.path else ()
         patch = self.git.local("diff-tree", *shape, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
+
+    def tree_of(self, sha: str) -> str:
+        """The whole tree of a commit."""
+        found = self.git.find(f"{sha}^{{tree}}", "tree")
+        return found or self.reading(lambda: self.git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
 
     def empty_tree(self) -> str:
         """The id of the tree without entries (it depends on the hash of the repository)."""
@@ -407,7 +410,7 @@ class Mirror:
         """The contents of blobs, in the order given, through one git process.
 
         A blob larger than ``max_bytes`` (default: the limit in settings) raises SourceRefused before it is read;
-        ``entries`` tells sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
+        ``entries`` gives sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
         wanted = list(ids)
         limits = self._settings.limits

@@ -12,7 +12,7 @@ from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.backoff import delay
 
-TRIES = 6
+MAX_PUSHES = 6
 
 
 class Notes:
@@ -60,11 +60,11 @@ class Notes:
                 mirror.git.local("fast-import", "--quiet", "--done", "--date-format=now", stdin=stream)
 
     def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
-        who = identity(self._settings)
+        name, email = identity(self._settings)
         message = f"Notes of {self._settings.instance} on {len(notes)} commit(s)\n".encode()
         parts = [
             f"commit {self._mirror.notes_ref}\n".encode(),
-            f"committer {who['GIT_COMMITTER_NAME']} <{who['GIT_COMMITTER_EMAIL']}> now\n".encode(),
+            f"committer {name} <{email}> now\n".encode(),
             b"data %d\n%s" % (len(message), message),
             f"from {before}\n".encode() if before else b"",
         ]
@@ -78,27 +78,51 @@ class Notes:
 
         A rejected ref is fetched, merged and tried again with jitter; SourceUnavailable after several times.
         """
-        said = ""
-        for failures in range(TRIES):
+        reason = ""
+        for failures in range(MAX_PUSHES):
             if failures:
                 self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
             with self._mirror.exclusive():
                 ours = self._mirror.resolve(self._mirror.notes_ref)
                 theirs = self._mirror.fetch_notes() if ours else None
-                said = self._send(theirs) if ours else ""
-            if not said:
+                reason = self._send(theirs) if ours else ""
+            if not reason:
                 return
         raise SourceUnavailable(
-            f"notes were rejected {TRIES} times by {self._mirror.address.safe}: {said}",
+            f"notes were rejected {MAX_PUSHES} times by {self._mirror.address.safe}: {reason}",
             hint=f"allow this credential to write {self._mirror.notes_ref}, or set push to false",
         )
 
     def _send(self, theirs: str | None) -> str:
-        """Merge and push once; what the remote said when it rejected the ref, "" when it took it."""
+        """Merge and push once; why the remote rejected the ref, "" when it took it."""
         mirror = self._mirror
         if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-            mirror.git.local(*merge, env=identity(self._settings))
+            mirror.git.local(*merge, env=identity(self._settings).variables)
         if theirs == mirror.resolve(mirror.notes_ref):
             return ""
         return mirror.send(mirror.notes_ref, mirror.notes_ref)
+
+
+class DriftNotes:
+    """Notes on ``refs/notes/gitops-agent-drift/<instance>``; each commit has the newest report made at it."""
+
+    def __init__(self, mirror: Mirror, settings: Settings) -> None:
+        self._mirror = mirror
+        self._settings = settings
+        self.ref = f"refs/notes/gitops-agent-drift/{settings.instance}"
+
+    def write(self, text: str) -> None:
+        """Set the note of the newest commit, here and (if pushing is on) at the remote; SourceError otherwise."""
+        mirror = self._mirror
+        sha = mirror.revision(mirror.branch).sha
+        with mirror.exclusive():
+            if self._settings.push:
+                # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
+                mirror.fetch_ref(self.ref)
+            add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
+            mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
+            reason = mirror.send(self.ref, self.ref) if self._settings.push else ""
+        if reason:
+            hint = f"allow this credential to write {self.ref}, or set driftNote to false"
+            raise SourceUnavailable(f"{mirror.address.safe} did not take {self.ref}: {reason}", hint=hint)

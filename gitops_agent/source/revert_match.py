@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 Lines = tuple[tuple[str, str], ...]
-_REVERTS = re.compile(r"This reverts commit ([0-9a-f]{7,64})")
+_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 
-def reverted(message: str) -> tuple[str, ...]:
-    """The commits a message says it reverts, in the words of ``git revert``."""
+def named_reverts(message: str) -> tuple[str, ...]:
+    """The commits that a message says it reverts, as ``git revert`` writes it; each once, in their order."""
     return tuple(dict.fromkeys(_REVERTS.findall(message)))
 
 

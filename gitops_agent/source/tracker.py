@@ -1,4 +1,4 @@
-"""From the repository to the desired state in force: fetch, register, verify, load, or fall back.
+"""From the repository to what is desired: fetch, register, check, load, or fall back.
 
 The newest commit is a candidate when it is trusted and valid. Otherwise the last good one stays in force, and
 the newest one's record says why. A source that does not answer changes nothing.
@@ -6,138 +6,142 @@ the newest one's record says why. A source that does not answer changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import orjson
 import structlog
 
 from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
-from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.freezes import frozen_since
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.passes import Now, SourceResult
 from gitops_agent.model.revision import Revision
-from gitops_agent.model.snapshot import Snapshot, changed_agents
-from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.ports import Clock, Journal, JournalReader, SnapshotLoader, Source
-from gitops_agent.rollout.state import RolloutState
+from gitops_agent.model.snapshot import Snapshot, changed_agents, with_agents_of
+from gitops_agent.model.state import RolloutState, SourceState, State
+from gitops_agent.model.status import Phase
+from gitops_agent.ports import Clock, SnapshotLoader, Source
 from gitops_agent.source.checks import NewHead, examine
-from gitops_agent.source.rollback import recognise
+from gitops_agent.source.commits import Lookup, readmitted, register, stopped
 from gitops_agent.source.unfreezing import last_of_policy_alone, unfreezing
-from gitops_agent.status.phases import entered, stopped, superseded
 
 log = structlog.get_logger(__name__)
 
-HISTORY = 500
-"""How many earlier commits are searched for the one a rollback returns to."""
-
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """What the source gave. ``target`` is what the newest commit asks for that may be followed; ``standing`` is
-    what is in force before it. ``moved``: the agents for which the two differ.
-    """
-
-    head: Revision | None
-    target: Snapshot | None
-    standing: Snapshot | None
-    moved: frozenset[AgentKey] = frozenset()
-    problem: SourceError | None = None
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def desired(self) -> Snapshot | None:
-        """The furthest there is to look at."""
-        return self.target or self.standing
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
+class SourceLocation:
     """The branch and the folder we follow, for messages."""
 
     branch: str
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the remote last answered, or why it did not. ``fetched_at``: when it last did."""
+
+    head: Revision | None = None
+    problem: SourceError | None = None
+    fetched_at: float | None = None
+
+
 class SourceTracker:
-    """Keeps the snapshots in memory and the records of commits in the journal."""
+    """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state."""
 
     def __init__(
-        self, source: Source, loader: SnapshotLoader, journal: Journal, clock: Clock, where: Where
+        self, source: Source, loader: SnapshotLoader, clock: Clock, location: SourceLocation, lookup: Lookup
     ) -> None:
         self._source = source
-        self._where = where
         self._loader = loader
-        self._journal = journal
         self._clock = clock
-        self.enforcement = RolloutState(journal, clock, self._read)
-        self._target: Snapshot | None = None
-        self._head: Revision | None = None
-        self._problem: SourceError | None = None
-        self._rejected: dict[str, tuple[Finding, ...]] = {}
-        self._policy: tuple[str, PolicySpec] | None = None
+        self._location = location
+        self._lookup = lookup
+        self._answer = _Answer()
+        self._snapshots: dict[str, Snapshot] = {}
+        self._rejected: str | None = None
+        self._in_force: tuple[RolloutState, Snapshot] | None = None
 
     def fetch(self) -> bool:
-        """Ask the remote, from whatever thread; whether it said something new.
+        """Ask the remote, on any thread; whether it answered something new.
 
-        Apart from ``take``, so that a remote that hangs keeps nobody from being repaired.
+        Apart from ``resolve``, so that a remote that hangs holds up no repair.
         """
-        before = (self._head, self._problem)
+        before = self._answer
         try:
-            self._head, self._problem = self._source.refresh(), None
+            self._answer = _Answer(self._source.refresh(), None, self._clock.now())
         except SourceError as problem:
-            self._problem = problem
+            self._answer = replace(before, problem=problem)
         except UsageError as problem:  # a token file that is gone for a moment, a state directory that is full
-            self._problem = SourceUnavailable(problem.message, hint=problem.hint)
-        if self._problem is None:
-            self._journal.put({"last_fetch": str(self._clock.now()), **_remembered(None)})
-        else:
-            self._journal.put(_remembered(source_finding(self._problem)))
-        return (self._head, self._problem) != before
+            self._answer = replace(before, problem=SourceUnavailable(problem.message, hint=problem.hint))
+        return (self._answer.head, self._answer.problem) != (before.head, before.problem)
 
     @property
     def problem(self) -> SourceError | None:
         """Why the source did not answer when it was last asked."""
-        return self._problem
+        return self._answer.problem
 
-    def take(self) -> Intake:
-        """Say what is desired now, by what the source last said. Whatever a commit holds, this does not fail."""
-        problem, standing = self._problem, self.enforcement.standing()
-        head = self._head or self._known(self._journal.get("head"))
+    def resolve(self, state: State, now: Now) -> tuple[State, SourceResult]:
+        """The state with new commits registered and checked, and what is desired now. Whatever a commit holds,
+        this does not fail."""
+        answer = self._answer
+        state = replace(state, source=_with_answer(state.source, answer))
+        in_force, head = self.in_force(state.rollout), answer.head or self._known(state.source.head)
+        result = SourceResult(head, None, in_force, **_trouble(answer.problem))
         if head is None:
-            return Intake(None, None, self._as_ruled(standing), problem=problem)
+            return state, self._with_policy(result, state)
         try:
-            if head.sha != self._journal.get("head"):
-                self._register(head)
-            target, findings = self._candidate(head, standing)
+            state = self._registered(state, head, now)
+            state, target = self._candidate(state, head, in_force, now)
         except SourceError as broken:  # the mirror could not be read: what is known stays in force
-            return Intake(head, None, self._as_ruled(standing), problem=problem or broken)
+            return state, self._with_policy(replace(result, **_trouble(answer.problem or broken)), state)
         if target is None:
-            target = self._valid()  # the last that may be followed goes on, wherever its rollout was
-        moved = changed_agents(standing, target) if target is not None else frozenset[AgentKey]()
-        return Intake(head, target, standing, moved, problem, findings)
+            target = self.snapshot(state.source.valid)  # the last that may be followed goes on where it was
+        self._forget_unused(state, target)
+        if target is None:
+            return state, self._with_policy(result, state)
+        return state, replace(
+            result, target=target, changed=changed_agents(in_force, target), policy=target.policy
+        )
 
-    def refuse(self, head: Revision) -> None:
+    def refuse(self, state: State, head: Revision) -> None:
         """SourceRefused when this head would not be followed."""
-        if said := errors(self._examine(head, self.enforcement.standing())):
-            raise SourceRefused(said[0].summary, hint=said[0].detail)
+        if found := errors(self._examine(state, head, self.in_force(state.rollout))):
+            raise SourceRefused(found[0].summary, hint=found[0].detail)
 
-    def frozen_since(self) -> Mapping[str, float]:
-        """When the freezes of the newest valid policy were first seen, by their scopes."""
-        known: dict[str, float] = orjson.loads(self._journal.get("git_freezes") or "{}")
-        return known
+    def in_force(self, rollout: RolloutState) -> Snapshot | None:
+        """The spec in force for every agent; None when nothing was ever enforced, or it cannot be read."""
+        if self._in_force is None or not _same_specs(self._in_force[0], rollout):
+            overlaid = self._overlaid(rollout)
+            self._in_force = (rollout, overlaid) if overlaid is not None else None
+        return self._in_force[1] if self._in_force is not None else None
 
-    def undone(self, head: Revision) -> frozenset[str]:
-        """The commits that this one rolls back, or one below it since the last that converged.
+    def snapshot(self, sha: str | None) -> Snapshot | None:
+        """The snapshot of a commit that was good once, if it can still be read."""
+        if sha is None or sha in self._snapshots:
+            return self._snapshots.get(sha or "")
+        revision = self._known(sha)
+        try:
+            loaded = self._loader.load(revision) if revision is not None else None
+        except (InvalidDesiredState, SourceError):
+            return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
+        if loaded is not None:
+            self._snapshots[sha] = loaded
+        return loaded
 
-        Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself.
-        """
-        records = self._journal.commits()
-        settled = (each.position for each in records if each.phase is Phase.CONVERGED and each.sha != head.sha)
-        since = max(settled, default=-1)
-        open_ = {each.sha: each for each in records if each.position > since}
-        return frozenset(each.sha for each in records if _is_undone(each, open_))
+    def _overlaid(self, rollout: RolloutState) -> Snapshot | None:
+        good = self.snapshot(rollout.enforced)
+        by_commit: dict[str, list[AgentKey]] = {}
+        for key, sha in rollout.released.items():
+            by_commit.setdefault(sha, []).append(key)
+        for sha, keys in by_commit.items():
+            snapshot = self.snapshot(sha)
+            if good is not None and snapshot is not None:  # what cannot be read says nothing: the good spec stays
+                good = with_agents_of(good, snapshot, keys)
+        return good
+
+    def _with_policy(self, result: SourceResult, state: State) -> SourceResult:
+        valid = self.snapshot(state.source.valid) if result.in_force is not None else None
+        return replace(result, policy=valid.policy) if valid is not None else result
 
     def _known(self, sha: str | None) -> Revision | None:
         try:
@@ -145,160 +149,118 @@ class SourceTracker:
         except SourceError:
             return None
 
-    def _read(self, sha: str) -> Snapshot | None:
-        """The snapshot of a commit that was good once, if it can still be read."""
-        if self._target is not None and self._target.revision.sha == sha:
-            return self._target
-        revision = self._known(sha)
-        try:
-            return self._loader.load(revision) if revision is not None else None
-        except (InvalidDesiredState, SourceError):
-            return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
+    def _registered(self, state: State, head: Revision, now: Now) -> State:
+        known = state.source.head
+        if head.sha == known:
+            return state
+        look_up = lambda sha: state.commits.records.get(sha) or self._lookup(sha)  # noqa: E731
+        commits = register(state.commits, known, head, self._source, look_up, now.wall)
+        return replace(state, commits=commits, source=replace(state.source, head=head.sha))
 
-    def _candidate(self, head: Revision, standing: Snapshot | None) -> tuple[Snapshot | None, tuple[Finding, ...]]:
-        if self._target is not None and self._target.revision.sha == head.sha:
-            return self._target, ()
-        if head.sha in self._rejected:
-            return None, self._rejected[head.sha]
-        said = self._examine(head, standing)
-        if errors(said):
-            return self._reject(head, Phase.REFUSED, said)
-        self._journal.put({"accepted": head.sha})
+    def _candidate(
+        self, state: State, head: Revision, in_force: Snapshot | None, now: Now
+    ) -> tuple[State, Snapshot | None]:
+        """The snapshot of the head if it may be followed. A head is examined once."""
+        if head.sha == state.source.valid and head.sha in self._snapshots:
+            return state, self._snapshots[head.sha]
+        record = state.commits.records.get(head.sha)
+        if head.sha == self._rejected and record is not None and record.phase.terminal:
+            return state, None
+        found = self._examine(state, head, in_force)
+        if errors(found):
+            return self._reject(state, head, Phase.REFUSED, found, now), None
+        state = replace(state, source=replace(state.source, verified=head.sha))
+        snapshot, found = self._loaded(state, head, found, now)
+        if snapshot is None:
+            return self._reject(state, head, Phase.INVALID, found, now), None
+        snapshot = self._snapshots[head.sha] = replace(snapshot, findings=found + snapshot.findings)
+        return _accepted(state, snapshot, now), snapshot
+
+    def _loaded(
+        self, state: State, head: Revision, found: tuple[Finding, ...], now: Now
+    ) -> tuple[Snapshot | None, tuple[Finding, ...]]:
+        """The snapshot of a head, or everything that is wrong with it."""
         try:
             snapshot = self._loader.load(head)
-            said += self._unfreezing(head, snapshot)
+            found += self._unfreezing(state, head, snapshot, now)
         except InvalidDesiredState as invalid:
-            return self._reject(head, Phase.INVALID, said + invalid.findings)
+            return None, found + invalid.findings
         except SourceRefused as refused:  # a tree that is too large to be listed, a blob to be read
-            return self._reject(head, Phase.INVALID, (*said, source_finding(refused)))
+            return None, (*found, source_finding(refused))
         except SourceError:
             raise
         except Exception as problem:  # a bug of ours must stop this commit, never the repair of the last good one
             log.exception("a commit could not be loaded", commit=head.sha)
-            return self._reject(head, Phase.INVALID, (*said, _unexpected(head, problem)))
-        if errors(said):
-            return self._reject(head, Phase.INVALID, said)
-        self._reopen(head)
-        since = frozen_since(snapshot.policy, self.frozen_since(), self._clock.now())
-        self._journal.put({"valid": head.sha, "git_freezes": orjson.dumps(since).decode()})
-        self._target = replace(snapshot, findings=said + snapshot.findings)
-        return self._target, ()
+            return None, (*found, _unexpected(head, problem))
+        return (None if errors(found) else snapshot), found
 
-    def _unfreezing(self, head: Revision, snapshot: Snapshot) -> tuple[Finding, ...]:
+    def _unfreezing(self, state: State, head: Revision, snapshot: Snapshot, now: Now) -> tuple[Finding, ...]:
         """Whether it may lift what it lifts, by itself or after the commits that were pushed along with it."""
-        valid, now = self._valid(), self._clock.now()
-        found = unfreezing(valid, snapshot, now)
+        valid = self.snapshot(state.source.valid)
+        found = unfreezing(valid, snapshot, now.wall)
         if found and valid is not None:
             brought = self._source.between(valid.revision.sha, head.sha)
-            found = unfreezing(last_of_policy_alone(valid, brought, self._read), snapshot, now)
+            found = unfreezing(last_of_policy_alone(valid, brought, self.snapshot), snapshot, now.wall)
         return found
 
-    def _valid(self) -> Snapshot | None:
-        """The newest commit that was valid so far: its freeze is the one in force."""
-        sha = self._journal.get("valid")
-        if self._target is None and sha is not None:
-            self._target = self._read(sha)
-        return self._target
-
-    def in_force(self) -> Snapshot | None:
-        """The spec in force for every agent, under the policy in force."""
-        return self._as_ruled(self.enforcement.standing())
-
-    def _as_ruled(self, standing: Snapshot | None) -> Snapshot | None:
-        """What is in force, under the policy of the newest valid commit: a freeze that Git asked for holds while
-        its own commit is still on the way, and whatever is pushed on top of it."""
-        sha = self._journal.get("valid")
-        if standing is None or sha is None:
-            return standing
-        if self._policy is None or self._policy[0] != sha:
-            valid = self._read(sha)
-            if valid is None:
-                return standing
-            self._policy = (sha, valid.policy)
-        return replace(standing, policy=self._policy[1])
-
-    def _reopen(self, head: Revision) -> None:
-        """What was turned down for a reason that holds no longer (a corrected path, a newer us) starts over."""
-        record = self._journal.commit(head.sha)
-        if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
-            fresh = replace(
-                record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None
-            )
-            self._journal.put_commits([fresh])
-
-    def _examine(self, head: Revision, standing: Snapshot | None) -> tuple[Finding, ...]:
-        """What the trust checks say. Compared is the last head that passed them, so that a commit on top of a
+    def _examine(self, state: State, head: Revision, in_force: Snapshot | None) -> tuple[Finding, ...]:
+        """What the trust checks find. Compared is the last head that passed them, so that a commit on top of a
         rewritten branch is refused like the rewrite itself."""
-        accepted = self._journal.get("accepted")
-        last = (self._known(accepted) or Revision(accepted, "", (), "", 0.0, 0.0, "")) if accepted else None
+        verified = state.source.verified
+        last = (self._known(verified) or Revision(verified, "", (), "", 0.0, 0.0, "")) if verified else None
         new = NewHead(
             head=head,
             last=last,
             contains_last=last is None or self._source.is_ancestor(last.sha, head.sha),
-            branch=self._where.branch,
-            path=self._where.path,
-            force_push=standing.policy.force_push if standing else "refuse",
+            branch=self._location.branch,
+            path=self._location.path,
+            force_push=in_force.policy.force_push if in_force else "refuse",
         )
         return examine(new)
 
     def _reject(
-        self, head: Revision, phase: Phase, findings: tuple[Finding, ...]
-    ) -> tuple[None, tuple[Finding, ...]]:
-        record = self._journal.commit(head.sha)
-        if record is not None and not record.phase.terminal:
-            self._journal.put_commits([stopped(record, phase, findings, self._clock.now())])
-        self._rejected = {head.sha: findings}
-        return None, findings
+        self, state: State, head: Revision, phase: Phase, findings: tuple[Finding, ...], now: Now
+    ) -> State:
+        self._rejected = head.sha
+        record = state.commits.records.get(head.sha)
+        if record is None or record.phase.terminal:
+            return state
+        return replace(state, commits=state.commits.updated([stopped(record, phase, findings, now.wall)]))
 
-    def _register(self, head: Revision) -> None:
-        """Give every commit that the push brought a record, and say which ones it undoes."""
-        now, known = self._clock.now(), self._journal.get("head")
-        brought: Sequence[Revision] = self._source.between(known, head.sha) if known else (head,)
-        brought = brought or (head,)  # moved back to an earlier commit: only the head is new again
-        older = self._journal.commits()
-        records = {record.sha: record for record in older}
-        position = max((record.position for record in older), default=-1) + 1
-        changed = superseded(older, head, now) + [
-            _again(records.get(record.sha), record) for record in entered(brought, position, now)
-        ]
-        updated = {record.sha: record for record in changed}
-        if known:
-            self._mark_rollbacks(brought, records, updated)
-        self._journal.put_commits(list(updated.values()))
-        self._journal.put({"head": head.sha})
-
-    def _mark_rollbacks(
-        self, brought: Sequence[Revision], known: dict[str, CommitRecord], updated: dict[str, CommitRecord]
-    ) -> None:
-        """Say on both sides which commits a push takes back."""
-        history = self._source.history(brought[-1].sha, HISTORY + len(brought))
-        place = {revision.sha: index for index, revision in enumerate(history)}
-        for revision in brought:
-            earlier = history[place[revision.sha] + 1 :] if revision.sha in place else ()
-            rollback = recognise(revision, earlier, self._source.undoes, self._merged)
-            if rollback is None:
-                continue
-            updated[revision.sha] = replace(updated[revision.sha], rolls_back_to=rollback.to)
-            for sha in rollback.undone:
-                if (record := updated.get(sha) or known.get(sha)) is not None:
-                    updated[sha] = replace(record, rolled_back_by=revision.sha)
-
-    def _merged(self, sha: str) -> Sequence[str]:
-        """What a merge brought in besides itself."""
-        parents = self._source.revision(sha).parents
-        brought = self._source.between(parents[0], sha) if len(parents) > 1 else ()
-        return [revision.sha for revision in brought if revision.sha != sha]
+    def _forget_unused(self, state: State, target: Snapshot | None) -> None:
+        """Keep the snapshots in use and no others: each is a whole fleet."""
+        rollout = state.rollout
+        used = {rollout.enforced, state.source.valid, *rollout.released.values()}
+        used.add(target.revision.sha if target is not None else None)
+        self._snapshots = {sha: each for sha, each in self._snapshots.items() if sha in used}
 
 
-def _is_undone(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> bool:
-    """Whether a commit is taken back by one of some commits that is not taken back itself."""
-    by = open_.get(record.rolled_back_by or "")
-    return by is not None and not _is_undone(by, open_)
+def _same_specs(one: RolloutState, other: RolloutState) -> bool:
+    return one.enforced == other.enforced and (one.released is other.released or one.released == other.released)
 
 
-def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:
-    """A commit that comes back (a force-push to where we were) starts over, but keeps when it was first seen."""
-    return new if old is None else replace(new, seen_at=old.seen_at)
+def _accepted(state: State, snapshot: Snapshot, now: Now) -> State:
+    """The state when the newest commit is valid: its freezes are the ones in force."""
+    sha, record = snapshot.revision.sha, state.commits.records.get(snapshot.revision.sha)
+    if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
+        state = replace(state, commits=state.commits.updated([readmitted(record)]))
+    since = frozen_since(snapshot.policy, state.source.freezes_first_seen, now.wall)
+    return replace(state, source=replace(state.source, valid=sha, freezes_first_seen=since))
+
+
+def _with_answer(source: SourceState, answer: _Answer) -> SourceState:
+    """What the source last answered; a process that has not asked yet keeps what an earlier one knew."""
+    if answer.problem is not None:
+        return replace(source, problem=source_finding(answer.problem))
+    if answer.fetched_at is None:
+        return source
+    return replace(source, problem=None, fetched_at=answer.fetched_at)
+
+
+def _trouble(problem: SourceError | None) -> dict[str, Any]:
+    if problem is None:
+        return {}
+    return {"unavailable": source_finding(problem), "retry_after": getattr(problem, "retry_after", None)}
 
 
 def _unexpected(head: Revision, problem: Exception) -> Finding:
@@ -310,19 +272,6 @@ def _unexpected(head: Revision, problem: Exception) -> Finding:
         "This is a mistake of gitops-agent, not of yours; the log has the details. The last good commit stays in "
         "force. Push a commit without what is unusual about this one, or report it.",
     )
-
-
-def _remembered(finding: Finding | None) -> dict[str, str | None]:
-    """What the journal keeps of a problem of the source, for those who only read it."""
-    said = (finding.code, finding.summary, finding.detail) if finding else (None, None, None)
-    return dict(zip(("source_code", "source_problem", "source_hint"), said, strict=True))
-
-
-def recalled_problem(journal: JournalReader) -> Finding | None:
-    """The problem of the source that the journal remembers."""
-    problem = journal.get("source_problem")
-    code = journal.get("source_code") or "SourceUnavailable"
-    return Finding(Severity.ERROR, code, "source", problem, journal.get("source_hint") or "") if problem else None
 
 
 def source_finding(problem: SourceError) -> Finding:

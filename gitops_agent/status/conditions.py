@@ -36,7 +36,7 @@ class AgentView:
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``blind`` is set when a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
+    ``unreachable``: a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
     did not become healthy, once they are over. ``held``: a guard that only people release holds something
     of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
     whose failed gate keeps it from the newest commit. ``longest_delay``: the furthest that a next try may be away.
@@ -57,7 +57,7 @@ class AgentView:
     longest_delay: float = LONGEST_DELAY
 
 
-def judge(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
+def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
     """The status of one agent; conditions that did not change keep their transition time."""
     if previous is not None and _still_says_it(previous, view, commit):
         return previous
@@ -255,8 +255,13 @@ def _resources(view: AgentView) -> list[ResourceStatus]:
     rows = []
     for resource in view.agent.resources:
         seen = view.seen.get(resource.key)
-        absent = "Stopped" if resource.dormant else "Missing"
-        health = view.health.state.value if view.health and resource.key.kind == "runtime" else ""
+        absent = "Stopped" if resource.stopped else "Missing"
+        own = seen.health if seen is not None else None
+        health = view.health if own is None and resource.key.kind == "runtime" else own
         state = seen.state if seen else absent
-        rows.append(ResourceStatus(resource.key, resource.driver, state, health, seen.live if seen else {}))
+        rows.append(
+            ResourceStatus(
+                resource.key, resource.driver, state, health.state if health else "", seen.live if seen else {}
+            )
+        )
     return rows

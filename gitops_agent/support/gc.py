@@ -1,4 +1,4 @@
-"""The garbage collector, told to look away while thousands of objects are made that are no garbage."""
+"""The garbage collector, disabled while thousands of objects are made that are no garbage."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
-    """Collect nothing meanwhile: in bulk work it costs more than the work. What is garbage is collected after."""
+def gc_paused() -> Iterator[None]:
+    """Disable collection meanwhile: in bulk work it costs more than the work. Garbage is collected after."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

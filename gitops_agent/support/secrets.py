@@ -1,81 +1,27 @@
-"""Redaction: no secret leaves the process, whichever sink it tries.
+"""Redaction: no secret leaves the process, whichever way it takes.
 
-Two nets. Known secrets are masked wherever they stand, also quoted, escaped or encoded. What merely looks
-like one (a token in a URL, an Authorization header, ``password=…``, a PEM block) is masked by pattern.
+Two nets. Known secrets are masked wherever they stand, also quoted, escaped or encoded (``secret_forms``). What
+merely looks like one (a token in a URL, an Authorization header, ``password=…``, a PEM block) is masked by pattern
+(``secret_patterns``).
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
 
+from gitops_agent.support.secret_forms import SHORTEST_FORM, secret_forms, to_bytes
+from gitops_agent.support.secret_patterns import MASK, looks_secret, mask_patterns, names_secret
 from gitops_agent.support.text import escape_control
 
-MASK = "***"
-SHORTEST = 4  # masking shorter texts would blank out half of every sentence and hide nothing
-_SHORT, _REMEMBERED = 120, 4096  # what is kept to save time
-_LINE = 16  # a line of a multi-line secret that identifies it on its own
+__all__ = ["MASK", "SHORTEST_FORM", "OutputMask", "Redactor", "looks_secret", "names_secret"]
 
-_WORD = (
-    r"(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
-    r"|credentials?|authorization|cookie|client[_-]?secret|webhook[_-]?url|dsn)"
-)
-_SECRET_NAME = re.compile(_WORD + r"s?$", re.IGNORECASE)
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
-        MASK,
-    ),
-    # user:password@ and token@ in a URL; the scheme and the host stay, they are what people look for.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@'\"<>]+@", re.IGNORECASE), rf"\1{MASK}@"),
-    (re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1\2{MASK}"),
-    (re.compile(r"\b(authorization\s*[:=]\s*)(?!(?:bearer|basic)\s)[^\s,;'\"]+", re.IGNORECASE), rf"\1{MASK}"),
-    (
-        re.compile(
-            rf"(\b[\w.-]{{0,60}}?{_WORD}s?\\?[\"']?\s*(?:=|:)\s*)"
-            # Escaped, double or single quotes (the closing one may be cut off), or up to the next separator.
-            r"(\\\"[^\"\\\n]*(?:\\\"|$)|\"(?:[^\"\\\n]|\\.)*(?:\"|$)|'[^'\n]*(?:'|$)|[^\s,;&'\"}\])]+)",
-            re.IGNORECASE | re.MULTILINE,
-        ),
-        rf"\1{MASK}",
-    ),
-    # Tokens that name themselves.
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abposr]-|sk-)[A-Za-z0-9_-]{8,}"), MASK),
-)
-# Most text holds nothing of the kind: one look decides, so that ten thousand agents stay cheap to print.
-_HINT = re.compile(
-    r"-----begin|://|bearer|basic|passw|passphrase|pwd|secret|token|key|credential|authorization|cookie"
-    r"|webhook|dsn|gh[pousr]_|github_pat_|glpat-|xox|sk-",
-    re.IGNORECASE,
-)
+_VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
 
-
-def _forms(secret: str) -> Iterator[str]:
-    """The secret as it may be written: raw, in a URL, in JSON, in a repr, made inert, in base64."""
-    raw = secret.encode("utf-8", "surrogatepass")
-    yield secret
-    yield secret.strip()
-    yield quote(raw, safe="")
-    yield quote_plus(raw)
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield repr(secret)[1:-1]
-    yield escape_control(secret)
-    yield base64.b64encode(raw).decode().rstrip("=")
-    yield base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    if "\n" in secret:
-        yield from (line for line in secret.splitlines() if len(line) >= _LINE)
-
-
-@lru_cache(4096)
-def names_secret(name: str) -> bool:
-    """Whether a field or variable of this name is likely to hold a secret (not a reference to one)."""
-    return _SECRET_NAME.search(name) is not None
+_CACHED_LENGTH, _CACHED_TEXTS = 120, 4096
+_SHORTEST_LINE = 16  # a line of a secret that identifies it on its own, in text of any origin
+_SHORTEST_OUTPUT_LINE = 4  # the same in the output of a program that was given the secret
 
 
 class Redactor:
@@ -89,8 +35,8 @@ class Redactor:
 
     def add(self, *secrets: str) -> None:
         """Learn more secrets. Safe while other threads redact: they see the old net or the new one."""
-        forms = {form for secret in secrets for form in _forms(secret) if len(form) >= SHORTEST}
-        self._forms = self._forms | forms
+        forms = {form for secret in secrets for form in secret_forms(secret, shortest_line=_SHORTEST_LINE)}
+        self._forms = self._forms | {form for form in forms if len(form) >= SHORTEST_FORM}
         longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._seen = {}
@@ -105,21 +51,13 @@ class Redactor:
         seen = self._seen
         if (known := seen.get(text)) is not None:
             return known
-        masked = self._masked(text)
-        if len(text) <= _SHORT and len(seen) < _REMEMBERED:
+        masked = self._mask_known(mask_patterns(self._mask_known(text)))
+        if len(text) <= _CACHED_LENGTH and len(seen) < _CACHED_TEXTS:
             seen[text] = masked
         return masked
 
-    def _masked(self, text: str) -> str:
-        text = self._mask_known(text)
-        if _HINT.search(text) is None:
-            return text
-        for pattern, replacement in _PATTERNS:
-            text = pattern.sub(replacement, text)
-        return self._mask_known(text)
-
     def clean(self, text: str) -> str:
-        """One line without secrets and without tricks: what every rendering of foreign text should use."""
+        """One line without secrets and without control characters: for every rendering of foreign text."""
         return escape_control(self(text))
 
     def tree(self, value: Any, name: str = "") -> Any:
@@ -130,7 +68,7 @@ class Redactor:
             hint = _named_value(value)
             return {
                 (self(key) if isinstance(key, str) else key): self.tree(
-                    item, hint if hint and key == "value" else str(key)
+                    item, hint if hint and key in _VALUES else str(key)
                 )
                 for key, item in value.items()
             }
@@ -147,6 +85,51 @@ class Redactor:
 
 
 def _named_value(value: Mapping[Any, Any]) -> str:
-    """The name a ``value`` goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …}`` of a patch."""
-    name = value.get("name") or value.get("path") if "value" in value else None
+    """The name a value goes by: ``{name: …, value: …}`` of env, ``{path: …, value: …, before: …}`` of a patch,
+    ``{path: …, live: …, git: …}`` of a drift."""
+    name = value.get("name") or value.get("path") if not _VALUES.isdisjoint(value) else None
     return name if isinstance(name, str) else ""
+
+
+class OutputMask:
+    """Hides known secrets in the first bytes that a program printed, also one that is cut at the end."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = {
+            form
+            for secret in secrets
+            if secret
+            for form in secret_forms(secret, shortest_line=_SHORTEST_OUTPUT_LINE)
+        }
+        self._forms = {to_bytes(form) for form in known if form}
+        self.longest = max(map(len, self._forms), default=0)
+
+    def hide(self, data: bytes, cap: int) -> bytes:
+        """The first ``cap`` bytes with the secrets hidden. Give ``longest`` bytes more, where there are more: a
+        secret across the cut is then seen whole, and hidden."""
+        parts: list[bytes] = []
+        done = 0
+        for start, end in self._spans(data, cap):
+            if start > done or not parts:
+                parts += [data[done:start], MASK.encode()]
+            done = max(done, end)
+        return b"".join([*parts, data[done:cap]])
+
+    def _spans(self, data: bytes, cap: int) -> list[tuple[int, int]]:
+        """Where a secret stands that begins before the cut, in order; they may overlap."""
+        found = []
+        for form in self._forms:
+            start = data.find(form)
+            while 0 <= start < cap:
+                found.append((start, start + len(form)))
+                start = data.find(form, start + 1)
+            begun = len(data) - _begun(form, data)
+            if begun < min(cap, len(data)):
+                found.append((begun, len(data)))
+        return sorted(found)
+
+
+def _begun(form: bytes, data: bytes) -> int:
+    """How many bytes of a secret stand at the very end: a program may be ended in the middle of it."""
+    most = min(len(form) - 1, len(data))
+    return next((size for size in range(most, SHORTEST_FORM - 1, -1) if data.endswith(form[:size])), 0)

@@ -12,7 +12,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape_control(text: str, *, lines: bool = False) -> str:
-    """Make every control, format and unassigned character visible; ``lines`` keeps line breaks."""
+    """The text with every control, format and unassigned character made visible; ``lines`` keeps line breaks."""
     if text.isprintable():
         return text
     if lines:
@@ -35,3 +35,8 @@ def _visible(char: str) -> str:
 def clipped(text: str, limit: int) -> str:
     """At most ``limit`` characters, the cut marked."""
     return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text on one line with single blanks, cut to ``limit`` characters and escaped."""
+    return escape_control(clipped(" ".join(text.split()), limit))

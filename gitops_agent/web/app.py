@@ -11,14 +11,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 Check = Callable[[], tuple[bool, str]]
-"""Whether all is well, and what there is to say about it."""
+"""Gives whether all is well, and a text about it."""
 
 _FRESH = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What is asked for an answer. Each returns at once, from any thread, and takes no lock a pass may hold."""
+    """The callables behind the paths. Each returns at once, from any thread, and takes no lock a pass may hold."""
 
     metrics: Callable[[], bytes]
     live: Check
@@ -26,25 +26,25 @@ class Endpoints:
     metrics_type: str = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_app(voices: Endpoints) -> Starlette:
+def make_app(endpoints: Endpoints) -> Starlette:
     """The application; whatever is not one of its paths is 404, whatever is not GET (or HEAD) is 405."""
 
     # On the event loop itself, not on a pool of threads: nothing here waits for anything.
     async def metrics(_: Request) -> Response:
-        return Response(voices.metrics(), media_type=voices.metrics_type, headers=_FRESH)
+        return Response(endpoints.metrics(), media_type=endpoints.metrics_type, headers=_FRESH)
 
     return Starlette(
         routes=[
             Route("/metrics", metrics, methods=["GET"]),
-            Route("/livez", _checked(voices.live), methods=["GET"]),
-            Route("/readyz", _checked(voices.ready), methods=["GET"]),
+            Route("/livez", _checked(endpoints.live), methods=["GET"]),
+            Route("/readyz", _checked(endpoints.ready), methods=["GET"]),
         ]
     )
 
 
 def _checked(check: Check) -> Callable[[Request], Awaitable[Response]]:
     async def answer(_: Request) -> Response:
-        well, text = check()
-        return PlainTextResponse(text + "\n", 200 if well else 503, headers=_FRESH)
+        ok, text = check()
+        return PlainTextResponse(text + "\n", 200 if ok else 503, headers=_FRESH)
 
     return answer

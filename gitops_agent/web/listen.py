@@ -1,4 +1,4 @@
-"""The address we listen on: read, taken at once, and given back as it turned out to be."""
+"""The address we listen on: parsed, bound at once, and shown as it turned out to be."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(address: str) -> socket.socket:
-    """Take the address, now, so that a wrong or taken one ends the call before anything else begins."""
+    """A socket that listens on the address; UsageError when it is wrong or taken, before anything else begins."""
     host, port = parse(address)
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -37,7 +37,7 @@ def listen(address: str) -> socket.socket:
         raise _wrong(address, f"the host is not known: {problem.strerror or problem}") from problem
     listening = socket.socket(family, kind, protocol)
     try:
-        # So that the next run can have it at once; a listener of somebody else is still in the way.
+        # So that the next run can have it at once; a listener of another process is still in the way.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
         listening.listen(BACKLOG)
@@ -50,7 +50,7 @@ def listen(address: str) -> socket.socket:
 
 
 def shown(listening: socket.socket) -> str:
-    """The address as a URL says it; with port 0 this is how one learns which was chosen."""
+    """The address as a URL has it; with port 0, the port that was chosen."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -12,21 +12,21 @@ import uvicorn
 from gitops_agent.web.app import Endpoints, make_app
 from gitops_agent.web.listen import is_loopback, listen, parse, shown
 
-GRACE = 2
-"""Seconds that answers under way get when we end."""
+GRACE_SECONDS = 2
+"""How long answers under way get when we end."""
 
-CONNECTIONS = 64
-"""At the same time; more are turned away, so that nobody can use up the file handles that passes need."""
+MAX_CONNECTIONS = 64
+"""At the same time; more are turned away, so that they cannot use up the file handles that passes need."""
 
 log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def serving(address: str, voices: Endpoints) -> Iterator[str]:
+def serving(address: str, endpoints: Endpoints) -> Iterator[str]:
     """Answer on this address while the block runs; gives the address in force. UsageError when it is not free."""
     listening = listen(address)
     where = shown(listening)
-    server = uvicorn.Server(_configuration(voices))
+    server = uvicorn.Server(_configuration(endpoints))
     # The thread is not the main one, so uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listening],), name="web", daemon=True)
     thread.start()
@@ -41,14 +41,15 @@ def serving(address: str, voices: Endpoints) -> Iterator[str]:
         yield where
     finally:
         server.should_exit = True
-        thread.join(GRACE + 3)
+        thread.join(GRACE_SECONDS + 3)
         listening.close()
 
 
-def _configuration(voices: Endpoints) -> uvicorn.Config:
-    """Plain HTTP/1.1 and nothing that is not needed; logs go where those of all libraries go."""
+def _configuration(endpoints: Endpoints) -> uvicorn.Config:
+    """The settings of uvicorn: plain HTTP/1.1 and nothing that is not needed; logs go where those of all
+    libraries go."""
     return uvicorn.Config(
-        make_app(voices),
+        make_app(endpoints),
         http="h11",
         ws="none",
         loop="asyncio",
@@ -58,7 +59,7 @@ def _configuration(voices: Endpoints) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )

@@ -70,7 +70,7 @@ def test_a_freeze_is_written_once_with_who_and_why(
     ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock
 ) -> None:
     said = ada.freeze("acme", "  looking\n into it ", "2h")
-    (control,) = journal.controls()
+    (control,) = journal.state().control.controls
     assert said.controls == (
         Control(ControlVerb.FREEZE, "acme", "ada@host", clock.now(), "looking into it", clock.now() + 7200),
     )
@@ -88,14 +88,14 @@ def test_a_freeze_of_nobody_says_so(ada: OperatorCommands) -> None:
 def test_a_wrong_scope_is_refused(ada: OperatorCommands, journal: SqlJournal, scope: str) -> None:
     with pytest.raises(UsageError, match="is not a scope"):
         ada.freeze(scope, "why", None)
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
 
 
 @pytest.mark.parametrize("until", ["soon", "2001-01-01T00:00:00Z", "0s", "2030-13-01T00:00:00Z", "-1h", ""])
 def test_a_wrong_end_is_refused(ada: OperatorCommands, journal: SqlJournal, until: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         ada.freeze("*", "why", until)
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
 
 
 @pytest.mark.parametrize("verb", ["freeze", "unfreeze"])
@@ -111,14 +111,14 @@ def test_unfreeze_lifts_one_scope_and_names_what_is_left(
     ada.freeze("acme", "look", None)
     said = ada.unfreeze("acme", "seen")
     assert "still frozen: * since" in said.warning
-    assert [each.target for each in freezes(journal.controls(), clock.now())] == ["*"]
+    assert [each.target for each in freezes(journal.state().control.controls, clock.now())] == ["*"]
 
 
 def test_unfreeze_all_lifts_every_scope(ada: OperatorCommands, journal: SqlJournal, clock: FrozenClock) -> None:
     for scope in ("*", "acme", "acme/bot"):
         ada.freeze(scope, "night", None)
     assert len(ada.unfreeze("*", "day", everything=True).controls) == 3
-    assert freezes(journal.controls(), clock.now()) == ()
+    assert freezes(journal.state().control.controls, clock.now()) == ()
 
 
 def test_unfreeze_of_what_is_not_frozen_lists_what_is(ada: OperatorCommands, journal: SqlJournal) -> None:
@@ -130,7 +130,7 @@ def test_unfreeze_of_what_is_not_frozen_lists_what_is(ada: OperatorCommands, jou
         ada.unfreeze("*", "day")
     assert "acme since" in wrong.value.hint
     assert "ada@host: look (until" in wrong.value.hint
-    assert len(journal.controls()) == 1
+    assert len(journal.state().control.controls) == 1
 
 
 def test_a_freeze_at_its_end_needs_no_lifting(ada: OperatorCommands, clock: FrozenClock) -> None:
@@ -157,7 +157,7 @@ def test_a_plan_that_waits_is_approved_by_its_digest(
     ada: OperatorCommands, journal: SqlJournal, text: str
 ) -> None:
     said = ada.approve(text, "")
-    (control,) = journal.controls()
+    (control,) = journal.state().control.controls
     assert (control.verb, control.target) == (ControlVerb.APPROVE, WAITS)
     assert f"1 action on 1 agent of commit {NEW[:10]}" in said.meaning
 
@@ -180,7 +180,7 @@ def test_anything_else_approves_nothing_and_lists_what_waits(
         ada.approve(text, "")
     assert f"{WAITS} (commit {NEW[:10]}, 1 action, 30 s ago)" in wrong.value.hint
     assert OTHER not in wrong.value.hint, "it does not wait"
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_an_ambiguous_digest_names_all_it_could_be(
         ada.approve(WAITS[:12], "")
     assert twin in wrong.value.message
     assert WAITS in wrong.value.message
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
 
 
 def test_who_is_not_an_approver_approves_nothing(journal: SqlJournal, clock: FrozenClock) -> None:
     with pytest.raises(UsageError, match="may not approve") as wrong:
         steering(journal, clock, "bob", "eve@host").approve(WAITS, "")
     assert "bob, eve@host" in wrong.value.hint
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
     for name in ("ada", "ada@host"):
         assert steering(journal, clock, name).approve(WAITS, "").controls
 
@@ -220,7 +220,7 @@ def test_a_clock_that_was_set_back_does_not_void_an_approval(
     converged = clock.now() + 3600
     journal.put_commits([a_commit(OLD, 1, finished_at=converged)])
     ada.approve(WAITS, "")
-    assert journal.controls()[0].at == converged
+    assert journal.state().control.controls[0].at == converged
 
 
 # ----- retry
@@ -231,7 +231,7 @@ def test_a_clock_that_was_set_back_does_not_void_an_approval(
 )
 def test_retry_of_what_is_known(ada: OperatorCommands, journal: SqlJournal, text: str, target: str) -> None:
     ada.retry(text, "mended")
-    assert [(each.verb, each.target, each.reason) for each in journal.controls()] == [
+    assert [(each.verb, each.target, each.reason) for each in journal.state().control.controls] == [
         (ControlVerb.RETRY, target, "mended")
     ]
 
@@ -241,7 +241,7 @@ def test_retry_of_what_is_not_known_names_what_is(ada: OperatorCommands, journal
     with pytest.raises(UsageError, match="no agent and no commit") as wrong:
         ada.retry(text, "")
     assert "acme/bot" in wrong.value.hint
-    assert journal.controls() == []
+    assert journal.state().control.controls == []
 
 
 # ----- the command line
@@ -262,7 +262,7 @@ def test_a_fleet_can_be_frozen_before_its_first_run(tmp_path: Path) -> None:
     assert [(each["verb"], each["target"], each["actor"]) for each in shape["controls"]] == [("freeze", "*", me)]
     assert shape["running"] is False
     with open_journal(state, read_only=True) as journal:
-        assert [each.reason for each in journal.controls()] == ["not yet"]
+        assert [each.reason for each in journal.state().control.controls] == ["not yet"]
 
 
 @pytest.mark.parametrize("words", [("approve", WAITS), ("retry", "acme/bot")])
@@ -280,8 +280,8 @@ def test_a_reason_is_needed(tmp_path: Path, verb: str) -> None:
     assert "--reason" in result.output
 
 
-def test_it_says_who_obeys(tmp_path: Path, journal: SqlJournal) -> None:
-    assert "the next once or run obeys" in call(tmp_path, "freeze", "--reason", "night").stdout
+def test_it_says_which_process_picks_it_up(tmp_path: Path, journal: SqlJournal) -> None:
+    assert "the next once or run picks it up" in call(tmp_path, "freeze", "--reason", "night").stdout
     with StateLock(tmp_path):
         assert f"pid {os.getpid()}" in call(tmp_path, "unfreeze", "--reason", "day").stdout
         assert f"pid {os.getpid()}" in (holder(tmp_path) or "")

@@ -27,12 +27,10 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 import gitops_agent.cli.app
+from gitops_agent.drivers.plugins import load_plugins
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
-from gitops_agent.ports import DriverContext
-from gitops_agent.support.clock import SystemClock
 from gitops_agent.testing.faults import FaultInjector
-from gitops_agent.wiring import load_drivers
 from tests.support.fast_disk import hurry
 from tests.support.fleet import Fleet, alive, signal_pid, until
 
@@ -140,16 +138,16 @@ def coherent(fleet: Fleet) -> dict[str, Any]:
     (sound,) = connection.execute("PRAGMA integrity_check").fetchone()
     connection.close()
     with open_journal(fleet.state) as journal:
-        head = journal.get("head") or ""
-        record = journal.commit(head)
+        head = journal.state().source.head or ""
+        record = journal.commit_record(head)
         entries = journal.entries(limit=1000)
-        agents = sorted({key.agent.name for key in journal.bases()})
+        agents = sorted({key.agent.name for key in journal.state().reconcile.bases})
         return {
             "sound": sound == "ok",
-            "open": len(journal.open_intents()) + sum(entry.result is None for entry in entries),
+            "open": len(journal.state().reconcile.open_intents) + sum(entry.result is None for entry in entries),
             "phase": record.phase.value if record else None,
-            "followed": head == fleet.head() == journal.get("enforced"),
-            "ready": sorted(key.name for key, status in journal.statuses().items() if status.ready),
+            "followed": head == fleet.head() == journal.state().rollout.enforced,
+            "ready": sorted(key.name for key, status in journal.state().status.agents.items() if status.ready),
             "recorded": agents,
         }
 
@@ -179,7 +177,7 @@ def live(folder: Path, points: dict[str, str]) -> None:
 def main(folder: Path, part: int, parts: int) -> None:
     for name in LATE:
         import_module(name)
-    load_drivers(DriverContext("campaign", str(folder)), SystemClock())
+    load_plugins()
     open_journal(folder / "warm").close()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)

@@ -184,7 +184,7 @@ class Life:
         if not (self.fleet.state / "journal.db").exists():
             return False
         with open_journal(self.fleet.state) as journal:
-            record = journal.commit(self.branch()[0])
+            record = journal.commit_record(self.branch()[0])
         return bool(record and record.phase.terminal) and all(self.processes()[each] for each in self.wanted)
 
     def catch_up(self) -> None:

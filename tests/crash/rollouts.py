@@ -152,7 +152,7 @@ class Player:
             self.note("repeated", where, f"what was terminal changed: {changed}")
         self.told = phases
         with open_journal(self.life.fleet.state) as journal:
-            if left := journal.open_intents():
+            if left := journal.state().reconcile.open_intents:
                 self.note("wrong", where, f"intents without an outcome: {[str(i.action.key) for i in left]}")
 
     def check_notes(self) -> None:

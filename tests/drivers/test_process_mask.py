@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.local.mask import Mask
+from gitops_agent.support.secrets import OutputMask as Mask
 from tests.drivers.conftest import BOT, SLEEP, Fleet
 
 TOKEN = "not-a-real-token-0123456789"

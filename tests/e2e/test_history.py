@@ -27,7 +27,11 @@ def picture(fleet: Fleet, *names: str) -> Picture:
     bundles = {name: (fleet.folder(name) / "config.json").read_bytes() for name in names}
     journal = open_journal(fleet.state, read_only=True)
     try:
-        record = {str(key): base.fields.value for key, base in journal.bases().items() if not base.retained}
+        record = {
+            str(key): base.fields.value
+            for key, base in journal.state().reconcile.bases.items()
+            if not base.retained
+        }
     finally:
         journal.close()
     return Picture(marks, bundles, record)

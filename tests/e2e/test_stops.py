@@ -223,7 +223,7 @@ def restart_host(fleet: Fleet) -> None:
         signal_pid(pid)
     until(lambda: not fleet.pids(), "all of it is gone")
     journal = open_journal(fleet.state)
-    bases = [base for key, base in journal.bases().items() if key.kind == "runtime"]
+    bases = [base for key, base in journal.state().reconcile.bases.items() if key.kind == "runtime"]
     journal.finish(
         (), bases=[replace(base, handle=Fields.of({**base.handle.value, "boot": "earlier"})) for base in bases]
     )

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.demo_agents.capacity_bot import verdict
-from gitops_agent.demo_agents.digest_bot import shorten
-from gitops_agent.demo_agents.rules import first_number
-from gitops_agent.demo_agents.support_bot import answer
-from gitops_agent.demo_agents.triage_bot import queues, triage
+from gitops_agent_demo.agents.capacity_bot import verdict
+from gitops_agent_demo.agents.digest_bot import shorten
+from gitops_agent_demo.agents.rules import first_number
+from gitops_agent_demo.agents.support_bot import answer
+from gitops_agent_demo.agents.triage_bot import queues, triage
 from tests.examples.fleet import EXAMPLE, STARTER, agents, free_port, get, started, until
 
 FLEET = agents(EXAMPLE)

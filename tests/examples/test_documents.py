@@ -11,14 +11,14 @@ from typing import Any
 import jsonpatch
 import pytest
 
-import gitops_agent.demo_agents
+import gitops_agent_demo.agents
 from gitops_agent.model.document import DOCUMENTS, AgentDocument
 from tests.examples.fleet import EXAMPLE, STARTER, agents, documents
 
 pytestmark = pytest.mark.unit
 
 ALL = [*documents(EXAMPLE), *documents(STARTER)]
-DEMO_AGENTS = Path(gitops_agent.demo_agents.__file__).parent
+DEMO_AGENTS = Path(gitops_agent_demo.agents.__file__).parent
 
 
 def tuples(value: Any) -> Any:
@@ -103,7 +103,7 @@ def test_demo_agents_import_nothing_but_python_and_the_heartbeat() -> None:
     allowed = {*sys.stdlib_module_names, "gitops_agent.heartbeat"}
     for module in DEMO_AGENTS.glob("*.py"):
         for name in imported(ast.parse(module.read_text(encoding="utf-8"))):
-            ours = name.startswith("gitops_agent.demo_agents")
+            ours = name.startswith("gitops_agent_demo.agents")
             assert ours or name in allowed or name.split(".")[0] in sys.stdlib_module_names, (module.name, name)
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gitops_agent.errors import JournalError, SourceUnavailable
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.status import Phase
-from gitops_agent.rollout.waves import load_failed
 from gitops_agent.testing.faults import Crash, FaultInjector, crash, disk_full
 from gitops_agent.testing.memory_driver import runtime_key
 
@@ -26,16 +25,16 @@ NAMES = ("one", "two", "three", "four")
 
 def check(world: World, good: str) -> None:
     """What must be true once all is quiet again."""
-    assert world.journal.get("enforced") == good
+    assert world.journal.state().rollout.enforced == good
     assert world.running == world.wanted(good)
-    recorded = {resource: base.fields for resource, base in world.journal.bases().items()}
+    recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
     agents = world.repository.load(world.repository.revision(good)).agents
     assert set(recorded) == {resource.key for agent in agents.values() for resource in agent.resources}
     assert {resource: recorded[resource] for resource in world.wanted(good)} == world.wanted(good)
-    statuses = world.journal.statuses()
+    statuses = world.journal.state().status.agents
     assert set(statuses) == set(agents)
     assert [str(each) for each, status in statuses.items() if not status.ready] == []
-    assert world.journal.open_intents() == [], "every intent has an outcome"
+    assert world.journal.state().reconcile.open_intents == {}, "every intent has an outcome"
     again = world.run()
     assert again.executed == []
     assert again.plan is not None
@@ -133,7 +132,7 @@ def test_a_full_disk_at_every_write_of_a_pass(tmp_path: Path, scene: str) -> Non
         }
         assert starts == SCENES[scene][2], f"{point}: something was started again without need"
         remembered = world.run().statuses
-        assert dict(remembered) == dict(world.journal.statuses()), (
+        assert dict(remembered) == dict(world.journal.state().status.agents), (
             f"{point}: what is remembered is not what is written"
         )
         world.shut()
@@ -166,7 +165,7 @@ def test_an_effect_nobody_wants_any_more_is_not_left_open_for_ever(world: World)
     world.boot(FaultInjector.at("journal.begin:after:1", crash))
     with pytest.raises(Crash):
         world.run()
-    assert world.journal.open_intents()
+    assert world.journal.state().reconcile.open_intents
     sha = world.commit("one")
     world.boot()
     world.converge()
@@ -283,7 +282,7 @@ class Story:
         if self.world.repository.head != self.good:
             self.commit(self.world.repository.commits[self.good].fleet)
         self.world.converge(passes=200)
-        for failed in load_failed(self.world.journal.get("failed")):
+        for failed in self.world.journal.state().rollout.failed_trees:
             # What failed its gate is not tried again by itself.
             self.world.journal.control(Control(ControlVerb.RETRY, failed.commit, "ada", self.world.clock.now()))
         self.world.converge(passes=200)

@@ -144,10 +144,10 @@ def test_nobody_s_time_runs_while_we_are_not_there(started: World) -> None:
 def test_the_digest_of_a_blocked_commit_does_not_follow_the_drift_of_others(started: World) -> None:
     sha = started.repository.commit(fleet(FIRST, NAMES[:5]))
     started.run()
-    first = started.journal.commit(sha)
+    first = started.journal.commit_record(sha)
     started.live.remove(runtime_key(key("a02")))
     started.run("a02")
-    again = started.journal.commit(sha)
+    again = started.journal.commit_record(sha)
     assert first is not None
     assert again is not None
     assert (first.phase, first.plan) == (again.phase, again.plan)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.passes import PassResult
 from gitops_agent.model.status import CommitRecord, ConditionType, Phase
-from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
@@ -48,7 +48,7 @@ def restore(world: World, sha: str) -> str:
 
 
 def record(world: World, sha: str) -> CommitRecord:
-    found = world.journal.commit(sha)
+    found = world.journal.commit_record(sha)
     assert found is not None
     return found
 
@@ -89,12 +89,12 @@ def assert_back(world: World, result: PassResult, to: str, *undone: str) -> None
     assert head is not None
     assert result.phase is Phase.CONVERGED
     assert world.running == world.wanted(to) == world.wanted(head)
-    recorded = {resource: base.fields for resource, base in world.journal.bases().items()}
+    recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
     assert {resource: recorded.get(resource) for resource in world.running} == world.running
     assert {resource.agent for resource in recorded} == {resource.agent for resource in world.running}
     assert record(world, head).rolls_back_to == to
     assert [record(world, sha).rolled_back_by for sha in undone] == [head] * len(undone)
-    assert world.journal.get("enforced") == head
+    assert world.journal.state().rollout.enforced == head
     assert not [
         name for name in TEN if name in fleet_of(world, head) and world.condition(name, ConditionType.HALTED)
     ]
@@ -174,14 +174,18 @@ def test_created_agents_go_and_retained_ones_are_let_go_and_taken_up_again(ten: 
     assert ten.converge().phase is Phase.CONVERGED
     assert {resource.agent.name for resource in ten.running} == {*TEN, "kept"}
     assert ten.live.live[runtime_key(key("kept"))] == handle, "still running, as it was"
-    assert all(base.retained for resource, base in ten.journal.bases().items() if resource.agent == key("kept"))
+    assert all(
+        base.retained
+        for resource, base in ten.journal.state().reconcile.bases.items()
+        if resource.agent == key("kept")
+    )
     assert record(ten, made).rolled_back_by == back
 
     again = restore(ten, made)
     assert ten.converge().phase is Phase.CONVERGED
     assert ten.running == ten.wanted(again)
     assert ten.live.live[runtime_key(key("kept"))] == handle, "taken up again without a restart"
-    assert not any(base.retained for base in ten.journal.bases().values())
+    assert not any(base.retained for base in ten.journal.state().reconcile.bases.values())
     assert restarted(ten, before) == set()
 
 
@@ -419,12 +423,12 @@ def test_whatever_the_history_live_is_what_the_newest_tree_asks_for(story: list[
         assert author.settle().phase is Phase.CONVERGED
         head = author.shas[-1]
         wanted = world.wanted(head)
-        retained = {resource for resource, base in world.journal.bases().items() if base.retained}
+        retained = {resource for resource, base in world.journal.state().reconcile.bases.items() if base.retained}
         assert {
             resource: fields for resource, fields in world.running.items() if resource not in retained
         } == wanted
         assert {resource.agent.name for resource in retained} <= set(NAMES)
         for sha in author.shas[1:]:
-            found = world.journal.commit(sha)
+            found = world.journal.commit_record(sha)
             assert found is not None
             assert (found.rolled_back_by, found.rolls_back_to) == (author.undone.get(sha), author.goes_to[sha])

@@ -1,6 +1,8 @@
-"""WaveCandidates in which a fleet was once lost, left alone or kept waiting: each stays closed."""
+"""Ways in which a fleet was once lost, left alone or kept waiting: each stays closed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,11 +10,11 @@ from gitops_agent.errors import SourceRefused, SourceUnavailable
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Phase
-from gitops_agent.ports import Report
+from gitops_agent.ports import CommitChange
 from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .repository import key
-from .world import World
+from .world import Listening, World
 
 FLEET = [f"bot-{number}" for number in range(12)]
 
@@ -94,12 +96,16 @@ def test_every_commit_of_a_large_push_is_told_about(world: World) -> None:
 
 
 def test_a_sink_that_breaks_fails_no_pass_and_no_other_sink(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(report: Report) -> None:
+    def fail(changes: Sequence[CommitChange]) -> None:
         raise RuntimeError("sink")
 
-    monkeypatch.setattr(world.sink, "publish", fail)
-    world.commit("one")
+    other = Listening()
+    other.name = "other"
+    monkeypatch.setattr(world.sink, "deliver", fail)
+    world.boot(sinks=(world.sink, other))
+    sha = world.commit("one")
     assert world.converge().phase is Phase.CONVERGED
+    assert (sha, Phase.CONVERGED) in other.phases
 
 
 def test_a_commit_is_not_in_force_while_a_driver_cannot_be_asked(world: World) -> None:
@@ -108,7 +114,7 @@ def test_a_commit_is_not_in_force_while_a_driver_cannot_be_asked(world: World) -
     world.commit(*FLEET[:2])
     world.live.blind_next()
     world.run()
-    assert world.journal.get("enforced") == good
+    assert world.journal.state().rollout.enforced == good
     assert world.converge().phase is Phase.BLOCKED
 
 

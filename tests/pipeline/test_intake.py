@@ -102,10 +102,10 @@ def test_an_unreachable_source_changes_nothing_and_repairs_go_on(world: World) -
     assert result.retry_after == 7.0
     assert "SourceUnavailable" in {finding.code for finding in result.findings}
     assert world.running == world.wanted(good)
-    assert world.journal.get("source_problem") == "cannot reach the repository"
+    assert getattr(world.journal.state().source.problem, "summary", "") == "cannot reach the repository"
     world.repository.down = None
     assert not world.run().unavailable
-    assert world.journal.get("source_problem") is None
+    assert world.journal.state().source.problem is None
 
 
 def test_a_source_that_was_never_reached(world: World) -> None:
@@ -225,9 +225,9 @@ def test_a_rollback_is_marked_on_both_sides(world: World) -> None:
     world.converge()
     back = world.commit("one")
     assert world.converge().phase is Phase.CONVERGED
-    undone, done = world.journal.commit(second), world.journal.commit(back)
+    undone, done = world.journal.commit_record(second), world.journal.commit_record(back)
     assert undone is not None
     assert done is not None
     assert (undone.rolled_back_by, done.rolls_back_to) == (back, first)
     assert world.running == world.wanted(first)
-    assert key("two") not in world.journal.statuses()
+    assert key("two") not in world.journal.state().status.agents

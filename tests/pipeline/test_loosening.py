@@ -84,7 +84,7 @@ def test_mass_drift(world: World) -> None:
     assert alive(world) == 7
     world.clock.advance(3600)
     assert world.run().frozen, "and what tripped stays until people have looked, whatever the number is by now"
-    assert [control.verb for control in world.journal.controls()] == [ControlVerb.FREEZE]
+    assert [control.verb for control in world.journal.state().control.controls] == [ControlVerb.FREEZE]
 
 
 def test_the_size_of_the_waves(world: World) -> None:

@@ -23,9 +23,9 @@ from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.errors import SourceUnavailable, UsageError
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.passes import PassResult
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import Phase
-from gitops_agent.report.moments import iso
-from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.faults import Crash
 from gitops_agent.testing.memory_driver import runtime_key
 
@@ -224,11 +224,11 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def is_frozen(self) -> bool:
-        return bool(freezes(self.world.journal.controls(), self.world.clock.now()))
+        return bool(freezes(self.world.journal.state().control.controls, self.world.clock.now()))
 
     @property
     def is_blocked(self) -> bool:
-        return self.world.phase(self.world.journal.get("head") or "") is Phase.BLOCKED
+        return self.world.phase(self.world.journal.state().source.head or "") is Phase.BLOCKED
 
     @precondition(lambda self: self.is_frozen)
     @rule(after=after)
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.is_blocked)
     @rule(after=after)
     def approve(self, after: int = 0) -> None:
-        record = self.world.journal.commit(self.world.journal.get("head") or "")
+        record = self.world.journal.commit_record(self.world.journal.state().source.head or "")
         assert record is not None
         try:
             self.people.approve(record.plan, "meant")
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, commit=st.booleans(), after=after)
     def retry(self, name: str, commit: bool, after: int = 0) -> None:
-        target = self.world.journal.get("head") if commit else f"{TENANT}/{name}"
+        target = self.world.journal.state().source.head if commit else f"{TENANT}/{name}"
         self.world.journal.control(Control(ControlVerb.RETRY, target or "", "ada@host", self.world.clock.now()))
         self.go(after)
 
@@ -337,13 +337,13 @@ class Machine(RuleBasedStateMachine):
     def lift_freeze_of_git(self) -> None:
         """A commit that lifts a freeze may change nothing else."""
         self.run_pass()
-        valid = self.world.repository.commits[self.world.journal.get("valid") or ""]
+        valid = self.world.repository.commits[self.world.journal.state().source.valid or ""]
         if "freeze" in valid.policy:
             self.fleet = dict(valid.fleet)
             self.policy = {name: value for name, value in valid.policy.items() if name != "freeze"}
             lifted = self.push()
             self.run_pass()
-            assert self.world.journal.get("valid") == lifted
+            assert self.world.journal.state().source.valid == lifted
 
 
 DEEP = "MACHINE_EXAMPLES" in os.environ

@@ -24,7 +24,7 @@ def test_pending_reconciling_converged(world: World) -> None:
     world.clock.advance(1)
     assert world.run().phase is Phase.CONVERGED
     assert world.sink.phases == [(sha, Phase.PENDING), (sha, Phase.RECONCILING), (sha, Phase.CONVERGED)]
-    record = world.journal.commit(sha)
+    record = world.journal.commit_record(sha)
     assert record is not None
     assert (record.changed, record.agents) == (2, 2)
     assert record.finished_at == world.clock.now()
@@ -33,10 +33,10 @@ def test_pending_reconciling_converged(world: World) -> None:
 def test_a_quiet_pass_does_nothing_and_tells_nobody(world: World) -> None:
     world.commit("one", "two")
     world.converge()
-    told, applied, entries = len(world.sink.reports), world.live.calls["apply"], len(world.journal.entries())
+    told, applied, entries = len(world.sink.changes), world.live.calls["apply"], len(world.journal.entries())
     result = world.run()
     assert (result.executed, result.plan.actions if result.plan else None, result.wait) == ([], (), None)
-    assert (len(world.sink.reports), world.live.calls["apply"]) == (told, applied)
+    assert (len(world.sink.changes), world.live.calls["apply"]) == (told, applied)
     assert len(world.journal.entries()) == entries
 
 
@@ -49,7 +49,7 @@ def test_a_commit_is_degraded_when_an_agent_had_its_time(world: World) -> None:
     world.clock.advance(2)
     result = world.run()
     assert result.phase is Phase.DEGRADED
-    record = world.journal.commit(sha)
+    record = world.journal.commit_record(sha)
     assert record is not None
     assert "acme/one is not Ready" in record.summary
     assert "command not found" in record.summary
@@ -118,10 +118,10 @@ def test_a_new_commit_gives_its_agents_a_fresh_start(world: World) -> None:
     for _ in range(3):
         world.run()
         world.clock.advance(10)
-    assert world.journal.attempts()[ONE].failures == 3
+    assert world.journal.state().reconcile.attempts[ONE].failures == 3
     world.repository.commit({"one": {"runtime": {"command": ["other"]}}, "two": {}})
     assert ("create", str(ONE)) in verbs(world.run().executed)
-    assert ONE not in world.journal.attempts()
+    assert ONE not in world.journal.state().reconcile.attempts
 
 
 def test_a_crash_loop_backs_off_and_is_forgiven_after_a_quiet_time(world: World) -> None:
@@ -131,11 +131,11 @@ def test_a_crash_loop_backs_off_and_is_forgiven_after_a_quiet_time(world: World)
         world.live.remove(ONE)
         world.clock.advance(10)
         world.run("one", fetch=False)
-    assert world.journal.attempts()[ONE].failures == 3
+    assert world.journal.state().reconcile.attempts[ONE].failures == 3
     assert world.condition("one", ConditionType.STALLED) is not None
     world.clock.advance(400)
     world.run()
-    assert ONE not in world.journal.attempts()
+    assert ONE not in world.journal.state().reconcile.attempts
     assert world.condition("one", ConditionType.STALLED) is None
     assert world.status("one").ready
 
@@ -214,11 +214,11 @@ def test_removed_agents_leave_the_status_when_they_are_gone(world: World) -> Non
     world.live.fail_always("busy", key=TWO)
     sha = world.commit("one")
     assert world.run().phase is Phase.RECONCILING, "its runtime is still there"
-    assert key("two") in world.journal.statuses()
+    assert key("two") in world.journal.state().status.agents
     assert world.phase(sha) is Phase.RECONCILING
     world.live.heal()
     assert world.converge().phase is Phase.CONVERGED
-    assert list(world.journal.statuses()) == [key("one")]
+    assert list(world.journal.state().status.agents) == [key("one")]
     assert world.running == world.wanted(sha)
 
 
@@ -227,7 +227,7 @@ def test_a_retained_agent_leaves_the_status_and_stays_alive(world: World) -> Non
     world.converge()
     world.commit("one")
     assert world.converge().phase is Phase.CONVERGED
-    assert list(world.journal.statuses()) == [key("one")]
+    assert list(world.journal.state().status.agents) == [key("one")]
     assert TWO in world.live.live
 
 

@@ -41,7 +41,7 @@ def commands(world: World) -> set[str]:
 
 def codes(world: World, sha: str) -> dict[str, str]:
     """What the note on a commit says, by code."""
-    record = world.journal.commit(sha)
+    record = world.journal.commit_record(sha)
     assert record is not None
     return {finding.code: finding.summary for finding in record.findings}
 
@@ -76,7 +76,7 @@ def test_revert_brings_the_fleet_back_without_a_human(world: World) -> None:
     assert world.repository.pushed == [(revert, "main")]
     assert world.repository.revision(revert).parents == (bad,)
     assert commands(world) == {"first"}
-    failed, back = world.journal.commit(bad), world.journal.commit(revert)
+    failed, back = world.journal.commit_record(bad), world.journal.commit_record(revert)
     assert failed is not None
     assert back is not None
     assert (failed.phase, failed.rolled_back_by) == (Phase.DEGRADED, revert)

@@ -49,7 +49,7 @@ def test_one_then_a_tenth_then_the_rest(started: World) -> None:
             break
         started.clock.advance(result.wait or 1.0)
     assert sorted(set(sizes)) == [1, 3, 20]
-    assert started.journal.get("enforced") == started.repository.head
+    assert started.journal.state().rollout.enforced == started.repository.head
 
 
 @pytest.mark.parametrize("spec", [BROKEN, BROKEN_BODY], ids=["probe alone", "probe and command"])
@@ -58,12 +58,12 @@ def test_a_failed_gate_holds_all_that_was_not_touched(started: World, spec: dict
     bad = started.repository.commit(fleet({"runtime": {"command": ["first"]}} | spec))
     result = started.converge()
     assert result.phase is Phase.DEGRADED
-    assert started.journal.get("enforced") == good
+    assert started.journal.state().rollout.enforced == good
     assert len(following(started, "first")) >= 19
     halted = [name for name in NAMES if started.condition(name, ConditionType.HALTED)]
     assert len(halted) == 19
     assert all(started.status(name).ready for name in halted)
-    record = started.journal.commit(bad)
+    record = started.journal.commit_record(bad)
     assert record is not None
     assert "acme/a00 is not Ready" in record.summary
     assert "19 agents keep" in record.summary
@@ -168,7 +168,7 @@ def test_the_same_tree_is_not_tried_again_by_itself(started: World) -> None:
     again = started.repository.commit(fleet(BROKEN_BODY))
     assert started.converge().phase is Phase.BLOCKED
     assert following(started, "typo") == set()
-    record = started.journal.commit(again)
+    record = started.journal.commit_record(again)
     assert record is not None
     assert bad[:10] in "".join(f.summary + f.detail for f in record.findings)
 

@@ -11,9 +11,9 @@ from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Applied
+from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
@@ -57,7 +57,7 @@ def test_mass_drift_freezes_for_good_and_who_lifts_it_approves_exactly_that_plan
     assert "Frozen" in codes(again)
     assert alive(ten) == 4
     assert ten.condition("bot-0", ConditionType.FROZEN) is not None
-    (freeze,) = [control for control in ten.journal.controls() if control.verb is ControlVerb.FREEZE]
+    (freeze,) = [control for control in ten.journal.state().control.controls if control.verb is ControlVerb.FREEZE]
     assert (freeze.target, freeze.actor) == ("*", "guard mass_drift")
     said(ten, ControlVerb.UNFREEZE, "*")
     ten.converge()
@@ -143,7 +143,7 @@ def test_a_stopped_commit_is_approved_also_when_an_invalid_one_lies_on_top(ten: 
     OperatorCommands(ten.journal, ten.clock, Operator("ann", "host")).approve(blocked.plan.digest, "meant")
     ten.converge()
     assert alive(ten) == 2
-    assert ten.journal.get("enforced") == stopped
+    assert ten.journal.state().rollout.enforced == stopped
 
 
 def test_a_resource_that_keeps_drifting_is_left_alone_until_its_window_has_moved_on(tmp_path: Any) -> None:
@@ -214,5 +214,5 @@ def test_what_was_retried_is_forgotten_with_its_agent(world: World) -> None:
     world.run()
     world.commit("other")
     assert world.converge().phase is Phase.CONVERGED
-    kept = [bool(world.journal.get(f"retried:{key(name)}")) for name in ("bot", "other")]
+    kept = [key(name) in world.journal.state().control.retried_at for name in ("bot", "other")]
     assert kept == [False, True]

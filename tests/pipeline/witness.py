@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import orjson
-
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.agent import Agent, DeletionPolicy, Resource
 from gitops_agent.model.control import Control, approved_plans, covers, freezes
@@ -26,9 +24,9 @@ from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.quantity import epoch
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.state import State as JournalState
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.ports import Clock
-from gitops_agent.rollout.waves import load_rollout
 from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
 from .world import World
@@ -72,7 +70,7 @@ class State:
     """What the journal says between two passes."""
 
     enforced: str
-    ahead: Mapping[AgentKey, str]
+    released: Mapping[AgentKey, str]
     rollout: Rollout | None
     bases: Mapping[ResourceKey, Base]
     earlier: PolicySpec
@@ -80,7 +78,7 @@ class State:
 
     def follows(self, agent: AgentKey) -> str:
         """The commit whose spec is in force for an agent."""
-        return self.ahead.get(agent, self.enforced)
+        return self.released.get(agent, self.enforced)
 
 
 class Witness:
@@ -100,24 +98,25 @@ class Witness:
     def watch(self) -> None:
         """See every plan that is written down; to be said again after each start."""
         journal: Any = self.world.journal
-        record = journal.record_plan
+        commit = journal.commit
 
-        def recorded(plan: Plan, at: float) -> None:
-            self.plans.append(plan)
-            record(plan, at)
+        def committed(state: JournalState, *, plans: Sequence[Plan] = (), **more: Any) -> JournalState:
+            self.plans += plans
+            written: JournalState = commit(state, plans=plans, **more)
+            return written
 
-        journal.record_plan = recorded
+        journal.commit = committed
 
     def state(self) -> State:
         journal: SqlJournal = self.world.journal
-        by_commit: dict[str, list[list[str]]] = orjson.loads(journal.get("ahead") or "{}")
+        state = journal.state()
         return State(
-            enforced=journal.get("enforced") or "",
-            ahead={AgentKey(*key): sha for sha, keys in by_commit.items() for key in keys},
-            rollout=load_rollout(journal.get("rollout")),
-            bases=dict(journal.bases()),
-            earlier=PolicySpec.model_validate_json(journal.get("converged_policy") or "{}"),
-            ready=frozenset(key for key, status in journal.statuses().items() if status.ready),
+            enforced=journal.state().rollout.enforced or "",
+            released=state.rollout.released,
+            rollout=state.rollout.rollout,
+            bases=dict(journal.state().reconcile.bases),
+            earlier=state.rollout.converged_policy or PolicySpec(),
+            ready=frozenset(key for key, status in journal.state().status.agents.items() if status.ready),
         )
 
     def check(self, *, unreachable: bool) -> None:
@@ -158,17 +157,17 @@ class Witness:
         if action.verb is Verb.DELETE:
             assert wanted is None, f"{effect}: the spec in force wants it"
         elif action.verb is Verb.STOP:
-            assert wanted is None or wanted.dormant, f"{effect}: the spec in force wants it to run"
+            assert wanted is None or wanted.stopped, f"{effect}: the spec in force wants it to run"
         else:
             assert wanted is not None, f"{effect}: the spec in force does not want it"
-            assert not wanted.dormant, f"{effect}: the spec in force wants it stopped"
+            assert not wanted.stopped, f"{effect}: the spec in force wants it stopped"
             assert wanted.fields == action.desired, f"{effect}: the spec in force says something else"
 
     def not_frozen(self, effect: Effect) -> None:
         agent, journal, now = effect.action.key.agent, self.world.journal, self.world.clock.now()
         for each in self.by_git():
             assert not covers(each.scope, agent), f"{effect}: frozen by Git"
-        for control in freezes(journal.controls(), now):
+        for control in freezes(journal.state().control.controls, now):
             if covers(control.target, agent) and not control.actor.startswith("guard"):
                 raise AssertionError(f"{effect}: frozen by an operator")
             if covers(control.target, agent) and control in self.frozen_before:
@@ -177,7 +176,7 @@ class Witness:
     def by_git(self) -> Iterator[Freeze]:
         """The freezes of the newest valid commit, and of the newest that was seen."""
         now = self.world.clock.now()
-        for sha in {self.world.journal.get("valid"), self.world.journal.get("head")} - {None}:
+        for sha in {self.world.journal.state().source.valid, self.world.journal.state().source.head} - {None}:
             found = self.snapshot(sha or "")
             each = found.policy.freeze if found is not None else None
             if each is not None and (each.until is None or epoch(each.until) > now):
@@ -185,13 +184,13 @@ class Witness:
 
     def begin(self) -> None:
         """A pass is about to begin: what a guard froze before it was in force for it."""
-        self.frozen_before = freezes(self.world.journal.controls(), self.world.clock.now())
+        self.frozen_before = freezes(self.world.journal.state().control.controls, self.world.clock.now())
 
     # -- all of them
 
     def not_too_many(self, effects: list[Effect], before: State) -> None:
         """Of a commit that takes away too much, no loss that was not approved."""
-        head = self.world.repository.commits[self.world.journal.get("head") or ""]
+        head = self.world.repository.commits[self.world.journal.state().source.head or ""]
         if head.errors:
             return
         sha = head.revision.sha
@@ -211,12 +210,12 @@ class Witness:
                 assert action.digest in self.approved(), said
 
     def loses(self, base: Base, sha: str) -> bool:
-        if base.key.kind != "runtime" or base.retained or base.fields.value.get("dormant") or not base.established:
+        if base.key.kind != "runtime" or base.retained or base.fields.value.get("stopped") or not base.established:
             return False
         wanted = self.resource(sha, base.key)
         if self.agent(sha, base.key.agent) is None:
             return base.deletion_policy is DeletionPolicy.DELETE
-        return wanted is None or wanted.dormant
+        return wanted is None or wanted.stopped
 
     def by_waves(self, before: State, after: State) -> None:
         """Nothing that was there follows a commit but wave by wave, and no wave before the last one is Ready."""
@@ -281,7 +280,7 @@ class Witness:
 
     def approved(self) -> frozenset[str]:
         """The actions that people approved."""
-        said = approved_plans(self.world.journal.controls())
+        said = approved_plans(self.world.journal.state().control.controls)
         return frozenset[str]().union(*(self.world.journal.planned(digest) for digest in said))
 
     def snapshot(self, sha: str) -> Snapshot | None:

@@ -4,31 +4,39 @@ disk, and a gitops-agent that can crash and be started again."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor as Pool
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from gitops_agent.daemon.loop import is_settled
-from gitops_agent.drivers import health
+from gitops_agent.control.directives import Controls
+from gitops_agent.drivers.api import Driver, Plugin
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.passes import PassResult, Request, is_settled
 from gitops_agent.model.plan import Action
+from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Driver, DriverContext, Journal, Observer, Report
+from gitops_agent.observe.observer import Observer
+from gitops_agent.pipeline import Pipeline, Stages
+from gitops_agent.ports import CommitChange, Journal, Sink
+from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
-from gitops_agent.reconcile.executor import ExecutorContext
-from gitops_agent.source.tracker import SourceTracker, Where
-from gitops_agent.status.bookkeeping import Bookkeeper
-from gitops_agent.status.proceedings import PassResult
+from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.reconcile.leases.holder import LeaseHolder
+from gitops_agent.reconcile.recovery import Recovery
+from gitops_agent.report.outbox import Outbox
+from gitops_agent.source.tracker import SourceLocation, SourceTracker
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.faults import FaultInjector, faulty
+from gitops_agent.testing.faults import FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver
+from tests.support.plugins import connect
 
 from .repository import Repository, key
 
@@ -36,7 +44,7 @@ LONG = 10_000.0
 """More than any test waits, on a clock that moves only when it is told to."""
 
 
-class Inline(Executor):
+class Inline(Pool):
     """An executor without threads: whatever happens, happens in order."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -48,22 +56,30 @@ class Inline(Executor):
         return future
 
 
-class Listening:
-    """A sink that remembers what it was told."""
+class Listening(Sink):
+    """A sink that keeps what was delivered to it."""
+
+    name = "listening"
+    durable = True
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.changes: list[CommitChange] = []
 
-    def publish(self, report: Report) -> None:
-        self.reports.append(report)
-
-    def flush(self, timeout: float) -> bool:
-        return True
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        self.changes += changes
 
     @property
     def phases(self) -> list[tuple[str, Phase]]:
-        """Every phase that was told, commit by commit."""
-        return [(record.sha, record.phase) for report in self.reports for record in report.commits]
+        """Every phase that was delivered, commit by commit."""
+        return [(change.record.sha, change.record.phase) for change in self.changes]
+
+
+class AtOnce(Outbox):
+    """An outbox without a thread: what is owed is delivered where it is collected."""
+
+    def collect(self, state: State) -> None:
+        super().collect(state)
+        self.flush(0.0)
 
 
 class World:
@@ -73,45 +89,52 @@ class World:
         self.folder = folder
         self.clock = FrozenClock()
         self.live = live(clock=self.clock)
-        self.health = health.driver(DriverContext("test", str(folder)), self.clock)
-        self.repository = Repository((self.live.driver, self.health))
+        self.driver: Driver | None = None  # in front of the live system, if a test puts one there
+        self.repository = Repository(self.plugins())
         self.sink = Listening()
         self.unexpected: list[Exception] = []
         self.interrupted: Callable[[], bool] = lambda: False
-        self.observer: Observer | None = None
         self.journal: SqlJournal
         self.pipeline: Pipeline
         self.boot()
 
-    def boot(self, injector: FaultInjector | None = None) -> None:
+    def boot(self, injector: FaultInjector | None = None, sinks: Sequence[Sink] = ()) -> None:
         """Start gitops-agent (again): it knows what the journal knows, and nothing else."""
         self.shut()
         self.journal = open_journal(self.folder)
         journal: Journal = self.journal
-        drivers = self._drivers()
+        drivers = connect(self.plugins(), self.clock)
         if injector is not None:
             journal = FaultyJournal(journal, injector)
-            drivers = tuple(faulty(driver, injector) for driver in drivers)
+            drivers = connect(self.plugins(), self.clock, wrap=lambda driver: FaultyDriver(driver, injector))
         pool = Inline()
-        bench = ExecutorContext(
-            appliers={driver.name: driver.applier for driver in drivers},
+        executor = ExecutorContext(
+            drivers=drivers,
             journal=journal,
             clock=self.clock,
             random=Random(1),
-            pool=pool,
-            eyes=pool,
+            apply_pool=pool,
             interrupted=lambda: self.interrupted(),
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )
-        receiver = SourceTracker(self.repository, self.repository, journal, self.clock, Where("main", "."))
-        reverter = RevertProposer(journal, self.repository, self.repository, "main", pool, self.clock)
-        books = Bookkeeper("test", journal, [self.sink], self.clock, reverter)
-        monitor = HealthMonitor(self.clock, pool)
-        self.pipeline = Pipeline(receiver, drivers, monitor, bench, books)
+        location = SourceLocation("main", ".")
+        reverter = RevertProposer(self.repository, self.repository, "main")
+        self.stages = Stages(
+            source=SourceTracker(self.repository, self.repository, self.clock, location, journal.commit_record),
+            controls=Controls(journal),
+            observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),
+            recovery=Recovery(journal),
+            leases=LeaseHolder(None),
+            executor=Executor(executor),
+            proposals=ProposalOutbox(reverter, None, executor=pool),
+            outbox=AtOnce(sinks or [self.sink], journal, self.clock, Redactor()),
+        )
+        self.pipeline = Pipeline(self.stages, journal, self.clock)
 
-    def _drivers(self) -> tuple[Driver, ...]:
-        live = self.live.driver
-        return (replace(live, observer=self.observer) if self.observer else live, self.health)
+    def plugins(self) -> list[Plugin]:
+        """What is installed."""
+        plugin = self.live.plugin
+        return [replace(plugin, connect=lambda context: self.driver or plugin.connect(context))]
 
     def shut(self) -> None:
         if hasattr(self, "journal"):
@@ -121,7 +144,7 @@ class World:
 
     def run(self, *names: str, fetch: bool = True) -> PassResult:
         """One pass, over everything or over some agents."""
-        return self.pipeline.run(frozenset(map(key, names)) if names else None, fetch=fetch, actor="test")
+        return self.pipeline.run(Request(frozenset(map(key, names)) if names else None, fetch, "test"))
 
     def converge(self, passes: int = 60) -> PassResult:
         """Passes until nothing more is on its way, with the time in between that each asks for."""
@@ -145,15 +168,15 @@ class World:
     def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
         """What a commit asks of the live system."""
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
-        every = [resource for agent in agents for resource in agent.resources if not resource.dormant]
+        every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
         return {resource.key: resource.fields for resource in every if resource.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:
-        record = self.journal.commit(sha)
+        record = self.journal.commit_record(sha)
         return record.phase if record else None
 
     def status(self, name: str) -> AgentStatus:
-        return self.journal.statuses()[key(name)]
+        return self.journal.state().status.agents[key(name)]
 
     def condition(self, name: str, kind: ConditionType = ConditionType.READY) -> Condition | None:
         return next((said for said in self.status(name).conditions if said.type is kind), None)

@@ -157,8 +157,8 @@ def test_mass_delete_does_not_count_retained_or_stopped_or_forgotten_agents() ->
     members = fleet(10)
     retain = [(a, replace(b, deletion_policy=DeletionPolicy.RETAIN), seen) for a, b, seen in members]
     assert not plan_of(without(retain, 5), retain).blocked
-    dormant = make.resource(make.key("x/x"), {"a": 1, "dormant": True}).fields
-    asleep = [(a, replace(b, fields=dormant), make.live(b.key, None)) for a, b, _ in members]
+    stopped = make.resource(make.key("x/x"), {"a": 1, "stopped": True}).fields
+    asleep = [(a, replace(b, fields=stopped), make.live(b.key, None)) for a, b, _ in members]
     assert not plan_of(without(asleep, 5), asleep).blocked
 
 
@@ -208,10 +208,10 @@ def test_the_policy_can_be_looser_for_all() -> None:
 def test_undoing_a_commit_that_never_converged_loses_nothing() -> None:
     members = [(a, replace(b, established=False, commit="bad"), seen) for a, b, seen in fleet(10)]
     kept, undone = without(members, 8), frozenset({"bad"})
-    assert not plan_of(kept, members, undone=undone).blocked
+    assert not plan_of(kept, members, rolled_back_commits=undone).blocked
     assert plan_of(kept, members).blocked, "deleting them is not undoing"
     converged = [(a, replace(b, established=True), seen) for a, b, seen in members]
-    assert plan_of(kept, converged, undone=undone).blocked
+    assert plan_of(kept, converged, rolled_back_commits=undone).blocked
 
 
 @pytest.mark.parametrize("earlier_is_stricter", [True, False])

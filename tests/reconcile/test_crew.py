@@ -59,8 +59,8 @@ def test_a_slow_agent_is_left_behind_and_collected_later(rig: Rig) -> None:
     slow.go_on.set()
     crew.close()
     assert crew.busy == ()
-    assert config_key(ONE) in rig.journal.bases()
-    assert rig.journal.open_intents() == []
+    assert config_key(ONE) in rig.journal.state().reconcile.bases
+    assert rig.journal.state().reconcile.open_intents == {}
     assert str(runtime_key(ONE)) not in slow.begun, "what came next in its lane is planned again"
 
 
@@ -71,7 +71,7 @@ def test_no_more_lanes_than_hands_are_begun(rig: Rig) -> None:
     crew = ActionExecutor(rig.bench)
     assert crew.execute(plan(action(config_key(ONE)), action(config_key(TWO))), "test") == []
     assert slow.begun == [str(config_key(ONE))]
-    assert [intent.action.key for intent in rig.journal.open_intents()] == [config_key(ONE)]
+    assert [intent.action.key for intent in rig.journal.state().reconcile.open_intents] == [config_key(ONE)]
     slow.go_on.set()
     crew.close()
 

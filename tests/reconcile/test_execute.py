@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import Driver, Observation, ObserveRequest
 from gitops_agent.errors import ApplyError, GitopsAgentError, ObserveError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
-from gitops_agent.ports import Applier
 from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.faults import Crash, FaultInjector, FaultyApplier
+from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
@@ -40,7 +40,7 @@ class Rig:
         self.points = FaultInjector()
         self.unexpected: list[tuple[BaseException, Action]] = []
         self.bench = ExecutorContext(
-            appliers={"memory": FaultyApplier(self.live, self.points)},
+            drivers={"memory": FaultyDriver(self.live, self.points)},
             journal=FaultyJournal(journal, self.points),
             clock=clock,
             random=Random(1),
@@ -49,8 +49,8 @@ class Rig:
             on_unexpected=lambda problem, about: self.unexpected.append((problem, about)),
         )
 
-    def using(self, applier: Applier) -> None:
-        self.bench = replace(self.bench, appliers={"memory": applier})
+    def using(self, driver: Driver) -> None:
+        self.bench = replace(self.bench, drivers={"memory": driver})
 
     def run(self, *actions: Action, **more: Any) -> list[Executed]:
         return ActionExecutor(self.bench).execute(plan(*actions, **more), "test")
@@ -81,7 +81,10 @@ class Doing:
     def unchanged(self, action: Action) -> bool:
         return self.check(action)
 
-    def apply(self, action: Action, intent: str) -> Applied:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        return ()
+
+    def apply(self, action: Action, key: str) -> Applied:
         return self.do(action) or Applied("done")
 
 
@@ -131,9 +134,9 @@ def test_what_moved_since_the_plan_is_left_alone(rig: Rig) -> None:
     done = rig.run(action(runtime_key(ONE)), action(config_key(TWO)))
     assert results(done)[str(runtime_key(ONE))] is Result.SKIPPED
     assert rig.live.live[runtime_key(ONE)].fields == Fields.of({"command": ["by hand"]})
-    assert runtime_key(ONE) not in rig.journal.bases()
+    assert runtime_key(ONE) not in rig.journal.state().reconcile.bases
     # It counts as a try: a precheck that never agrees must not be asked for ever, several times a second.
-    assert rig.journal.attempts()[runtime_key(ONE)].failures == 1
+    assert rig.journal.state().reconcile.attempts[runtime_key(ONE)].failures == 1
     assert config_key(TWO) in rig.live.live
 
 
@@ -150,11 +153,11 @@ def test_steps_that_only_touch_our_record_call_no_driver(rig: Rig) -> None:
         action(runtime_key(THREE), Verb.RELEASE, desired=None),
     )
     assert rig.live.calls.total() == 0
-    bases = rig.journal.bases()
+    bases = rig.journal.state().reconcile.bases
     assert set(bases) == {runtime_key(ONE), runtime_key(THREE)}
     assert bases[runtime_key(ONE)].handle == Fields.of({"pid": 7})
     assert bases[runtime_key(THREE)].retained
-    assert rig.journal.attempts() == {}
+    assert rig.journal.state().reconcile.attempts == {}
 
 
 # -- pre-emption
@@ -173,8 +176,8 @@ def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
     done = rig.run(*bring_up(ONE), *bring_up(TWO))
     assert entered.is_set()
     assert set(results(done)) == {str(config_key(ONE)), str(config_key(TWO))}
-    assert rig.journal.open_intents() == []
-    assert set(rig.journal.bases()) == {config_key(ONE), config_key(TWO)}
+    assert rig.journal.state().reconcile.open_intents == {}
+    assert set(rig.journal.state().reconcile.bases) == {config_key(ONE), config_key(TWO)}
 
 
 # -- what is written when
@@ -202,7 +205,7 @@ def test_an_intent_that_could_not_be_written_has_no_effect(rig: Rig, point: str)
     with pytest.raises(Crash):
         rig.run(*bring_up(ONE))
     assert rig.live.live == {}
-    assert len(rig.journal.open_intents()) == (point == "journal.begin:after")
+    assert len(rig.journal.state().reconcile.open_intents) == (point == "journal.begin:after")
 
 
 def test_an_entry_tells_who_did_what_for_which_commit_and_why(rig: Rig) -> None:
@@ -219,7 +222,7 @@ def test_what_a_crash_left_open_is_tried_under_the_same_key(rig: Rig) -> None:
     rig.journal.begin([Intent("first-try", step, SHA, "digest", "test", 1.0)])
     rig.run(step)
     assert rig.live.applied == [("first-try", Verb.CREATE, runtime_key(ONE))]
-    assert rig.journal.open_intents() == []
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 def test_another_wish_for_the_same_resource_gets_a_key_of_its_own(rig: Rig) -> None:
@@ -227,14 +230,14 @@ def test_another_wish_for_the_same_resource_gets_a_key_of_its_own(rig: Rig) -> N
     rig.run(action(runtime_key(ONE)))
     ((used, _, _),) = rig.live.applied
     assert used != "old"
-    assert rig.journal.open_intents() == []
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 # -- bases
 
 
 def base_of(rig: Rig, key: ResourceKey) -> tuple[str, float, Fields]:
-    found = rig.journal.bases()[key]
+    found = rig.journal.state().reconcile.bases[key]
     return found.commit, found.applied_at, found.fields
 
 
@@ -249,13 +252,13 @@ def test_a_repair_keeps_the_commit_it_repairs(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(ONE))])
     rig.run(action(runtime_key(ONE), Verb.CREATE, Class.MISSING_EXTERNAL, base=WANTED))
     assert base_of(rig, runtime_key(ONE)) == ("earlier", 5.0, WANTED)
-    assert rig.journal.bases()[runtime_key(ONE)].handle == rig.live.live[runtime_key(ONE)].handle
+    assert rig.journal.state().reconcile.bases[runtime_key(ONE)].handle == rig.live.live[runtime_key(ONE)].handle
 
 
 def test_what_was_retained_and_is_wanted_again_is_new(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(ONE), retained=True)])
     rig.run(action(runtime_key(ONE)))
-    found = rig.journal.bases()[runtime_key(ONE)]
+    found = rig.journal.state().reconcile.bases[runtime_key(ONE)]
     assert (found.commit, found.retained) == (SHA, False)
 
 
@@ -265,7 +268,7 @@ def test_a_deleted_resource_leaves_no_base_and_a_failed_one_keeps_its_own(rig: R
         rig.live.plant(runtime_key(agent), WANTED.value)
     rig.live.fail_always(key=runtime_key(TWO))
     rig.run(*(action(runtime_key(agent), Verb.DELETE, live=WANTED) for agent in (ONE, TWO)))
-    assert set(rig.journal.bases()) == {runtime_key(TWO)}
+    assert set(rig.journal.state().reconcile.bases) == {runtime_key(TWO)}
     assert set(rig.live.live) == {runtime_key(TWO)}
 
 
@@ -275,20 +278,20 @@ def test_a_deleted_resource_leaves_no_base_and_a_failed_one_keeps_its_own(rig: R
 def test_failures_add_up_and_a_change_that_succeeds_clears_them(rig: Rig) -> None:
     rig.live.fail_next(2, "no room")
     rig.run(action(runtime_key(ONE)))
-    first = rig.journal.attempts()[runtime_key(ONE)]
+    first = rig.journal.state().reconcile.attempts[runtime_key(ONE)]
     rig.run(action(runtime_key(ONE)))
-    second = rig.journal.attempts()[runtime_key(ONE)]
+    second = rig.journal.state().reconcile.attempts[runtime_key(ONE)]
     assert (first.failures, second.failures) == (1, 2)
     assert rig.clock.now() < first.next_at < second.next_at
     assert "no room" in second.error
     rig.run(action(runtime_key(ONE)))
-    assert rig.journal.attempts() == {}
+    assert rig.journal.state().reconcile.attempts == {}
 
 
 def test_a_repair_counts_as_an_attempt_because_it_may_not_last(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(ONE))], attempts={runtime_key(ONE): Attempt(2, 1.0, "x")})
     rig.run(action(runtime_key(ONE), Verb.CREATE, Class.MISSING_EXTERNAL, reason="ProcessGone", base=WANTED))
-    attempt = rig.journal.attempts()[runtime_key(ONE)]
+    attempt = rig.journal.state().reconcile.attempts[runtime_key(ONE)]
     assert (attempt.failures, attempt.permanent) == (3, False)
     assert "ProcessGone" in attempt.error
 
@@ -296,7 +299,7 @@ def test_a_repair_counts_as_an_attempt_because_it_may_not_last(rig: Rig) -> None
 def test_what_cannot_be_helped_waits_the_longest(rig: Rig) -> None:
     rig.live.fail_always("command not found", permanent=True)
     rig.run(action(runtime_key(ONE)))
-    attempt = rig.journal.attempts()[runtime_key(ONE)]
+    attempt = rig.journal.state().reconcile.attempts[runtime_key(ONE)]
     assert attempt.permanent
     assert attempt.next_at == rig.clock.now() + 300
 
@@ -337,8 +340,8 @@ def test_whatever_a_driver_raises_becomes_an_outcome(
     known = isinstance(problem, GitopsAgentError)
     assert [found for found, _ in rig.unexpected] == ([] if known else [problem])
     assert all(about.key == config_key(ONE) for _, about in rig.unexpected)
-    assert config_key(ONE) in rig.journal.attempts()
-    assert rig.journal.open_intents() == []
+    assert config_key(ONE) in rig.journal.state().reconcile.attempts
+    assert rig.journal.state().reconcile.open_intents == {}
 
 
 def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
@@ -346,4 +349,4 @@ def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
     done = rig.run(lost, *bring_up(TWO))
     assert results(done)[str(runtime_key(ONE))] is Result.FAILED
     assert runtime_key(TWO) in rig.live.live
-    assert rig.journal.open_intents() == []
+    assert rig.journal.state().reconcile.open_intents == {}

@@ -289,7 +289,7 @@ def test_an_effect_whose_lease_was_lost_meanwhile_does_not_happen(
         Result.SKIPPED,
         "its lease was lost since the plan was made; asked for again",
     )
-    assert not any(key.agent == ONE for key in journal.bases())
+    assert not any(key.agent == ONE for key in journal.state().reconcile.bases)
 
 
 @unit

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
-from gitops_agent.report.explain import Explanation, explain_text
-from gitops_agent.report.json_shapes import FleetStatus
+from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.note import render_note
-from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text
-from gitops_agent.report.table import PLAIN, Style, display_width, table, wants_colour
+from gitops_agent.report.render import PLAIN, Column, Style, cell_width, table, wants_colour
 from gitops_agent.support.text import escape_control
 
+from .texts import agent_text, explain_text, findings_text, history_text, plan_text, status_text
 from .values import (
     BOT,
     NOW,
@@ -60,6 +59,8 @@ def renderings(evil: str) -> dict[str, str]:
         "findings": findings_text([finding]),
         "plan": plan_text(a_plan(action, verdicts=(verdict,), findings=(finding,))),
         "status": status_text(fleet),
+        "narrow status": status_text(fleet, Style(width=40)),
+        "agent": agent_text(fleet),
         "history": history_text([record]),
         "explain": explain_text(Explanation(odd, NOW, status, record, record, [entry], {}, [finding])),
         "note": render_note("prod-eu", record, {odd: status}, [entry]),
@@ -97,8 +98,8 @@ def test_printable_text_is_left_alone() -> None:
 
 
 def test_columns_line_up_also_for_wide_characters() -> None:
-    lines = table(["A", "B"], [["世界", "x"], ["ab", "y"]]).split("\n")
-    assert [display_width(line[: line.index(mark)]) for line, mark in zip(lines, "Bxy", strict=True)] == [6, 6, 6]
+    lines = table([Column("A"), Column("B")], [["世界", "x"], ["ab", "y"]]).split("\n")
+    assert [cell_width(line[: line.index(mark)]) for line, mark in zip(lines, "Bxy", strict=True)] == [6, 6, 6]
 
 
 @pytest.mark.parametrize(
@@ -115,12 +116,24 @@ def test_colour_only_where_it_is_wanted(terminal: bool, environment: dict[str, s
     assert wants_colour(terminal, environment) is expected
 
 
-def test_a_terminal_width_cuts_only_the_last_column() -> None:
+def test_a_terminal_width_folds_prose_and_a_pipe_gets_it_whole() -> None:
+    columns = [Column("AGENT"), Column("MESSAGE", folds=True)]
     rows = [["acme/support-bot", "a very long message " * 10]]
-    lines = table(["AGENT", "MESSAGE"], rows, Style(width=60)).split("\n")
-    assert len(lines[1]) == 60
-    assert lines[1].endswith("…")
-    assert table(["AGENT", "MESSAGE"], rows, PLAIN).split("\n")[1].endswith("message")
+    lines = table(columns, rows, Style(width=60)).split("\n")
+    assert max(map(len, lines)) <= 60
+    assert (
+        " ".join(line.removeprefix("acme/support-bot").strip() for line in lines[1:]).split() == rows[0][1].split()
+    )
+    assert table(columns, rows, PLAIN).split("\n")[1].endswith("message")
+
+
+def test_a_table_too_long_for_rich_is_cut_and_stays_fast() -> None:
+    columns = [Column("AGENT"), Column("NOTE", drop=1), Column("MESSAGE", folds=True)]
+    rows = [[f"acme/bot-{number}", "x" * 30, "a very long message " * 10] for number in range(2_000)]
+    lines = table(columns, rows, Style(width=60)).split("\n")
+    assert max(map(len, lines)) <= 60
+    assert lines[0].split() == ["AGENT", "MESSAGE"]
+    assert lines[-1].endswith("…")
 
 
 def test_unknown_agent_is_explained() -> None:

@@ -16,19 +16,29 @@ from hypothesis import strategies as st
 
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase
-from gitops_agent.report.explain import Explanation, explain_text, explanation_shape
-from gitops_agent.report.json_shapes import FleetStatus, history_shape, plan_shape, status_shape, validate_shape
+from gitops_agent.report.explain_text import explain_text
+from gitops_agent.report.json_shapes import (
+    Explanation,
+    FleetStatus,
+    explanation_shape,
+    history_shape,
+    plan_shape,
+    status_shape,
+    validate_shape,
+)
 from gitops_agent.report.json_text import dump_json
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.note import render_note
-from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text
-from gitops_agent.support.secrets import MASK, SHORTEST, Redactor, names_secret
+from gitops_agent.report.plan_text import plan_text
+from gitops_agent.report.render import PLAIN, Style
+from gitops_agent.report.status_text import agent_text, history_text, status_text, validate_text
+from gitops_agent.support.secrets import MASK, SHORTEST_FORM, Redactor, names_secret
 
 from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_record, a_status, an_action, an_entry
 
 CANARY = "canary-71f0a9c2"
 
-SECRETS = st.text(st.characters(), min_size=SHORTEST, max_size=30)
+SECRETS = st.text(st.characters(), min_size=SHORTEST_FORM, max_size=30)
 
 
 @given(SECRETS, st.text(max_size=20), st.text(max_size=20))
@@ -44,14 +54,14 @@ def test_secrets_next_to_each_other_do_not_survive(secrets: list[str], between: 
     assert not any(secret in text for secret in secrets)
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=SHORTEST, max_size=30))
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=SHORTEST_FORM, max_size=30))
 @pytest.mark.unit
 def test_encoded_secrets_do_not_survive(secret: str) -> None:
     assume(secret.strip())
     encoded = base64.b64encode(secret.encode()).decode()
     forms = [quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1], encoded]
     text = Redactor([secret])(" | ".join(forms))
-    assert not any(form.rstrip("=") in text for form in forms if len(form) >= SHORTEST)
+    assert not any(form.rstrip("=") in text for form in forms if len(form) >= SHORTEST_FORM)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +163,22 @@ def everything(secret: str) -> dict[str, str]:
         "history": history_shape([record]),
         "explain": explanation_shape(known),
     }
+    masked = {name: redactor.tree(shape) for name, shape in shapes.items()}
     texts = [
-        findings_text(record.findings),
-        plan_text(plan),
-        status_text(fleet),
-        history_text([record]),
-        explain_text(known),
+        text
+        for style in (PLAIN, Style(width=40))
+        for text in (
+            validate_text(masked["validate"], style),
+            plan_text(masked["plan"], style),
+            status_text(masked["status"], style),
+            agent_text(masked["status"], style),
+            history_text(masked["history"], style),
+            explain_text(masked["explain"], style, now=NOW),
+        )
     ]
     return {
-        **{f"{name} json": dump_json(redactor.tree(shape)) for name, shape in shapes.items()},
-        **{f"text {index}": redactor.text(text) for index, text in enumerate(texts)},
+        **{f"{name} json": dump_json(shape) for name, shape in masked.items()},
+        **{f"text {index}": text for index, text in enumerate(texts)},
         "note": render_note("prod-eu", record, {BOT: status}, [entry], redact=redactor),
     }
 
@@ -173,6 +189,15 @@ def everything(secret: str) -> dict[str, str]:
 def test_no_secret_appears_in_any_rendering(secret: str) -> None:
     for name, text in everything(secret).items():
         assert secret not in text, name
+
+
+def test_a_value_is_masked_by_the_name_that_stands_beside_it() -> None:
+    step = {"op": "replace", "path": "/env/API_TOKEN", "value": "hunter23", "before": "hunter22"}
+    difference = {"path": "/settings/password", "live": "opensesame", "git": "hunter2"}
+    assert Redactor().tree([step, difference]) == [
+        {**step, "value": MASK, "before": MASK},
+        {**difference, "live": MASK, "git": MASK},
+    ]
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Effect, Verb, Verdict
 from gitops_agent.model.status import Phase
-from gitops_agent.report.explain import Explanation, explanation_shape
 from gitops_agent.report.json_shapes import (
     SHAPES,
+    Explanation,
     FleetStatus,
+    explanation_shape,
     findings_shape,
     history_shape,
     plan_shape,
@@ -104,7 +105,7 @@ def test_plan() -> None:
     action = shape["actions"][0]
     assert (action["agent"], action["resource"]) == ("acme/support-bot", "acme/support-bot:runtime/main")
     assert (action["class"], action["held"]) == ("Change", True)
-    assert action["patch"] == [{"op": "replace", "path": "/replicas", "value": 2}]
+    assert action["patch"] == [{"op": "replace", "path": "/replicas", "value": 2, "before": 1}]
 
 
 @pytest.mark.parametrize("verb", list(Verb))

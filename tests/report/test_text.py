@@ -17,17 +17,22 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
+from gitops_agent.model.quantity import ago, span
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
-from gitops_agent.report.agent_text import agent_text
-from gitops_agent.report.explain import Explanation, explain_text
-from gitops_agent.report.json_shapes import FleetStatus
-from gitops_agent.report.moments import ago, span
+from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.progress_view import ProgressView
-from gitops_agent.report.status_text import findings_text, history_text, plan_text, status_text, validate_text
-from gitops_agent.report.table import PLAIN, Style, style_for
+from gitops_agent.report.render import PLAIN, Style, style_for
 from gitops_agent.report.words import is_about, sentence
-from gitops_agent.support.secrets import Redactor
 
+from .texts import (
+    agent_text,
+    explain_text,
+    findings_text,
+    history_text,
+    plan_text,
+    status_text,
+    validate_text,
+)
 from .values import (
     BOT,
     NOW,
@@ -125,7 +130,7 @@ def test_a_plan_shows_before_after_why_and_the_total() -> None:
 
 def test_a_plan_masks_values_by_their_names() -> None:
     patch = ({"op": "replace", "path": "/env/API_TOKEN", "value": "hunter23"},)
-    text = plan_text(a_plan(an_action(patch=patch)), PLAIN, Redactor())
+    text = plan_text(a_plan(an_action(patch=patch)))
     assert "hunter" not in text
     assert "/env/API_TOKEN" in text
 
@@ -303,12 +308,12 @@ def test_one_agent_in_full() -> None:
     live = {"replicas": [{"pid": 4242}], "log": "/state/agents/acme/support-bot/logs/0.log"}
     resource = ResourceStatus(runtime_key(), "process", "Running", "Healthy", live)
     status = a_status(resources=(resource,), next_try_at=NOW + 30)
-    text = agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [status], [a_finding()], at=NOW), status)
+    text = agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [status], [a_finding()], at=NOW))
     for words in ("4242", live["log"], "in 30 s (2023-11-14T22:13:50Z)", "Ready      yes", "expected: replicas"):
         assert str(words) in text
     two = replace(resource, live={**live, "replicas": [{"pid": 1}, {"pid": 2}]})
     several = replace(status, resources=(two,))
-    assert "support-bot/logs/*.log" in agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [several]), several)
+    assert "support-bot/logs/*.log" in agent_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [several]))
 
 
 @pytest.mark.parametrize(
@@ -397,7 +402,78 @@ def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
 def test_rich_is_imported_only_for_a_live_view() -> None:
     code = (
         "import sys\n"
-        "import gitops_agent.report.progress_view, gitops_agent.report.status_text, gitops_agent.report.explain\n"
+        "import gitops_agent.report.progress_view, gitops_agent.report.status_text\n"
         "assert not any(name.split('.')[0] in ('rich', 'sentry_sdk', 'ruamel') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def a_large_fleet() -> FleetStatus:
+    """Names, reasons and messages as long as they get in practice."""
+    sick = a_condition(status=False, reason="ReadinessProbeFailed", message="GET /readyz answered 503 " * 6)
+    keys = [AgentKey("customer-success-emea", f"conversation-summariser-{number}") for number in range(3)]
+    statuses = [a_status(key, conditions=(sick,), ready=False) for key in keys] + [a_status()]
+    hold = a_finding(address=str(BOT), code="WaitingForDependency", summary="waits for acme/crm-bot " * 5)
+    return FleetStatus("prod-eu", SHA, OTHER, Phase.DEGRADED, statuses, [a_finding(), hold], 5.0, NOW)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("colour", [False, True])
+def test_every_text_fits_the_terminal(width: int, colour: bool) -> None:
+    fleet, style = a_large_fleet(), Style(colour, width)
+    record = a_record(subject="A subject as long as people write them, and then some", summary="3 changed " * 12)
+    known = Explanation(
+        BOT, NOW, SICK, record, a_record(OTHER, Phase.INVALID, findings=(a_finding(),)), [an_entry()]
+    )
+    one = replace(fleet, statuses=fleet.statuses[:1])
+    patch = ({"op": "replace", "path": "/instructions", "value": "be kind " * 60},)
+    texts = [
+        status_text(fleet, style),
+        agent_text(one, style),
+        history_text([record, a_record(OTHER, rolled_back_by=SHA)], style),
+        explain_text(known, style),
+        plan_text(a_plan(an_action(patch=patch, message="why " * 60)), style),
+        validate_text([a_finding(summary="x " * 90)], style),
+    ]
+    for text in texts:
+        assert max(map(len, uncoloured(text).split("\n"))) <= width, text
+        assert ("\x1b[" in text) is colour
+
+
+def test_what_matters_least_is_dropped_first() -> None:
+    fleet = a_large_fleet()
+    heads = {
+        width: next(line for line in status_text(fleet, Style(width=width)).split("\n") if "AGENT" in line).split()
+        for width in (80, 120, 400)
+    }
+    assert heads[400] == ["AGENT", "READY", "STATE", "PID", "REASON", "SINCE", "COMMIT", "MESSAGE"]
+    assert heads[120] == ["AGENT", "READY", "STATE", "PID", "REASON", "SINCE", "MESSAGE"]
+    assert heads[80] == ["AGENT", "READY", "REASON", "MESSAGE"]
+    assert set(heads[400]) == set(status_text(fleet).split("\n")[2].split()), "a pipe gets all of it"
+
+
+def test_a_quiet_fleet_fits_80_columns_on_one_line_each() -> None:
+    fleet = FleetStatus("prod-eu", SHA, SHA, Phase.CONVERGED, [a_status(), a_status(SICK.agent)], at=NOW)
+    assert len(status_text(fleet, Style(width=80)).split("\n")) == 5
+    records = [a_record(subject="Give it a second replica", summary="1 changed") for _ in range(3)]
+    assert len(history_text(records, Style(width=80)).split("\n")) == 4
+
+
+def test_without_a_terminal_each_row_is_one_line() -> None:
+    fleet = a_large_fleet()
+    assert len([line for line in status_text(fleet).split("\n") if line.startswith("customer-success")]) == 3
+
+
+def test_instances_go_by_the_name_their_driver_gives_them() -> None:
+    def shown(*replicas: dict[str, object], **live: object) -> ResourceStatus:
+        return ResourceStatus(runtime_key(), "pods", "Running", "", {"replicas": list(replicas), **live})
+
+    pods = shown({"index": 0, "pod": "bot-0"}, {"index": 1, "pod": "bot-1"}, attach="kubectl exec -it bot-0 -- sh")
+    fleet = FleetStatus("x", SHA, SHA, Phase.CONVERGED, [a_status(resources=(pods,))], at=NOW)
+    assert "POD" in status_text(fleet).split("\n")[2].split()
+    assert "bot-0, bot-1" in status_text(fleet)
+    assert "  attach:   kubectl exec -it bot-0 -- sh" in agent_text(fleet)
+    text = explain_text(Explanation(BOT, NOW, fleet.statuses[0]))
+    assert "runtime/main (pods): Running, pod bot-0, bot-1.\n  attach: kubectl exec -it bot-0 -- sh\n" in text
+    mixed = replace(fleet, statuses=[*fleet.statuses, a_status(SICK.agent)])
+    assert "INSTANCES" in status_text(mixed).split("\n")[2].split()

@@ -17,10 +17,17 @@ from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase, ResourceStatus
-from gitops_agent.report.workflows import Known, Sort, hook_counts, stuck, workflows
-from gitops_agent.report.workflows_text import workflows_shape, workflows_text
+from gitops_agent.report.workflows import (
+    Sort,
+    WorkflowInputs,
+    hook_counts,
+    stuck,
+    workflows,
+    workflows_shape,
+)
 
 from .test_shapes import check
+from .texts import workflows_text
 from .values import NOW, SHA, a_record, an_action
 
 pytestmark = pytest.mark.unit
@@ -48,8 +55,8 @@ def status(*resources: ResourceKey, ready: bool = True, stalled: str = "", retir
     return AgentStatus(BOT, ready, lifecycle, tuple(said), SHA, shown)
 
 
-def known(**more: object) -> Known:
-    return replace(Known(NOW), **more)
+def known(**more: object) -> WorkflowInputs:
+    return replace(WorkflowInputs(NOW), **more)
 
 
 def test_a_quiet_fleet_has_nothing_in_flight() -> None:

@@ -18,7 +18,7 @@ from gitops_agent.model.status import (
     Phase,
     ResourceStatus,
 )
-from gitops_agent.ports import Entry, Report
+from gitops_agent.ports import ActionRecord, CommitChange
 
 NOW = 1_700_000_000.0
 SHA = "a1" * 20
@@ -108,7 +108,7 @@ def a_plan(*actions: Action, **changes: Any) -> Plan:
     return Plan(SHA, actions, "d4" * 16, verdicts=verdicts, held=held, **changes)
 
 
-def an_entry(agent: AgentKey = BOT, **changes: Any) -> Entry:
+def an_entry(agent: AgentKey = BOT, **changes: Any) -> ActionRecord:
     values: dict[str, Any] = {
         "at": NOW - 8,
         "intent": "i-1",
@@ -128,17 +128,16 @@ def an_entry(agent: AgentKey = BOT, **changes: Any) -> Entry:
         "outcome": "started",
         "duration": 0.2,
     }
-    return Entry(**(values | changes))
+    return ActionRecord(**(values | changes))
 
 
-def a_report(
-    *records: CommitRecord,
+def a_change(
+    record: CommitRecord | None = None,
+    *,
     statuses: Mapping[AgentKey, AgentStatus] | None = None,
-    entries: Sequence[Entry] = (),
-) -> Report:
-    return Report(
-        "prod-eu",
-        records or (a_record(),),
-        {BOT: a_status()} if statuses is None else statuses,
-        {record.sha: entries for record in records},
+    entries: Sequence[ActionRecord] = (),
+    version: int = 1,
+) -> CommitChange:
+    return CommitChange(
+        record or a_record(), {BOT: a_status()} if statuses is None else statuses, entries, version
     )

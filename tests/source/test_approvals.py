@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.model.finding import Severity
-from gitops_agent.ports import Approval
+from gitops_agent.model.passes import Approval
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.approvals import GitApprovals

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gitops_agent.settings import Settings
-from gitops_agent.source.drift_notes import DriftNotes
 from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.notes import DriftNotes
 from tests.source.conftest import Desk, git
 
 REF = "refs/notes/gitops-agent-drift/test"

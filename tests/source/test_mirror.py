@@ -201,7 +201,7 @@ def _drop_objects(place: Path) -> None:
 
 
 def _drop_head(place: Path) -> None:
-    (place / "HEAD").unlink()
+    (place / "HEAD").unlink(missing_ok=True)  # damage that no reading has met yet is still there
 
 
 def _garbage_head(place: Path) -> None:

@@ -13,30 +13,11 @@ from gitops_agent.source.address import parse_address
 from gitops_agent.source.checks import CHECKS, NewHead, examine
 from gitops_agent.source.git_environment import config_text
 from gitops_agent.source.git_errors import conversation, explain, redact, retry_seconds
-from gitops_agent.source.revert_match import patch_lines, reverted, takes_back
-from gitops_agent.support.backoff import LONGEST_RETRY_AFTER, delay
+from gitops_agent.source.revert_match import named_reverts, patch_lines, takes_back
 
 pytestmark = pytest.mark.unit
 
 REMOTE = parse_address("https://git.example.com/fleet.git")
-waits = st.floats(0.01, 1000)
-jitters = st.floats(0, 1, exclude_max=True)
-
-
-@given(st.integers(0, 200), waits, waits, st.none() | st.floats(0, 1e9), jitters)
-def test_delay_is_bounded_and_patient(
-    failures: int, base: float, cap: float, retry_after: float | None, jitter: float
-) -> None:
-    wait = delay(failures, base, cap, retry_after, jitter)
-    asked = min(retry_after or 0, LONGEST_RETRY_AFTER)
-    assert max(base, asked) <= wait <= max(base, cap, asked) * 1.2
-    assert wait <= delay(failures + 1, base, cap, retry_after, jitter)
-
-
-def test_delay_doubles_up_to_the_cap() -> None:
-    assert [delay(n, 30, 300, None, 0) for n in range(6)] == [30, 60, 120, 240, 300, 300]
-
-
 TRACE = """\
 12:00:00.000001 http.c:725              == Info: Connected
 12:00:00.000002 http.c:672              => Send header: Authorization: Basic <redacted>
@@ -148,8 +129,8 @@ def test_all_findings_are_given_and_the_list_can_grow() -> None:
 
 def test_the_commits_a_message_reverts() -> None:
     message = f"Revert\n\nThis reverts commit {'a' * 40}.\nThis reverts commit {'b' * 40}, reversing\nchanges."
-    assert reverted(message) == ("a" * 40, "b" * 40)
-    assert reverted("reverts commit abc") == ()
+    assert named_reverts(message) == ("a" * 40, "b" * 40)
+    assert named_reverts("reverts commit abc") == ()
 
 
 lines = st.lists(st.sampled_from(["-a: 1", "+a: 1", "-b: 2", "+b: 2", "+ b: 2"]), max_size=6)

@@ -17,7 +17,7 @@ import gitops_agent
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.web.app import Endpoints
-from gitops_agent.web.server import CONNECTIONS, serving
+from gitops_agent.web.server import MAX_CONNECTIONS, serving
 
 Answer = tuple[int, str, str]
 
@@ -33,13 +33,13 @@ def ask(where: str, path: str, method: str = "GET") -> Answer:
 
 
 @pytest.fixture
-def vitals() -> Liveness:
+def liveness() -> Liveness:
     return Liveness(FrozenClock(), grace=60)
 
 
 @pytest.fixture
-def where(vitals: Liveness) -> Iterator[str]:
-    with serving("127.0.0.1:0", Endpoints(lambda: b"up 1\n", vitals.live, vitals.ready)) as address:
+def where(liveness: Liveness) -> Iterator[str]:
+    with serving("127.0.0.1:0", Endpoints(lambda: b"up 1\n", liveness.live, liveness.ready)) as address:
         yield address
 
 
@@ -79,14 +79,14 @@ def test_garbage_is_turned_away(where: str) -> None:
     assert ask(where, "/livez")[0] == 200
 
 
-def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once(vitals: Liveness) -> None:
-    voices = Endpoints(lambda: b"", vitals.live, vitals.ready)
-    with serving("127.0.0.1:0", voices) as where:
+def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once(liveness: Liveness) -> None:
+    endpoints = Endpoints(lambda: b"", liveness.live, liveness.ready)
+    with serving("127.0.0.1:0", endpoints) as where:
         host, port = where.split(":")
         idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(3)]
         assert ask(where, "/livez")[0] == 200
     assert not [thread for thread in threading.enumerate() if thread.name == "web"]
-    with serving(where, voices) as again:
+    with serving(where, endpoints) as again:
         assert again == where
         assert ask(where, "/livez")[0] == 200
     for connection in idle:
@@ -95,7 +95,7 @@ def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once
 
 def test_connections_are_bounded(where: str) -> None:
     host, port = where.split(":")
-    idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(CONNECTIONS)]
+    idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(MAX_CONNECTIONS)]
     try:
         assert ask(where, "/livez")[0] == 503
     finally:
@@ -112,9 +112,9 @@ def test_signals_and_logs_stay_ours(where: str, caplog: pytest.LogCaptureFixture
 
 
 def test_reaching_beyond_this_machine_is_warned_about(
-    vitals: Liveness, capsys: pytest.CaptureFixture[str]
+    liveness: Liveness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving("0.0.0.0:0", Endpoints(lambda: b"", vitals.live, vitals.ready)):
+    with serving("0.0.0.0:0", Endpoints(lambda: b"", liveness.live, liveness.ready)):
         pass
     said = capsys.readouterr()
     assert "beyond this machine" in said.out + said.err

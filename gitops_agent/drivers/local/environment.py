@@ -9,10 +9,10 @@ from typing import Any
 
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.drivers.local.mask import Mask
 from gitops_agent.drivers.process.spec import Desired, process_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support.secrets import OutputMask
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
 SECRET_CAP = 65536
@@ -39,9 +39,9 @@ class Environment:
         built[marks.HEARTBEAT] = str(self._place.heartbeat(agent, replica))
         return built
 
-    def mask(self, desired: Desired, built: Mapping[str, str]) -> Mask:
+    def mask(self, desired: Desired, built: Mapping[str, str]) -> OutputMask:
         """What hides the secrets of an environment that was built."""
-        return Mask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
+        return OutputMask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.

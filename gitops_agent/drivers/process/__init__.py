@@ -1,77 +1,58 @@
 """Agents as local processes.
 
 What belongs here: reading and changing the process table of this machine. ``spec`` says what a document asks;
-``table`` sweeps ``/proc``, ``census`` sorts the sweep, ``look`` finds lookalikes in it, ``judge`` turns it into a
-verdict, ``observe`` puts them together; ``start``, ``stop`` and ``apply`` change it; ``watch`` notices what is
-new in between; ``run`` runs exec probes and ``mask`` hides secrets in what they say. What does not: deciding
-whether to act (``plan/``) and how often (``reconcile/``).
+``observe`` and ``assess`` turn a sweep of the table into observations; ``start``, ``stop`` and ``apply`` change
+it; ``watch`` notices what is new in between; ``exec`` runs exec probes and hooks; ``driver`` puts them together.
+What does not: deciding whether to act (``plan/``) and how often (``reconcile/``).
 
 Agents outlive us: they are found again by the marks in their environment, or by the pid, start time and boot that
-our facts recorded. ``roster`` is only a memory of this process.
+our handle recorded. ``registry`` is only a memory of this process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.drivers.local.cgroup import Groups, Parent, delegated_parent
-from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.local.log_files import Logs, Rotation
-from gitops_agent.drivers.local.memory_limit import Memory
-from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.apply import ProcessApplier
-from gitops_agent.drivers.process.context import ProcessContext
-from gitops_agent.drivers.process.exec import ProcessRunner
-from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.registry import ReplicaRegistry
-from gitops_agent.drivers.process.spec import DRIVER, resources
-from gitops_agent.drivers.process.start import Starter
-from gitops_agent.drivers.process.watch import EVERY, ProcessWatcher
-from gitops_agent.ports import Clock, Driver, DriverContext
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Class, Context, Driver, Plugin, Reason, Repair
+from gitops_agent.drivers.process.spec import DRIVER, resources, run_as
 
-__all__ = ["Options", "build", "driver"]
+_EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
+
+REASONS = {
+    "ProcessGone": Reason("The process ended or was killed.", _EXTERNAL),
+    "HostRestarted": Reason("The host was restarted since it was last applied.", _EXTERNAL, explained=True),
+    "SpecDiffers": Reason("It runs from another spec than applied.", repair=Repair.RESTART),
+    "CommandDiffers": Reason("It runs another command than applied.", repair=Repair.RESTART),
+    "EnvironmentDiffers": Reason("It runs with another environment.", repair=Repair.RESTART),
+    "ExtraReplica": Reason("More replicas run than desired.", Class.MISSING_INTERNAL, about_fields=True),
+    "ReplicaMissing": Reason("Fewer replicas run than desired.", _EXTERNAL, about_fields=True),
+    "Suspended": Reason("The process was stopped by a signal.", _STUCK, cross_check=True),
+    "Zombie": Reason("The process ended and was not collected by its parent.", _EXTERNAL),
+    "MemoryLimit": Reason("It used more memory than its limit.", _STUCK, Repair.RESTART),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a machine may have differently: log sizes, where ``/proc`` is, our environment, delegated groups."""
-
-    rotation: Rotation = field(default_factory=Rotation)
-    watch_every: float = EVERY
-    proc: str = "/proc"
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    groups: Parent | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))
-
-
-def driver(workplace: DriverContext, clock: Clock) -> Driver:
+def connect(context: Context) -> Driver:
     """The process driver of one instance on this machine."""
-    return build(workplace, clock, Options())
+    from gitops_agent.drivers.process.driver import Options, build
+
+    return build(context, Options())
 
 
-def build(workplace: DriverContext, clock: Clock, options: Options) -> Driver:
-    """The process driver with options."""
-    place = AgentDir(workplace.state_dir)
-    roster = ReplicaRegistry(clock.now)
-    kit = ProcessContext(
-        instance=workplace.instance,
-        clock=clock,
-        place=place,
-        table=ProcessTable(options.proc),
-        roster=roster,
-        memory=Memory(Groups(workplace.instance, options.groups), roster),
-        logs=Logs(place, options.rotation),
-    )
-    environment = Environment(workplace.instance, place, options.environment)
-    observer = ProcessObserver(kit)
-    return Driver(
-        name=DRIVER,
-        compile=resources,
-        observer=observer,
-        applier=ProcessApplier(kit, observer, Starter(kit, environment)),
-        watcher=ProcessWatcher(kit, observer, options.watch_every),
-        runner=ProcessRunner(environment, roster),
-    )
+def _check_proc(_context: Context) -> CheckResult:
+    readable = os.access("/proc/self/environ", os.R_OK)
+    message = "readable" if readable else "not readable"
+    return CheckResult("process table", readable, message, "the process driver needs /proc (Linux)")
+
+
+PLUGIN = Plugin(
+    DRIVER,
+    (RUNTIME,),
+    resources,
+    connect,
+    reasons=REASONS,
+    checks=(_check_proc,),
+    run_as=run_as,
+    local=True,
+    bundle_file=True,
+)

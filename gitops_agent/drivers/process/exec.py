@@ -13,13 +13,13 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.local.mask import Mask
 from gitops_agent.drivers.process.registry import ReplicaRegistry
 from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
-from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
+from gitops_agent.support.secrets import OutputMask
 
 OUTPUT_CAP = 4096
 NAP = 60.0  # poll() takes no number of milliseconds that a long timeout may come to
@@ -78,7 +78,7 @@ def _why(problem: OSError | ValueError, workdir: str) -> str:
     return problem.strerror or str(problem)
 
 
-def _attend(child: subprocess.Popen[bytes], timeout: float, mask: Mask) -> ExecResult:
+def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) -> ExecResult:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
     try:

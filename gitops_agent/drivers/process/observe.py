@@ -17,11 +17,13 @@ from gitops_agent.drivers.process.context import ProcessContext
 from gitops_agent.drivers.process.spec import DRIVER, Desired, process_key
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Base, Evidence, Observation, Owner
 from gitops_agent.model.quantity import iso
 from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
 INIT = 1
+LOOPBACK = "127.0.0.1"
+"""Local agents answer HTTP probes here."""
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
 
@@ -151,16 +153,22 @@ class ProcessObserver:
             live=self._shown(agent, sight.all, started),
             handle=encode(look.host, sound),
             evidence=(Evidence("kernel", verdict.message or "all replicas run", look.now),),
-            started_at=max(started.values()),
-            heartbeats=self._heartbeats(agent, sight.replicas, look.now),
+            authoritative=True,
+            instances=self._instances(agent, sight.replicas, started, look.now),
         )
 
-    def _heartbeats(
-        self, agent: AgentKey, replicas: Sequence[Replica], now: float
-    ) -> tuple[Heartbeat | None, ...]:
-        """By replica number: None where no replica runs, or where it never wrote one."""
-        said = {replica.number: read_heartbeat(self._place, agent, replica.number, now) for replica in replicas}
-        return tuple(said.get(number) for number in range(max(said, default=-1) + 1))
+    def _instances(
+        self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float], now: float
+    ) -> tuple[AgentInstance, ...]:
+        return tuple(
+            AgentInstance(
+                str(each.proc.pid),
+                started[each.proc.pid],
+                heartbeat=read_heartbeat(self._place, agent, each.number, now),
+                address=LOOPBACK,
+            )
+            for each in replicas
+        )
 
     def _absent(self, agent: AgentKey, base: Desired, handle: Handle, look: Look) -> Observation:
         self._roster.watch(agent, base, ())
@@ -177,6 +185,7 @@ class ProcessObserver:
             live=self._shown(agent, (), {}),
             handle=encode(handle.host or look.host, handle.replicas),
             evidence=(Evidence("kernel", message or "no process of it runs", look.now),),
+            authoritative=True,
         )
 
     def _why_gone(self, agent: AgentKey, handle: Handle, look: Look) -> tuple[str, str]:
@@ -243,6 +252,7 @@ def _in_the_way(agent: AgentKey, procs: Iterable[ProcessInfo], owner: Owner, loo
         # What another instance manages is never handed to the applier, not even to adopt it.
         handle=encode(look.host, (), _handles(procs) if owner is Owner.NONE else ()),
         evidence=(Evidence("kernel", message, look.now),),
+        authoritative=True,
     )
 
 

@@ -7,16 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.model.agent import Resource
-from gitops_agent.model.bundle import bundle
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef
-from gitops_agent.model.fields import JSON, Fields, canonical, digest
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.quantity import memory_bytes, seconds
+from gitops_agent.drivers.api import (
+    JSON,
+    AgentDocument,
+    AgentKey,
+    Compilation,
+    Fields,
+    Kind,
+    Refused,
+    Resource,
+    ResourceKey,
+    health_fields,
+    memory_bytes,
+    seconds,
+)
+from gitops_agent.model.document import EnvVar, Runtime, SecretRef
+from gitops_agent.model.fields import canonical, digest
 
 DRIVER = "process"
 OWN_SETTINGS = "GITOPS_AGENT_"
-MAX_GRACE = 3600.0
+MAX_GRACE_SECONDS = 3600.0
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
 
 
@@ -43,7 +53,7 @@ class Desired:
             env=tuple(value["env"]),
             replicas=value["replicas"] if value["state"] == "Running" else 0,
             signal=value["stop"]["signal"],
-            grace=min(value["stop"]["grace"], MAX_GRACE),
+            grace=min(value["stop"]["grace"], MAX_GRACE_SECONDS),
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
         )
@@ -60,9 +70,9 @@ def process_key(agent: AgentKey) -> ResourceKey:
     return ResourceKey(agent, Kind.RUNTIME.value, "process")
 
 
-def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
-    """The processes of an agent; ValueError in one sentence when the document cannot be run this way."""
-    spec, runtime = document.spec, document.spec.runtime
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """The processes of an agent; Refused in one sentence when the document cannot be run this way."""
+    spec, runtime = asked.document.spec, asked.document.spec.runtime
     if runtime.driver != DRIVER or spec.lifecycle == "Retired":
         return ()
     _check(runtime)
@@ -71,7 +81,7 @@ def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
         "command": runtime.command,
         "workdir": runtime.workdir,
         "env": [_env(variable) for variable in runtime.env],
-        "config": HOT if runtime.reload == "Hot" else bundle(agent, document).digest,
+        "config": HOT if runtime.reload == "Hot" else asked.bundle.digest,
     }
     limit = runtime.resources.limits.memory
     fields = {
@@ -82,16 +92,23 @@ def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
         "state": "Stopped" if stopped else "Running",
         "stop": {"signal": runtime.stop.signal, "grace": seconds(runtime.stop.grace)},
         "memoryLimit": memory_bytes(limit) if limit is not None else None,
+        **health_fields(asked.document),
     }
     return (
         Resource(
-            key=process_key(agent),
+            key=process_key(asked.agent),
             driver=DRIVER,
             fields=Fields.of(fields),
             restart_on=("spec",),
-            dormant=stopped,
+            stopped=stopped,
         ),
     )
+
+
+def run_as(document: AgentDocument) -> dict[str, JSON]:
+    """What a command needs to be run as the agent. References only, never a secret."""
+    runtime = document.spec.runtime
+    return {"workdir": runtime.workdir, "env": [_env(variable) for variable in runtime.env]}
 
 
 def _env(variable: EnvVar) -> dict[str, JSON]:
@@ -103,14 +120,17 @@ def _env(variable: EnvVar) -> dict[str, JSON]:
 
 def _check(runtime: Runtime) -> None:
     """What the schema allows, because other drivers can do it, and this one cannot."""
+    if not runtime.command or not runtime.command[0]:
+        raise Refused(f"driver {DRIVER} needs command: the program and its arguments", ("runtime",))
     if runtime.image is not None:
-        raise ValueError("runtime.image means nothing to the process driver: remove it or choose another driver")
+        message = "runtime.image means nothing to the process driver: remove it or choose another driver"
+        raise Refused(message, ("runtime", "image"))
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
-        raise ValueError(f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none")
-    if seconds(runtime.stop.grace) > MAX_GRACE:
-        raise ValueError(
-            f"runtime.stop.grace {runtime.stop.grace} is more than 1h: nobody waits that long for a stop"
-        )
+        message = f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none"
+        raise Refused(message, ("runtime", "workdir"))
+    if seconds(runtime.stop.grace) > MAX_GRACE_SECONDS:
+        message = f"runtime.stop.grace {runtime.stop.grace} is more than 1h: too long to wait for a stop"
+        raise Refused(message, ("runtime", "stop", "grace"))
     for variable in runtime.env:
         if variable.value_from is not None:
             _check_secret(variable.name, variable.value_from.secret_ref)
@@ -118,6 +138,6 @@ def _check(runtime: Runtime) -> None:
 
 def _check_secret(name: str, reference: SecretRef) -> None:
     if reference.provider == "file" and not posixpath.isabs(reference.name):
-        raise ValueError(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
+        raise Refused(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
     if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
-        raise ValueError(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+        raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")

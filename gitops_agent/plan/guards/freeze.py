@@ -13,7 +13,6 @@ from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.freezes import git_freezes
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.context import PlanContext
@@ -47,10 +46,10 @@ class FreezeInForce:
 
 def freeze(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
-    standing = list(standing_freezes(context))
-    held = [action for action in due(plan) if any(each.holds(action, context) for each in standing)]
+    in_force = list(freezes_in_force(context))
+    held = [action for action in due(plan) if any(each.holds(action, context) for each in in_force)]
     findings = []
-    for each in standing:
+    for each in in_force:
         agents = {action.key.agent for action in held if each.holds(action, context)}
         reminder = context.limits(_tenant(each.scope)).freeze_reminder
         forgotten = each.since is not None and not each.until and context.now - each.since > seconds(reminder)
@@ -61,12 +60,7 @@ def freeze(plan: Plan, context: PlanContext) -> Verdict:
     return trim("freeze", (action.key for action in held), findings, for_people=True)
 
 
-def is_frozen(agent: AgentKey, context: PlanContext) -> bool:
-    """Whether any freeze covers an agent."""
-    return any(covers(each.scope, agent) for each in standing_freezes(context))
-
-
-def standing_freezes(context: PlanContext) -> Iterator[FreezeInForce]:
+def freezes_in_force(context: PlanContext) -> Iterator[FreezeInForce]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
     for scope, each in git_freezes(context.snapshot.policy, context.now):
         yield _by_git(scope, each, context.frozen_since.get(scope))

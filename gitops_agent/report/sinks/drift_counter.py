@@ -1,75 +1,161 @@
-"""DriftCounter: which deviations began, which were repaired, which stand, told from one pass to the next. Pure.
+"""Counts drift from pass to pass: which deviations began and were repaired, which come back, which no event
+announced.
 
-A deviation is one resource with one class of drift. It begins when a pass finds it and stands until a pass that
-looked there no longer does, or until it is repaired; found again after that, it is another one.
+A deviation is one resource with one class of drift. It begins when a pass finds it and is open until a pass that
+observed it no longer does, or until it is repaired; found again after that, it is another one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.outcome import Result
+from gitops_agent.model.passes import Executed, PassRecord, Scope
 from gitops_agent.model.plan import Action, Class
-from gitops_agent.ports import Scope
 
-Deviations = Mapping[tuple[ResourceKey, Class], Action]
-"""The deviations that stand, each with the action that was decided when it began."""
+REPEAT_WINDOW_SECONDS = 3600.0
+"""Deviations longer ago than this do not count as repeated."""
+
+MAX_REMEMBERED = 10_000
+"""Deviations remembered at most: beyond that the oldest are forgotten, whatever the window says."""
+
+LATE_EVENT_SECONDS = 5.0
+"""How long an event may come after the observation that found its cause."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What one pass says about drift. Nothing is known of ``blind`` drivers and of ``busy`` agents."""
+class PassView:
+    """What one pass shows about drift. Nothing is known of ``unreachable`` drivers and of ``busy`` agents."""
 
     actions: Sequence[Action]
-    executed: Sequence[tuple[Action, Outcome]] = ()
+    executed: Sequence[Executed] = ()
     scope: Scope = None
     unreachable: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
 
+    @classmethod
+    def of(cls, record: PassRecord) -> PassView:
+        """The view that a pass had."""
+        return cls(
+            actions=record.plan.actions,
+            executed=record.executed,
+            scope=record.live.scope,
+            unreachable=frozenset(record.live.observed.unreachable),
+            busy=frozenset(action.key.agent for action in record.running),
+        )
+
     def covers(self, action: Action) -> bool:
-        """Whether this pass would have found a deviation again that stood before."""
+        """Whether this pass would have found a deviation again that was open before."""
         agent = action.key.agent
-        looked_at = self.scope is None or agent in self.scope
-        return looked_at and action.driver not in self.unreachable and agent not in self.busy
+        observed = self.scope is None or agent in self.scope
+        return observed and action.driver not in self.unreachable and agent not in self.busy
 
 
 @dataclass(frozen=True, slots=True)
 class DriftCounter:
-    """What a pass adds: deviations that began, repairs that were done, and all that stand after it."""
+    """What the last pass added: deviations that began, repairs that were done; and all deviations that are open,
+    each with the action that was decided when it began. Frozen."""
 
     began: tuple[Action, ...] = ()
     repaired: tuple[Action, ...] = ()
-    standing: Deviations = field(default_factory=dict)
+    open: Mapping[tuple[ResourceKey, Class], Action] = field(default_factory=dict)
 
-
-def tally(before: Deviations, sight: Sight) -> DriftCounter:
-    """What changed since ``before``."""
-    found = {_name(action): action for action in sight.actions if action.drift_class.is_drift}
-    done = [
-        action
-        for action, outcome in sight.executed
-        if outcome.result is Result.DONE and action.drift_class.is_drift
-    ]
-    planned = {id(action) for action in sight.actions}
-    # An action that this pass did not plan was begun by an earlier one: what is found again happened again.
-    earlier = {_name(action) for action in done if id(action) not in planned}
-    now = {_name(action) for action in done} - earlier
-    stood = {name: action for name, action in before.items() if name not in earlier}
-    began = tuple(action for name, action in found.items() if name not in stood)
-    kept = {name: action for name, action in stood.items() if name in found or not sight.covers(action)}
-    standing = {name: action for name, action in {**found, **kept}.items() if name not in now}
-    return DriftCounter(began, tuple(done), standing)
+    def after(self, view: PassView) -> DriftCounter:
+        """The counter after one more pass."""
+        found = {_name(action): action for action in view.actions if action.drift_class.is_drift}
+        done = [
+            action
+            for action, outcome in view.executed
+            if outcome.result is Result.DONE and action.drift_class.is_drift
+        ]
+        planned = {id(action) for action in view.actions}
+        # An action that this pass did not plan was begun by an earlier one: what is found again happened again.
+        earlier = {_name(action) for action in done if id(action) not in planned}
+        now = {_name(action) for action in done} - earlier
+        before = {name: action for name, action in self.open.items() if name not in earlier}
+        began = tuple(action for name, action in found.items() if name not in before)
+        kept = {name: action for name, action in before.items() if name in found or not view.covers(action)}
+        still = {name: action for name, action in {**found, **kept}.items() if name not in now}
+        return DriftCounter(began, tuple(done), still)
 
 
 def by_class(actions: Iterable[Action]) -> dict[Class, int]:
     """How many of each class of drift, those without any included."""
     counted = Counter(action.drift_class for action in actions)
-    return {cls: counted[cls] for cls in Class if cls.is_drift}
+    return {each: counted[each] for each in Class if each.is_drift}
 
 
 def _name(action: Action) -> tuple[ResourceKey, Class]:
     return action.key, action.drift_class
+
+
+class RepeatRate:
+    """The share of recent drift that hit what had drifted before. Time is an argument."""
+
+    def __init__(self, window: float = REPEAT_WINDOW_SECONDS, remembered: int = MAX_REMEMBERED) -> None:
+        self._window = window
+        self._remembered = remembered
+        self._seen: deque[tuple[float, ResourceKey]] = deque()
+        self._times: Counter[ResourceKey] = Counter()
+
+    def began(self, keys: Iterable[ResourceKey], now: float) -> None:
+        """Add resources that began to deviate."""
+        for key in keys:
+            self._seen.append((now, key))
+            self._times[key] += 1
+        while len(self._seen) > self._remembered:
+            self._forget_oldest()
+
+    def rate(self, now: float) -> float:
+        """The share of deviations within the window that were not the first of their resource in it."""
+        while self._seen and now - self._seen[0][0] > self._window:
+            self._forget_oldest()
+        return 1.0 - len(self._times) / len(self._seen) if self._seen else 0.0
+
+    def _forget_oldest(self) -> None:
+        _, key = self._seen.popleft()
+        self._times[key] -= 1
+        if not self._times[key]:
+            del self._times[key]
+
+
+class UnannouncedChanges:
+    """Counts live changes that no event announced. Time is monotonic, and an argument.
+
+    An event and the observation that finds its cause race each other, so a change counts only when no event
+    about its agent came since the observation before, nor shortly after. Written by watchers and passes and read
+    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole.
+    """
+
+    def __init__(self, late_event: float = LATE_EVENT_SECONDS) -> None:
+        self._late_event = late_event
+        self._events: dict[AgentKey, float] = {}
+        self._open: tuple[tuple[AgentKey, float], ...] = ()
+        self._settled = 0
+
+    def event_seen(self, agent: AgentKey, now: float) -> None:
+        """Note an event about an agent."""
+        self._events[agent] = now
+
+    def change_found(self, changed: Iterable[AgentKey], scope: Scope, since: float, now: float) -> None:
+        """Note live changes that a pass found which began at ``since`` and observed the scope."""
+        self._settle(now)
+        self._open += tuple((agent, now) for agent in changed if agent not in self._events)
+        # What was announced before this pass began is accounted for by it.
+        for agent, at in list(self._events.items()):
+            if at < since and (scope is None or agent in scope):
+                self._events.pop(agent, None)
+
+    def count(self, now: float) -> int:
+        """How many changes no event announced."""
+        late = (agent not in self._events and now - at > self._late_event for agent, at in self._open)
+        return self._settled + sum(late)
+
+    def _settle(self, now: float) -> None:
+        waiting = [(agent, at) for agent, at in self._open if agent not in self._events]
+        self._open = tuple((agent, at) for agent, at in waiting if now - at <= self._late_event)
+        self._settled += len(waiting) - len(self._open)

@@ -1,197 +1,143 @@
-"""MetricsSink: counts what passes find and do. Told by the loops of ``run``, read by whoever scrapes.
+"""The sink that counts what passes find and do, for ``/metrics``.
 
-Called at the end of every pass with its proceedings, on the thread of the pass; whatever needs the journal is read
-there, so that a scrape only ever reads values that are already in memory.
+Counted on the thread of the pass; whatever needs the journal is read there too, so that a scrape only reads
+values in memory.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import ParamSpec
+from typing import Protocol
 
-import structlog
-
-from gitops_agent.daemon.liveness import LastPass, Liveness
-from gitops_agent.daemon.onlooker import Onlooker
+from gitops_agent.model.freezes import KINDS_OF_SCOPE, frozen_kinds
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.passes import PassRecord, PassResult, Scope
 from gitops_agent.model.plan import Action, Class
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.plan.reasons import Reason
-from gitops_agent.ports import Clock, Scope
-from gitops_agent.report.sinks.drift_counter import Deviations, DriftCounter, Sight, by_class, tally
-from gitops_agent.report.sinks.frozen_scopes import frozen_scopes, waves
-from gitops_agent.report.sinks.registry import COMMITS, SCOPES, SURENESS, Registry
-from gitops_agent.report.sinks.repeat_rate import RepeatRate
-from gitops_agent.report.sinks.unannounced_changes import UnannouncedChanges
-from gitops_agent.status.proceedings import PassRecord, PassResult
+from gitops_agent.model.rollout import Rollout
+from gitops_agent.model.state import AgentStatuses
+from gitops_agent.model.status import CommitRecord, ConditionType, Phase
+from gitops_agent.ports import Clock, Sink
+from gitops_agent.report.sinks.drift_counter import (
+    DriftCounter,
+    PassView,
+    RepeatRate,
+    UnannouncedChanges,
+    by_class,
+)
+from gitops_agent.report.sinks.registry import COMMITS, SURENESS, Registry
 
-STUCK_PERIOD = 60.0
-"""Seconds between two counts of stuck workflows, unless a pass looks at everything anyway."""
+STUCK_PERIOD_SECONDS = 60.0
+"""Time between two counts of stuck workflows, unless a pass observes everything anyway."""
 
-_MOVED = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
+ORPHAN_REASON = "Orphan"
 
-
-log = structlog.get_logger(__name__)
-
-P = ParamSpec("P")
-
-
-def _harmless(step: Callable[P, None]) -> Callable[P, None]:
-    """Whatever goes wrong in counting is said, and never ends what is counted."""
-
-    @wraps(step)
-    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            step(*args, **kwargs)
-        except Exception:
-            log.exception("metrics are incomplete", step=step.__name__)
-
-    return attempt
+_LIVE_CHANGES = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
 
 
-def is_live_change(action: Action) -> bool:
-    """Whether somebody or something changed live: not our record, not a lack of progress, not a reboot."""
-    return action.drift_class in _MOVED and action.verb.touches_live and action.reason != Reason.HOST_RESTARTED
+class LoopTimes(Protocol):
+    """What ``daemon.liveness`` knows of the loops. Times are monotonic seconds."""
+
+    pass_began_at: float
+    pass_ended_at: float
+    fetched_at: float
+    failed_passes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
-    """Where the meter reads what no pass tells it.
-
-    The first two are asked by scrapes and take no lock; the others on the thread of the passes: workflows that are
-    stuck, records of commits (newest first).
-    """
-
-    queue_depth: Callable[[], int] = lambda: 0
-    notes_pending: Callable[[], bool] = lambda: False
-    stuck: Callable[[], int] = lambda: 0
-    commits: Callable[[], Sequence[CommitRecord]] = tuple
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """What stays the same for as long as we run. ``longest_question``: seconds that asking the source may take."""
+class MetricLabels:
+    """What stays the same for as long as we run. ``explained_reasons``: codes of absences that have a known
+    cause, such as a reboot of the host."""
 
     instance: str
     version: str
     drivers: tuple[str, ...] = ()
-    longest_question: float = 0.0
+    explained_reasons: frozenset[str] = frozenset()
 
 
-class MetricsSink(Onlooker):
-    """The metrics of one instance."""
+class MetricsSink(Sink):
+    """The metrics of one instance. ``stuck`` counts stuck workflows; it is called on the thread of the pass."""
 
-    def __init__(self, label: Label, clock: Clock, vitals: Liveness, wires: Wires | None = None) -> None:
-        self._label = label
+    name = "metrics"
+
+    def __init__(
+        self, labels: MetricLabels, clock: Clock, loops: LoopTimes, stuck: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._labels = labels
         self._clock = clock
-        self._vitals = vitals
-        self._wires = wires or Wires()
+        self._loops = loops
+        self._stuck = stuck
         self._values = Registry()
-        self._standing: Deviations = {}
-        self._recurrence = RepeatRate()
-        self._hearsay = UnannouncedChanges()
+        self._drift = DriftCounter()
+        self._repeats = RepeatRate()
+        self._unannounced = UnannouncedChanges()
         self._times: deque[float] = deque(maxlen=COMMITS)
-        self._converged: set[str] | None = None
-        self._statuses: tuple[AgentStatus, ...] = ()
-        self._failing = False
+        self._converged: set[str] = set()
+        self._statuses = AgentStatuses()
+        self._failed_passes = 0
         self._stuck_at = float("-inf")
-        self._began_at = self._passed_at = self._fetched_at = clock.monotonic()
-        self._follow()
+        self._follow_all()
 
-    # -- told by the loops
+    def recall(self, records: Iterable[CommitRecord]) -> None:
+        """Take the times to converge from commits of earlier runs, oldest first; to be called before the first
+        pass."""
+        for record in records:
+            self._note_convergence(record)
 
-    def resting(self, seconds: float) -> None:
-        """The next pass begins in so many seconds at the latest."""
-        if not self._failing:
-            self._vitals.passes.beat("waiting for something to do", seconds)
+    def follow(self, name: str, read: Callable[[], float]) -> None:
+        """Have a gauge read at every scrape; the callable takes no lock."""
+        self._values.follow(name, read)
 
-    @_harmless
-    def began(self) -> None:
-        """A pass begins."""
-        if not self._failing:
-            self._vitals.passes.beat("running a pass")
-        self._began_at = self._clock.monotonic()
-        if self._converged is None:
-            # Before the first pass adds to them, so that what it brings is not taken for old.
-            self._converged = set()
-            for record in reversed(self._wires.commits()):
-                self._note_convergence(record)
+    def event_seen(self, agent: AgentKey) -> None:
+        """Note that a watcher reported something about an agent; called on the thread of the watcher."""
+        self._unannounced.event_seen(agent, self._clock.monotonic())
 
-    @_harmless
-    def passed(self, result: PassResult) -> None:
-        """A pass was completed; it has no proceedings when nothing is desired yet."""
-        now = self._passed_at = self._clock.monotonic()
-        self._failing = False
-        self._vitals.passes.beat("ending a pass")
+    def on_pass(self, result: PassResult) -> None:
+        """Count what a pass found and did."""
+        now = self._clock.monotonic()
         self._values.count("gitops_agent_passes_total", result="completed")
-        self._values.observe("gitops_agent_pass_duration_seconds", now - self._began_at)
-        self._statuses = tuple(result.statuses.values())
+        self._values.observe("gitops_agent_pass_duration_seconds", now - self._loops.pass_began_at)
+        self._statuses = result.state.status.agents
         for phase in Phase:
             self._values.put("gitops_agent_commit_phase", phase is result.phase, phase=phase)
-        if result.proceedings is None:
-            self._vitals.not_ready("no valid commit of the source is known yet")
-            return
-        self._count_drift(result.proceedings, now)
-        self._count_commit(result.record)
-        self._show_state(result.proceedings, result)
-
-    def failed(self) -> None:
-        """A pass ended in an error that nobody foresaw."""
-        self._values.count("gitops_agent_passes_total", result="failed")
-        if not self._failing:
-            # From here on only a completed pass is a sign of life.
-            self._failing = True
-            self._vitals.passes.beat("failing one after the other")
-        self._vitals.not_ready("the last pass failed; the log says why")
-
-    def asking(self) -> None:
-        """The source is being asked."""
-        self._vitals.polls.beat("asking the source", self._label.longest_question)
-
-    def asked(self, *, answered: bool, next_in: float) -> None:
-        """The source was asked, and is asked again in so many seconds."""
-        self._vitals.polls.beat("waiting for the next poll", next_in)
-        if answered:
-            self._fetched_at = self._clock.monotonic()
-
-    def told(self, agent: AgentKey) -> None:
-        """A watcher reported something about this agent."""
-        self._hearsay.hear(agent, self._clock.monotonic())
-
-    # -- read by scrapes
+        if result.record is not None:
+            self._count_drift(result.record, now)
+            self._count_commit(result.head)
+            self._show_state(result, result.record)
+            self._count_stuck(result.record.live.scope, now)
 
     def text(self) -> bytes:
         """All metrics, as scrapers read them."""
+        failed = self._loops.failed_passes
+        self._values.count("gitops_agent_passes_total", failed - self._failed_passes, result="failed")
+        self._failed_passes = failed
         return self._values.text()
 
     # -- what a pass adds
 
-    def _count_drift(self, pass_: PassRecord, now: float) -> None:
-        change = tally(self._standing, _sight(pass_))
-        self._standing = change.standing
-        for cls, number in by_class(change.began).items():
-            self._values.count("drift_detected_total", number, type=cls)
-        for action in change.began:
+    def _count_drift(self, record: PassRecord, now: float) -> None:
+        drift = self._drift = self._drift.after(PassView.of(record))
+        for drift_class, number in by_class(drift.began).items():
+            self._values.count("drift_detected_total", number, type=drift_class)
+        for action in drift.began:
             self._values.observe("repair_confidence_distribution", SURENESS[action.confidence])
-        self._count_repairs(change, pass_.order.approved)
-        self._recurrence.began((action.key for action in change.began), now)
-        moved = (action.key.agent for action in change.began if is_live_change(action))
-        self._hearsay.found(moved, pass_.look.scope, self._began_at, now)
-        standing = tuple(change.standing.values())
-        for cls, number in by_class(standing).items():
-            self._values.put("gitops_agent_drift_standing", number, type=cls)
-        orphans = sum(action.reason == Reason.ORPHAN for action in standing)
-        self._values.put("orphan_resource_count", orphans)
-        self._values.put("repeated_drift_rate", self._recurrence.rate(now))
-
-    def _count_repairs(self, change: DriftCounter, approved: AbstractSet[str]) -> None:
-        for action in change.repaired:
-            policy = "approved" if action.digest in approved else "automatic"
+        for action in drift.repaired:
+            policy = "approved" if action.digest in record.directives.approved else "automatic"
             self._values.count("drift_repaired_total", policy=policy)
+        self._repeats.began((action.key for action in drift.began), now)
+        changed = (action.key.agent for action in drift.began if self._is_live_change(action))
+        self._unannounced.change_found(changed, record.live.scope, self._loops.pass_began_at, now)
+        for drift_class, number in by_class(drift.open.values()).items():
+            self._values.put("gitops_agent_drift_standing", number, type=drift_class)
+        orphans = sum(action.reason == ORPHAN_REASON for action in drift.open.values())
+        self._values.put("orphan_resource_count", orphans)
+        self._values.put("repeated_drift_rate", self._repeats.rate(now))
+
+    def _is_live_change(self, action: Action) -> bool:
+        """Whether live was changed from outside: not our record, not a lack of progress, not a reboot."""
+        outside = action.drift_class in _LIVE_CHANGES and action.verb.touches_live
+        return outside and action.reason not in self._labels.explained_reasons
 
     def _count_commit(self, record: CommitRecord | None) -> None:
         if record is not None and (seconds := self._note_convergence(record)) is not None:
@@ -201,66 +147,53 @@ class MetricsSink(Onlooker):
 
     def _note_convergence(self, record: CommitRecord) -> float | None:
         """How long a commit took, when it has converged and was not noted before."""
-        known = self._converged if self._converged is not None else set()
-        if record.phase is not Phase.CONVERGED or record.finished_at is None or record.sha in known:
+        if record.phase is not Phase.CONVERGED or record.finished_at is None or record.sha in self._converged:
             return None
-        known.add(record.sha)
+        self._converged.add(record.sha)
         seconds = max(0.0, record.finished_at - record.seen_at)
         self._times.append(seconds)
         return seconds
 
-    def _show_state(self, pass_: PassRecord, result: PassResult) -> None:
-        tripped = (verdict.freeze for verdict in pass_.plan.verdicts if verdict.freeze)
-        others = (*tripped, *(each.target for each in pass_.order.freezes))
-        frozen = frozen_scopes(pass_.snapshot.policy, others, self._clock.now())
-        for scope in SCOPES:
-            self._values.put("gitops_agent_frozen", scope in frozen, scope=scope)
-        for driver in self._label.drivers:
-            circuit = pass_.circuits.get(driver)
+    def _show_state(self, result: PassResult, record: PassRecord) -> None:
+        frozen = frozen_kinds(record, self._clock.now())
+        for kind in KINDS_OF_SCOPE:
+            self._values.put("gitops_agent_frozen", kind in frozen, scope=kind)
+        for driver in self._labels.drivers:
+            circuit = result.state.reconcile.circuits.get(driver)
             is_open = circuit is not None and circuit.open_until is not None
             self._values.put("gitops_agent_breaker_open", is_open, driver=driver)
-        self._count_stuck(pass_.look.scope)
-        for state, number in waves(pass_.rollout).items():
+        for state, number in waves(result.rollout).items():
             self._values.put("gitops_agent_rollout_wave", number, state=state)
-        scopes = tuple(scope for scope in SCOPES if scope in frozen)
-        self._vitals.completed(
-            LastPass(result.phase, self._statuses, scopes, source_answers=not result.unavailable)
-        )
 
-    def _count_stuck(self, scope: Scope) -> None:
-        """It takes a look at the whole record, so a small pass soon after another does without."""
-        now = self._clock.monotonic()
-        if scope is None or now - self._stuck_at >= STUCK_PERIOD:
+    def _count_stuck(self, scope: Scope, now: float) -> None:
+        """Count stuck workflows, which reads the whole record: a scoped pass soon after another does without."""
+        if scope is None or now - self._stuck_at >= STUCK_PERIOD_SECONDS:
             self._stuck_at = now
-            self._values.put("stuck_workflow_count", self._wires.stuck())
+            self._values.put("stuck_workflow_count", self._stuck())
 
-    def _follow(self) -> None:
-        """What is computed when somebody asks, so that it is right also when nobody passes any more."""
-        values, clock = self._values, self._clock
-        label = self._label
-        values.put("gitops_agent_info", 1, name=label.instance, version=label.version)
-        for driver in label.drivers:
+    def _follow_all(self) -> None:
+        """Set what never changes, and follow what a scrape computes: right also when no pass ends any more."""
+        values, clock, loops, labels = self._values, self._clock, self._loops, self._labels
+        values.put("gitops_agent_info", 1, name=labels.instance, version=labels.version)
+        for driver in labels.drivers:
             values.put("gitops_agent_breaker_open", 0, driver=driver)
-        values.follow("gitops_agent_last_pass_age_seconds", lambda: clock.monotonic() - self._passed_at)
-        values.follow("gitops_agent_last_fetch_age_seconds", lambda: clock.monotonic() - self._fetched_at)
-        values.follow("gitops_agent_queue_depth", self._wires.queue_depth)
-        values.follow("gitops_agent_notes_pending", self._wires.notes_pending)
-        values.follow("manual_patch_without_event_count", lambda: self._hearsay.count(clock.monotonic()))
+        values.follow("gitops_agent_last_pass_age_seconds", lambda: clock.monotonic() - loops.pass_ended_at)
+        values.follow("gitops_agent_last_fetch_age_seconds", lambda: clock.monotonic() - loops.fetched_at)
+        values.follow("manual_patch_without_event_count", lambda: self._unannounced.count(clock.monotonic()))
         values.follow("gitops_agent_fleet_size", lambda: len(self._statuses))
         for condition in ConditionType:
             values.follow("gitops_agent_agents", self._counting(condition), condition=condition)
 
     def _counting(self, condition: ConditionType) -> Callable[[], int]:
         return lambda: sum(
-            any(each.type is condition and each.status for each in status.conditions) for status in self._statuses
+            any(each.type is condition and each.status for each in status.conditions)
+            for status in self._statuses.values()
         )
 
 
-def _sight(pass_: PassRecord) -> Sight:
-    return Sight(
-        actions=pass_.plan.actions,
-        executed=pass_.executed,
-        scope=pass_.look.scope,
-        unreachable=frozenset(pass_.look.observed.unreachable),
-        busy=frozenset(action.key.agent for action in pass_.busy),
-    )
+def waves(rollout: Rollout | None) -> Mapping[str, int]:
+    """How many waves there are, were released, and are held by a failed gate."""
+    if rollout is None:
+        return {"total": 0, "released": 0, "held": 0}
+    total, released = len(rollout.waves), rollout.released
+    return {"total": total, "released": released, "held": total - released if rollout.failed else 0}

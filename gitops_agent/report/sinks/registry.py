@@ -1,4 +1,4 @@
-"""Metrics: their names, which are frozen, what they mean, and the instruments that hold their values.
+"""Metrics: their names, which are frozen, what they mean, and the registry that holds their values.
 
 ``METRICS`` is the whole list; ``docs/metrics.md`` shows it, and nothing else is served. A label only takes values
 from a set that is known when we start, so that no fleet makes more series than another.
@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from gitops_agent.model.freezes import KINDS_OF_SCOPE
 from gitops_agent.model.plan import Class, Confidence
 from gitops_agent.model.status import ConditionType, Phase
 
 DRIFT = tuple(str(cls) for cls in Class if cls.is_drift)
 POLICIES = ("automatic", "approved")
-SCOPES = ("fleet", "tenant", "agent")
 SURENESS: Mapping[Confidence, float] = {Confidence.LOW: 0.0, Confidence.MEDIUM: 0.5, Confidence.HIGH: 1.0}
 COMMITS = 20
 """How many converged commits the mean is taken of."""
@@ -30,7 +30,7 @@ _PASSING = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One name. ``labels``: which values each may take, or a word for where they come from."""
+    """One metric. ``labels``: which values each may take, or where they come from."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -77,7 +77,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "manual_patch_without_event_count",
         "gauge",
-        "Live changes found by looking that no event had announced, since we started: somebody went past "
+        "Live changes found by observing that no event had announced, since we started: they went past "
         "everything we watch, or we did not run.",
     ),
     Metric(
@@ -94,9 +94,11 @@ METRICS: tuple[Metric, ...] = (
         "gauge",
         "Since a pass was last completed, or since we started. Grows by itself when a pass hangs.",
     ),
-    Metric("gitops_agent_queue_depth", "gauge", "Agents and wishes that wait for the next pass."),
+    Metric("gitops_agent_queue_depth", "gauge", "Agents and requests that wait for the next pass."),
     Metric("gitops_agent_notes_pending", "gauge", "1 while notes wait to be written or pushed."),
-    Metric("gitops_agent_frozen", "gauge", "1 while a freeze of this scope is in force.", {"scope": SCOPES}),
+    Metric(
+        "gitops_agent_frozen", "gauge", "1 while a freeze of this scope is in force.", {"scope": KINDS_OF_SCOPE}
+    ),
     Metric(
         "gitops_agent_breaker_open",
         "gauge",
@@ -145,27 +147,27 @@ class Registry:
             self._make(metric)
 
     def count(self, name: str, amount: float = 1.0, /, **labels: str) -> None:
-        """So many more."""
+        """Add to a counter."""
         counter = self._counters[name]
         (counter.labels(**labels) if labels else counter).inc(amount)
 
     def put(self, name: str, value: float, /, **labels: str) -> None:
-        """It is so much now."""
+        """Set a gauge."""
         gauge = self._gauges[name]
         (gauge.labels(**labels) if labels else gauge).set(value)
 
     def follow(self, name: str, read: Callable[[], float], /, **labels: str) -> None:
-        """It is whatever this says when somebody asks."""
+        """Have a gauge read from a callable at every scrape."""
         gauge = self._gauges[name]
         (gauge.labels(**labels) if labels else gauge).set_function(read)
 
     def observe(self, name: str, value: float) -> None:
-        """One more of this size."""
+        """Add an observation to a histogram."""
         self._histograms[name].observe(value)
 
     def text(self) -> bytes:
         """All values, in the text format that scrapers read."""
-        return generate_latest(_WithoutBirthdays(self._registry))
+        return generate_latest(_WithoutCreated(self._registry))
 
     def _make(self, metric: Metric) -> None:
         about = (metric.name, metric.meaning, tuple(metric.labels))
@@ -183,8 +185,8 @@ class Registry:
                 made.labels(**{label: value})
 
 
-class _WithoutBirthdays(Collector):
-    """The registry without the ``_created`` series, which would double the names and which nobody reads."""
+class _WithoutCreated(Collector):
+    """The registry without the ``_created`` series, which would double the names and are of no use."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""Unexpected errors, sent to Sentry when somebody asked for it. Off, and not even imported, without a DSN.
+"""The sink that sends unexpected errors to Sentry. Off, and not even imported, without a DSN.
 
 A client of our own, bound for the time of one call, instead of ``sentry_sdk.init``: nothing global, no hooks into
 libraries, nothing collected that we did not hand over. What we raise on purpose (``errors.py``) is a condition
@@ -11,29 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 from gitops_agent import __version__
 from gitops_agent.errors import GitopsAgentError, UsageError
-from gitops_agent.ports import Report
+from gitops_agent.model.passes import PassResult
+from gitops_agent.ports import Sink
 from gitops_agent.settings import Settings
 from gitops_agent.support.secrets import Redactor
 
 if TYPE_CHECKING:
     from sentry_sdk.client import _Client
 
-# What the SDK adds by itself and nobody needs to see: the host, the command line, installed packages.
+# What the SDK adds by itself and no report needs: the host, the command line, installed packages.
 _DROPPED = ("server_name", "modules", "extra", "request", "user", "breadcrumbs", "threads")
 
 
-class SentrySink:
-    """Implements ``ports.Sink`` only to know the commit of the hour; errors come through ``capture``."""
+class SentrySink(Sink):
+    """Sends errors given to ``capture``; passes only name the commit they are filed under."""
+
+    name = "sentry"
 
     def __init__(self, client: _Client, instance: str) -> None:
         self._client = client
         self._instance = instance
         self._commit: str | None = None
 
-    def publish(self, report: Report) -> None:
+    def on_pass(self, result: PassResult) -> None:
         """Remember the newest commit, which errors that name none are filed under."""
-        if report.commits:
-            self._commit = max(report.commits, key=lambda record: record.position).sha
+        self._commit = result.commit or self._commit
 
     def capture(
         self,

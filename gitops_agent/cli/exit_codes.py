@@ -1,0 +1,34 @@
+"""What ``once`` ends with, and when it may end. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gitops_agent.model.status import Phase
+
+if TYPE_CHECKING:
+    from gitops_agent.model.passes import PassResult
+
+DONE, UNEXPECTED, USAGE, INVALID, BLOCKED, NOT_CONVERGED, NO_SOURCE = range(7)
+
+
+def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
+    """The exit code of ``once``: it follows the newest commit, first match wins. None: no pass came to an end."""
+    if result is None:
+        return UNEXPECTED
+    if result.unavailable or result.phase is None or result.phase is Phase.REFUSED:
+        return NO_SOURCE
+    if result.phase is Phase.INVALID:
+        return INVALID
+    if result.phase is Phase.BLOCKED or result.frozen:
+        return BLOCKED
+    if result.phase is Phase.DEGRADED or timed_out or not result.phase.terminal:
+        return NOT_CONVERGED
+    return DONE
+
+
+def is_settled(result: PassResult) -> bool:
+    """Whether another pass could not change the answer: the commit is terminal or held, no agent on its way."""
+    unread = result.unavailable and result.phase is Phase.PENDING
+    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal or unread
+    return held and not result.busy

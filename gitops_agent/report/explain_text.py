@@ -1,0 +1,194 @@
+"""``explain AGENT`` in plain words, from its JSON shape: desired, live, done, in the way, next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
+from gitops_agent.report.render import PLAIN, Style, page
+from gitops_agent.report.status_text import as_of, attach_commands, instances_of, ready_condition
+from gitops_agent.report.words import Shape, clause, findings_text, in_words, own_name, sentence, short
+from gitops_agent.support.text import clipped, escape_control
+
+_SHOWN_ACTIONS = 8
+_SHOWN_FINDINGS = 5
+_SHOWN_CHARACTERS = 400  # of one message
+_TURNED_DOWN = ("Blocked", "Invalid", "Refused")
+_SHOWN_AS_FAILURE = ("Backoff", "BackOff")
+_ENDS = ("delete", "release", "forget")
+
+
+def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: bool = False) -> str:
+    """Prose under five headings, each line a whole sentence (escaped here, once, for all of them)."""
+    agent = shape["status"]
+    done = ("Done", _done(shape, everything))
+    sections: tuple[tuple[str, Iterable[str]], ...] = (("Gone", [gone_text(shape)]), done)
+    if agent is not None:
+        sections = (
+            ("Desired", _desired(shape, agent)),
+            ("Live", _live(agent, now)),
+            done,
+            ("In the way", _in_the_way(shape, agent)),
+            ("Next", _next(shape, agent, now)),
+        )
+    blocks = [style.paint(escape_control(shape["agent"]), "bold") + style.paint(as_of(shape), "dim")]
+    for title, sentences in sections:
+        lines = [f"  {line}" for each in sentences for line in escape_control(each, lines=True).split("\n")]
+        blocks.append("\n".join([style.paint(title, "bold"), *lines]))
+    return page(blocks, style)
+
+
+def gone_text(shape: Shape) -> str:
+    """What became of an agent that is no longer there, in one sentence."""
+    last = next((action for action in shape["actions"] if action["verb"] in _ENDS), None)
+    if last is None:
+        return f"{shape['agent']} is no longer declared, and nothing of it is left."
+    how = "released, and left in place (deletionPolicy: Retain)," if last["verb"] == "release" else "deleted"
+    return f"{shape['agent']} was {how} by commit {short(last['commit'])} at {last['at']}."
+
+
+def _desired(shape: Shape, agent: Shape) -> Iterator[str]:
+    where = f" at {agent['origin']}" if agent["origin"] else ""
+    yield f"It should be {agent['lifecycle']}{where}, as of commit {short(agent['observedCommit'])}."
+    if (commit := shape["enforced"]) is not None:
+        yield (
+            f'That commit is "{_line(commit["subject"])}" by {_line(commit["author"])},'
+            f" {commit['committedAt']}; it is {commit['phase']}."
+        )
+    head = shape["newest"]
+    if head is not None and head["commit"] != agent["observedCommit"]:
+        yield f"The newest commit {short(head['commit'])} is {head['phase']} and is not enforced here."
+    if head is not None and any(each["type"] == "Halted" for each in agent["conditions"]):
+        yield (
+            f"It failed its gate: {clause(_line(head['summary']))}. Its tree is not tried again by itself: push"
+            f" a fix or a revert, or gitops-agent retry {short(head['commit'])}."
+        )
+
+
+def _live(agent: Shape, now: float) -> Iterator[str]:
+    if (ready := ready_condition(agent)) is not None:
+        word, since = "Ready" if ready["status"] else "not Ready", ready["lastTransitionTime"]
+        yield f"It is {word} since {since} ({ago(epoch(since), now)}): {_because(ready)}."
+    yield from map(_resource, agent["resources"])
+    yield from (f"attach: {command}" for command in attach_commands(agent))
+    if not agent["resources"]:
+        yield "Nothing of it is meant to exist."
+
+
+def _resource(resource: Shape) -> str:
+    parts = [resource["state"]]
+    if resource["health"]:
+        parts.append(f"health {resource['health']}")
+    if instances := instances_of([resource]):
+        parts.append(f"{instances[0][0]} {', '.join(value for _, value in instances)}")
+    return f"{own_name(resource['key'])} ({resource['driver']}): {', '.join(parts)}."
+
+
+def _done(shape: Shape, everything: bool) -> Iterator[str]:
+    actions = shape["actions"]
+    if not actions:
+        yield "Nothing has been done to it yet."
+    shown = len(actions) if everything else _SHOWN_ACTIONS
+    for action in actions[:shown]:
+        yield _action(action)
+        yield from _evidence(action)
+    if len(actions) > shown:
+        more = counted(len(actions) - shown, "earlier action")
+        yield f"… and {more}: gitops-agent explain {shape['agent']} --all"
+
+
+def _action(action: Shape) -> str:
+    what = f"{action['at']} {action['verb']} {own_name(action['resource'])}"
+    why = clause(_line(action["message"])) or in_words(action["reason"])
+    result = action["result"] or "outcome not known yet"
+    took = f" in {span(action['seconds'])}" if action["seconds"] is not None else ""
+    answer = f": {_own(action['resource'], action['outcome'])}" if action["outcome"] else ""
+    reason, commit = action["reason"], short(action["commit"])
+    return sentence(f"{what} because {why} [{reason}], commit {commit}: {result}{took}{answer}")
+
+
+def _evidence(action: Shape) -> Iterator[str]:
+    """What each source reported, where there was more than one: alone it says no more than the reason."""
+    if len(action["evidence"]) > 1:
+        reports = "; ".join(f"{each['source']}: {_line(each['said'])}" for each in action["evidence"])
+        yield sentence(f"Evidence at {max(each['at'] for each in action['evidence'])}: {reports}")
+
+
+def _in_the_way(shape: Shape, agent: Shape) -> Iterator[str]:
+    failing = _failing(shape, agent)
+    found = [*_turned_down(shape, agent), *_failures(failing), *_conditions(agent, failing), *_holds(shape)]
+    yield from found or ["Nothing."]
+
+
+def _turned_down(shape: Shape, agent: Shape) -> Iterator[str]:
+    """A newest commit that is not enforced, and every reason for it."""
+    head = shape["newest"]
+    if head is None or head["commit"] == agent["observedCommit"] or head["phase"] not in _TURNED_DOWN:
+        return
+    yield (
+        f"The newest commit {short(head['commit'])} is {head['phase']}: nothing it asks for is done, and"
+        f" {short(agent['observedCommit'])} stays in force."
+    )
+    yield from (findings_text([finding]) for finding in head["findings"][:_SHOWN_FINDINGS])
+    if len(head["findings"]) > _SHOWN_FINDINGS:
+        yield f"… and {len(head['findings']) - _SHOWN_FINDINGS} more: gitops-agent status"
+
+
+def _failing(shape: Shape, agent: Shape) -> list[Shape]:
+    """What failed and still waits. A Ready agent that nothing is owed to only keeps its count for a while."""
+    return [] if agent["ready"] and agent["nextTryAt"] is None else shape["attempts"]
+
+
+def _failures(failing: Sequence[Shape]) -> Iterator[str]:
+    for attempt in failing:
+        times = "once" if attempt["failures"] == 1 else f"{attempt['failures']} times in a row"
+        code = f" [{'CannotApply' if attempt['permanent'] else 'Backoff'}]" if attempt["stalled"] else ""
+        error = _own(attempt["resource"], attempt["error"])
+        yield sentence(f"{own_name(attempt['resource'])} failed {times}{code}: {error}")
+
+
+def _conditions(agent: Shape, failing: Sequence[Shape]) -> Iterator[str]:
+    errors = [attempt["error"] for attempt in failing if attempt["error"]]
+    for condition in agent["conditions"]:
+        # A failure that was listed above stalls the agent: the same once more.
+        repeats = any(error in condition["message"] for error in errors)
+        if condition["status"] and condition["type"] not in ("Ready", "Reconciling") and not repeats:
+            yield f"{condition['type']} since {condition['lastTransitionTime']}: {_because(condition)}."
+
+
+def _holds(shape: Shape) -> Iterator[str]:
+    """Observe mode, a pause, a freeze, a dependency, a source that is silent: what the findings say, each once."""
+    texts = dict.fromkeys(
+        f"{sentence(_line(finding['summary']))} {sentence(finding['detail'])} [{finding['code']}]"
+        for finding in shape["findings"]
+        if finding["code"] not in _SHOWN_AS_FAILURE
+    )
+    yield from (text[:1].upper() + text[1:] for text in texts)
+
+
+def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
+    failing = _failing(shape, agent)
+    tries = [attempt["nextTryAt"] for attempt in failing]
+    at = min([*tries, *([agent["nextTryAt"]] if agent["nextTryAt"] is not None else [])], default=None)
+    if at is not None:
+        hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
+        is_hopeless = bool(failing) and all(attempt["permanent"] for attempt in failing)
+        yield f"It is tried again {ahead(epoch(at), now)} ({at}){hopeless if is_hopeless else ''}."
+    elif agent["ready"]:
+        yield "Nothing is due; it is observed with every pass and repaired when it drifts."
+    else:
+        yield "It is looked at again with the next pass."
+
+
+def _because(condition: Shape) -> str:
+    message = clause(_line(condition["message"]))
+    return f"{message or in_words(condition['reason'])} [{condition['reason']}]"
+
+
+def _own(resource: str, text: str) -> str:
+    """What a driver answered about a resource, without the name of the resource in front of it."""
+    return _line(text).removeprefix(f"{resource}: ").rstrip(".")
+
+
+def _line(text: str) -> str:
+    return clipped(text.strip(), _SHOWN_CHARACTERS)

@@ -1,0 +1,246 @@
+"""Outbox: hands what passes report to the sinks, once each, whatever fails in between.
+
+``publish`` runs on the thread of the pass and returns at once. One thread delivers: changes wait until their
+sink's interval allows a delivery, so that a burst costs one; a delivery that fails is tried again later and
+later. The journal keeps what is owed to which sink: after a restart that, and nothing else, is delivered.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from gitops_agent.errors import GitopsAgentError, SourceUnavailable
+from gitops_agent.model.passes import PassResult
+from gitops_agent.model.state import CommitsState, State
+from gitops_agent.model.status import CommitRecord
+from gitops_agent.ports import ActionRecord, Clock, CommitChange, Sink
+from gitops_agent.report.delivery_timer import DeliveryTimer
+from gitops_agent.support.secrets import Redactor
+
+log = structlog.get_logger(__name__)
+
+
+class OwedJournal(Protocol):
+    """What the outbox needs of the journal. ``delivered`` is called on the delivery thread."""
+
+    def owed(self) -> Mapping[str, Mapping[str, int]]:
+        """By sink name: the commits not delivered yet, each with the version of its record."""
+
+    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
+        """Forget what was owed up to these versions."""
+
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, however old."""
+
+    def entries(self, *, commit: str) -> Sequence[ActionRecord]:
+        """The newest actions executed for a commit."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One sink and the changes that wait for it, by commit. ``delivered``: the versions of the last delivery."""
+
+    sink: Sink
+    timer: DeliveryTimer
+    waiting: dict[str, CommitChange] = field(default_factory=dict)
+    delivered: Mapping[str, int] = field(default_factory=dict)
+
+
+class Outbox:
+    """Serves the sinks of one instance. ``leading``: whether this process reports for its source; one that waits
+    for another process owes and delivers nothing."""
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        journal: OwedJournal,
+        clock: Clock,
+        redactor: Redactor,
+        leading: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._redact = redactor
+        self._leading = leading
+        self._lanes = [_Lane(sink, DeliveryTimer(sink.min_interval_seconds, random.random)) for sink in sinks]
+        self._durable = [lane for lane in self._lanes if lane.sink.durable]
+        self._collected: CommitsState | None = None
+        self._lock = threading.Lock()  # guards the lanes; never held while a sink works
+        self._delivering = threading.Lock()  # one delivery at a time
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def owed_to(self) -> tuple[str, ...]:
+        """The names of the sinks that every changed commit record is owed to."""
+        return tuple(lane.sink.name for lane in self._durable) if self._leading() else ()
+
+    @property
+    def pending(self) -> int:
+        """How many changes wait for delivery; read without a lock, so that a scrape never waits."""
+        return sum(len(lane.waiting) for lane in self._lanes)
+
+    def start(self, state: State) -> None:
+        """Start the delivery thread, beginning with what an earlier process left owed."""
+        self.collect(state)
+        if self._lanes:
+            self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+            self._thread.start()
+
+    def publish(self, result: PassResult) -> None:
+        """Hand a pass to every sink, and its changed commits to the delivery thread. Never raises."""
+        for lane in self._lanes:
+            try:
+                lane.sink.on_pass(result)
+                if lane.sink.has_work():
+                    self._mark(lane)
+            except Exception:
+                log.exception("a sink failed on a pass", sink=lane.sink.name)
+        self.collect(result.state)
+
+    def collect(self, state: State) -> None:
+        """Queue what the journal owes as of a state just committed. Never raises.
+
+        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on.
+        """
+        if self.pending:
+            self._wake.set()  # this process may have become the leading one since
+        # Only a changed record makes a sink owed something.
+        if not self._durable or state.commits is self._collected or not self._leading():
+            return
+        try:
+            owed = self._journal.owed()
+            for lane in self._durable:
+                self._queue(lane, owed.get(lane.sink.name, {}), state)
+        except Exception as problem:
+            self._log_failure("changed commits are not reported yet", "journal", problem)
+            return
+        self._collected = state.commits
+
+    def step(self) -> None:
+        """Deliver to every sink that is due. Called by the thread; tests call it with a clock of their own."""
+        with self._delivering:
+            for lane in self._lanes:
+                with self._lock:
+                    due = lane.timer.delay(self._clock.monotonic()) == 0
+                if due and self._may_deliver(lane):
+                    self._deliver(lane)
+
+    def flush(self, timeout: float) -> bool:
+        """Deliver what waits as soon as the intervals allow; whether nothing is left."""
+        deadline = self._clock.monotonic() + timeout
+        if not self._delivering.acquire(timeout=max(0.0, timeout)):
+            return False
+        try:
+            left = [lane for lane in self._lanes if not self._flush(lane, deadline)]
+            return not left
+        finally:
+            self._delivering.release()
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Flush and end the thread; whether nothing is left. A sink that hangs is left to the end of the
+        process."""
+        deadline = self._clock.monotonic() + timeout
+        empty = self.flush(timeout)
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(max(1.0, deadline - self._clock.monotonic()))
+            self._thread = None
+        return empty
+
+    def _run(self) -> None:
+        while not self._closing:
+            self.step()
+            lanes = [lane for lane in self._lanes if self._may_deliver(lane)]  # the next pass wakes the others
+            with self._lock:
+                now = self._clock.monotonic()
+                delays = [delay for lane in lanes if (delay := lane.timer.delay(now)) is not None]
+            wait = min(delays, default=None)
+            if wait != 0 and not self._closing:
+                self._wake.wait(wait)
+                self._wake.clear()
+
+    def _queue(self, lane: _Lane, owed: Mapping[str, int], state: State) -> None:
+        """Queue the changes of which an older version, or none, waits."""
+        with self._lock:
+            # What was delivered since the journal was asked is not queued again.
+            known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
+        news = {sha: version for sha, version in owed.items() if known.get(sha, 0) < version}
+        changes = [change for sha, version in news.items() if (change := self._change(sha, version, state))]
+        if not changes:
+            return
+        with self._lock:
+            for change in changes:
+                lane.waiting[change.record.sha] = _merged(lane.waiting.get(change.record.sha), change)
+        self._mark(lane)
+
+    def _mark(self, lane: _Lane) -> None:
+        with self._lock:
+            lane.timer.dirty(self._clock.monotonic())
+        self._wake.set()
+
+    def _may_deliver(self, lane: _Lane) -> bool:
+        """Whether this process may serve a sink: commits are reported by the leading one alone."""
+        return not lane.sink.durable or self._leading()
+
+    def _change(self, sha: str, version: int, state: State) -> CommitChange | None:
+        record = state.commits.records.get(sha) or self._journal.commit_record(sha)
+        if record is None:
+            return None
+        return CommitChange(record, state.status.agents, self._journal.entries(commit=sha), version)
+
+    def _flush(self, lane: _Lane, deadline: float) -> bool:
+        with self._lock:
+            now = self._clock.monotonic()
+            wait = lane.timer.earliest(now)
+        if wait is None:
+            return True
+        if now + wait > deadline or not self._may_deliver(lane):
+            return False
+        time.sleep(wait)  # no other thread delivers meanwhile, so one wait is enough
+        return self._deliver(lane)
+
+    def _deliver(self, lane: _Lane) -> bool:
+        """Deliver what waits for a sink; whether that succeeded. The caller holds ``_delivering``."""
+        with self._lock:
+            lane.timer.begin(self._clock.monotonic())
+            changes = tuple(lane.waiting.values())
+        versions = {change.record.sha: change.version for change in changes}
+        failure: Exception | None = None
+        try:
+            lane.sink.deliver(changes)
+            if versions:
+                self._journal.delivered(lane.sink.name, versions)
+        except Exception as problem:
+            self._log_failure("a delivery failed and is tried again", lane.sink.name, problem)
+            failure = problem
+        with self._lock:
+            if failure is None:
+                lane.delivered = versions
+                lane.waiting = {s: each for s, each in lane.waiting.items() if versions.get(s) != each.version}
+            retry_after = failure.retry_after if isinstance(failure, SourceUnavailable) else None
+            lane.timer.end(self._clock.monotonic(), done=failure is None, retry_after=retry_after)
+        return failure is None
+
+    def _log_failure(self, event: str, sink: str, problem: Exception) -> None:
+        if isinstance(problem, GitopsAgentError):
+            log.warning(event, sink=sink, error=self._redact(str(problem)), hint=self._redact(problem.hint))
+        else:
+            log.error(event, sink=sink, error=self._redact(repr(problem)), exc_info=problem)
+
+
+def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
+    """The newer change. Of a commit that had ended, the statuses of its end are kept: by now other commits
+    decide."""
+    if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
+        return replace(change, statuses=waiting.statuses)
+    return change

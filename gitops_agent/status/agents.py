@@ -1,0 +1,144 @@
+"""The statuses of agents after a pass. Pure steps of ``summarize``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.outcome import LONGEST_DELAY
+from gitops_agent.model.plan import Action
+from gitops_agent.model.policy_merge import limits_of
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.rollout import deadlines
+from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
+from gitops_agent.status.summary import Summary
+
+
+def agent_conditions(summary: Summary) -> Summary:
+    """With the statuses that changed, the deadlines that began and ended, and agents that are gone left out."""
+    record, state, now = summary.record, summary.state, summary.now
+    known, rollout = state.status.agents, state.rollout
+    good = rollout.enforced or record.snapshot.revision.sha
+    # An agent that waits for another, or for a lease, has not begun: its time starts when it may.
+    waiting = record.held_by("dependencies", "lease")
+    changed: list[AgentStatus] = []
+    starting: list[AgentKey] = []
+    stopping: set[AgentKey] = set()
+    for view in _views(summary):
+        key = view.agent.key
+        previous = known.get(key)
+        status = agent_status(view, previous, rollout.released.get(key, good), now.wall)
+        owing = bool(view.pending) and not view.held and key in rollout.judged_agents
+        if (status.ready and not owing) or key in waiting:
+            stopping.add(key)
+        elif not view.unreachable:  # no agent's time runs because we could not look
+            starting.append(key)
+        if status is not previous and status != previous:
+            changed.append(status)
+    became_ready = any(each.ready and not _was_ready(known.get(each.agent)) for each in changed)
+    removed = _gone(summary)
+    changed += _ended(summary, removed)
+    since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
+    summary = replace(summary, became_ready=became_ready)
+    if since is not rollout.unready_since:
+        summary = summary.with_rollout(unready_since=since)
+    if removed and any(key in state.control.retried_at for key in removed):
+        kept = {key: at for key, at in state.control.retried_at.items() if key not in removed}
+        summary = summary.with_state(control=replace(summary.state.control, retried_at=kept))
+    return _with_statuses(summary, changed, removed)
+
+
+def halted_agents(summary: Summary) -> Summary:
+    """With the condition Halted on every agent that a failed gate holds back, looked at in this pass or not."""
+    agents = summary.state.status.agents
+    rollout = summary.state.rollout.rollout if summary.is_halted else None
+    held = frozenset(rollout.waiting) if rollout is not None else frozenset[AgentKey]()
+    changed = [
+        halted(agents[key], rollout if key in held else None, summary.now.wall)
+        for key in agents.having(ConditionType.HALTED) ^ held
+        if key in agents
+    ]
+    return _with_statuses(summary, changed, ())
+
+
+def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Sequence[AgentKey]) -> Summary:
+    if not changed and not removed:
+        return summary
+    status = summary.state.status
+    return summary.with_state(status=replace(status, agents=status.agents.updated(changed, removed)))
+
+
+def _was_ready(previous: AgentStatus | None) -> bool:
+    return previous is not None and previous.ready
+
+
+def _views(summary: Summary) -> Iterator[AgentView]:
+    record, reconcile = summary.record, summary.state.reconcile
+    snapshot, live = record.snapshot, record.live
+    unreachable, since = live.observed.unreachable, summary.state.rollout.unready_since
+    held, frozen = record.held_for_people, record.held_by("freeze", "mass_drift")
+    rollout = summary.state.rollout.rollout if summary.is_halted else None
+    behind = dict.fromkeys(rollout.waiting, rollout) if rollout is not None else {}
+    # A hook that takes its time changes nothing about its agent.
+    busy = {action.key.agent for action in record.running if action.key.kind != Kind.HOOK}
+    owed: dict[AgentKey, list[Action]] = {}
+    for action in record.pending:
+        owed.setdefault(action.key.agent, []).append(action)
+    for key in snapshot.agents if live.scope is None else live.scope:
+        agent = snapshot.agents.get(key)
+        if agent is not None:
+            yield AgentView(
+                agent=agent,
+                seen=live.observed.seen,
+                bases=reconcile.bases,
+                health=live.health.get(key),
+                pending=owed.get(key, ()),
+                attempts=reconcile.attempts,
+                unreachable=_unreachable_driver(agent, unreachable) if unreachable else None,
+                deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
+                held=key in held,
+                frozen=key in frozen,
+                busy=key in busy,
+                halted=behind.get(key),
+                longest_delay=longest_delay(summary, key) if reconcile.attempts else LONGEST_DELAY,
+            )
+
+
+def longest_delay(summary: Summary, agent: AgentKey) -> float:
+    """The most seconds that a next try of an agent may be away."""
+    return seconds(limits_of(summary.policy, agent.tenant).backoff.longest)
+
+
+def _absent(summary: Summary) -> list[AgentKey]:
+    """Agents with a status that left Git, of those looked at."""
+    known, scope, agents = summary.state.status.agents, summary.record.live.scope, summary.record.snapshot.agents
+    return [key for key in (known if scope is None else scope) if key not in agents and key in known]
+
+
+def _gone(summary: Summary) -> list[AgentKey]:
+    """Agents that left Git, once nothing of them is on record any more."""
+    absent = _absent(summary)
+    if not absent:
+        return []
+    held = {key.agent for key, base in summary.state.reconcile.bases.items() if not base.retained}
+    return [key for key in absent if key not in held]
+
+
+def _ended(summary: Summary, removed: Sequence[AgentKey]) -> list[AgentStatus]:
+    """Agents that left Git and run no more, and that something is still on record of: a hook, as a rule."""
+    absent = set(_absent(summary)) - set(removed)
+    if not absent:
+        return []
+    known = summary.state.status.agents
+    absent -= {key.agent for key in summary.state.reconcile.bases if key.kind == Kind.RUNTIME}
+    left = {action.key.agent: action for action in reversed(summary.record.pending)}
+    made = [ended(known[key], left.get(key), summary.now.wall) for key in sorted(absent)]
+    return [status for status in made if status != known[status.agent]]
+
+
+def _unreachable_driver(agent: Agent, unreachable: Mapping[str, str]) -> str | None:
+    """Why nothing can be said about an agent, if one of its drivers could not be asked."""
+    return next((unreachable[each.driver] for each in agent.resources if each.driver in unreachable), None)

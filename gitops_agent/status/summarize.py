@@ -1,0 +1,193 @@
+"""What a pass means for agents and commits: a list of same-shaped pure steps, each adding the part it owns.
+
+The order is data: agents before the commit that is judged by them, the gate before what it holds, findings last.
+All of it is written in one transaction at the end of the pass, so that no reader sees one part without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from gitops_agent.model.control import Control, ControlVerb, freezes
+from gitops_agent.model.document import TenantPolicy
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, Scope, SourceResult
+from gitops_agent.model.policy_merge import limits_of
+from gitops_agent.model.state import State
+from gitops_agent.model.status import HealthState, Phase
+from gitops_agent.proposals.import_live import update_imports
+from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
+from gitops_agent.reconcile.breaker import after_round
+from gitops_agent.status.agents import agent_conditions, halted_agents
+from gitops_agent.status.commit import commit_phase
+from gitops_agent.status.findings import current_findings
+from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
+from gitops_agent.status.summary import Summary, Terms
+
+STABLE_AFTER_SECONDS = 60.0
+"""A healthy agent this long after its last permitted retry starts again with no failures on record."""
+
+Step = Callable[[Summary], Summary]
+
+
+def summarize(record: PassRecord, state: State, now: Now, terms: Terms) -> Summary:
+    """The state that a pass leaves, with everything it means; nothing is written here."""
+    summary = Summary(record, state, now, terms)
+    for step in STEPS:
+        summary = step(summary)
+    return summary
+
+
+def idle(source: SourceResult, state: State, now: Now) -> PassResult:
+    """The result while nothing is desired yet (no commit was ever good): touch nothing, say why."""
+    state = replace(state, status=replace(state.status, last_pass=now.wall, active_seconds=now.active))
+    return _result(source, state)
+
+
+def finished(summary: Summary, waits: Iterable[float | None], proposals: ProposalProgress) -> PassResult:
+    """The result of a pass. ``waits``: when parts outside the state need the next one."""
+    # What we pushed ourselves is looked at without a rest.
+    own = 0.0 if proposals.reverted else MIN_REQUEUE_SECONDS if proposals.reverting else None
+    source_changed = proposals.reverting or proposals.reverted
+    return replace(
+        _result(summary.record.source, summary.state),
+        record=summary.record,
+        busy=source_changed or is_busy(summary),
+        frozen=bool(summary.record.held_by("freeze", "mass_drift")),
+        wait=next_run(summary, (own, proposals.wait, *waits)),
+        source_changed=source_changed,
+    )
+
+
+def _result(source: SourceResult, state: State) -> PassResult:
+    """What every pass can say of its source, its newest commit and what was found."""
+    problem = (source.unavailable,) if source.unavailable else ()
+    found = tuple(dict.fromkeys((*problem, *current_findings(state))))
+    return PassResult(state, found, bool(problem), source.retry_after)
+
+
+def mark_started(state: State, source: SourceResult, now: Now) -> State:
+    """The state in which the newest commit has begun, before anything is done about it."""
+    sha = source.target.revision.sha if source.target is not None else ""
+    record = state.commits.records.get(sha)
+    if record is None or record.phase is not Phase.PENDING or record.started_at is not None:
+        return state
+    begun = replace(record, started_at=now.wall, changed=len(source.changed))
+    return replace(state, commits=state.commits.updated([begun]))
+
+
+# -- the steps
+
+
+def drop_old_attempts(summary: Summary) -> Summary:
+    """Without the retry states of agents that have been healthy for long enough."""
+    health, attempts, now = summary.record.live.health, summary.state.reconcile.attempts, summary.now.wall
+    old = {
+        key
+        for key, attempt in attempts.items()
+        if now > attempt.next_at + STABLE_AFTER_SECONDS
+        and (found := health.get(key.agent)) is not None
+        and found.state in (HealthState.HEALTHY, HealthState.STOPPED)
+    }
+    if not old:
+        return summary
+    return summary.with_reconcile(attempts={key: each for key, each in attempts.items() if key not in old})
+
+
+def update_circuits(summary: Summary) -> Summary:
+    """With the circuits of drivers opened and closed by what became of the actions."""
+    known = summary.state.reconcile.circuits
+
+    def limits(tenant: str) -> TenantPolicy:
+        return limits_of(summary.policy, tenant)
+
+    after = after_round(known, summary.record.executed, limits, summary.now.wall)
+    return summary if after == known else summary.with_reconcile(circuits=after)
+
+
+def freeze_if_tripped(summary: Summary) -> Summary:
+    """With a freeze for every guard that doubts the desired state or what we observe, until people have looked."""
+    plan, now, control = summary.record.plan, summary.now.wall, summary.state.control
+    tripped = [verdict for verdict in plan.verdicts if verdict.freeze]
+    if not tripped:
+        return summary
+    known = {each.target for each in freezes(control.controls, now)}
+    new = tuple(
+        Control(
+            ControlVerb.FREEZE,
+            verdict.freeze,
+            f"guard {verdict.guard}",
+            now,
+            "; ".join(finding.summary for finding in verdict.findings),
+            plan=plan.digest,
+        )
+        for verdict in tripped
+        if verdict.freeze not in known
+    )
+    return summary.with_state(control=replace(control, controls=control.controls + new)) if new else summary
+
+
+def proposals_due(summary: Summary) -> Summary:
+    """With the commits that we are to push: the answer to a failed gate, and what live decided."""
+    state, record, now = summary.state, summary.record, summary.now
+    proposals = state.proposals
+    if summary.terms.may_push:
+        frozen = rollout_is_frozen(state.rollout, record, now)
+        proposals = propose_if_due(state.rollout, record.source.head, proposals, frozen=frozen)
+    proposals = update_imports(proposals, record, now, hold_seconds=summary.terms.import_hold_seconds)
+    return summary if proposals == state.proposals else summary.with_state(proposals=proposals)
+
+
+def reverts_reported(summary: Summary) -> Summary:
+    """With what became of each revert on the record of the commit that failed."""
+    records = summary.state.commits.records
+    news = [
+        replace(record, findings=(*record.findings, finding))
+        for revert in summary.state.proposals.reverts.values()
+        if revert.finished
+        and (record := records.get(revert.failed)) is not None
+        and (finding := revert_finding(revert)) not in record.findings
+    ]
+    return summary.with_state(commits=summary.state.commits.updated(news)) if news else summary
+
+
+def findings(summary: Summary) -> Summary:
+    """With everything that was found, and when the pass ended."""
+    record, status, now = summary.record, summary.state.status, summary.now
+    shown = record.decision.blocked or record.plan
+    kept = _still_true(status.findings, record.live.scope)
+    found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
+    return summary.with_state(
+        status=replace(
+            status,
+            findings=status.findings if found == status.findings else found,
+            last_pass=now.wall,
+            active_seconds=now.active,
+        )
+    )
+
+
+STEPS: tuple[Step, ...] = (
+    drop_old_attempts,
+    update_circuits,
+    freeze_if_tripped,
+    agent_conditions,
+    commit_phase,
+    halted_agents,
+    proposals_due,
+    reverts_reported,
+    findings,
+)
+
+
+def _still_true(found: tuple[Finding, ...], scope: Scope) -> Iterator[Finding]:
+    """What an earlier pass found about agents that this one did not look at."""
+    if scope is None:
+        return
+    looked_at = {str(key) for key in scope}
+    for finding in found:
+        # About an agent ("tenant/name") or one of its resources ("tenant/name:kind/id"); not about a commit.
+        agent = finding.address.partition(":")[0]
+        if "/" in agent and agent not in looked_at:
+            yield finding

@@ -1,0 +1,58 @@
+"""Summary: what the steps of ``summarize`` hand on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.passes import Now, PassRecord
+from gitops_agent.model.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the settings say of proposals: whether we may push to the branch, and how long (in seconds) a value
+    must have been live before it is proposed for Git."""
+
+    may_push: bool = True
+    import_hold_seconds: float = 0.0
+
+
+NO_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A pass, and the state that it leaves so far. ``became_ready``: some agent did in this pass."""
+
+    record: PassRecord
+    state: State
+    now: Now
+    terms: Terms
+    became_ready: bool = False
+
+    @property
+    def policy(self) -> PolicySpec:
+        """The stricter of the policy in force and that of the last converged commit."""
+        return self.record.decision.policy
+
+    def with_state(self, **parts: Any) -> Summary:
+        """The same with some parts of the state replaced."""
+        return replace(self, state=replace(self.state, **parts))
+
+    def with_reconcile(self, **fields: Any) -> Summary:
+        """The same with some fields of our record of the live systems replaced."""
+        return self.with_state(reconcile=replace(self.state.reconcile, **fields))
+
+    def with_rollout(self, **fields: Any) -> Summary:
+        """The same with some fields of the rollout replaced."""
+        return self.with_state(rollout=replace(self.state.rollout, **fields))
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a failed gate holds back the waves that have not come."""
+        rollout, target = self.state.rollout.rollout, self.record.source.target
+        if rollout is None or target is None:
+            return False
+        return rollout.commit == target.revision.sha and bool(rollout.failed)

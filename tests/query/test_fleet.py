@@ -1,0 +1,195 @@
+"""Answers from the journal: which findings concern an agent, which agent is meant, how old the knowledge is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from gitops_agent.errors import UsageError
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.passes import PassResult
+from gitops_agent.model.rollout import Rollout
+from gitops_agent.model.state import (
+    AgentStatuses,
+    CommitsState,
+    ControlState,
+    LiveImport,
+    ProposalState,
+    ReconcileState,
+    RolloutState,
+    SourceState,
+    State,
+    StatusState,
+)
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.ports import ActionRecord
+from gitops_agent.query.fleet import FleetReader, fleet_status
+from gitops_agent.query.logs import log_files
+from gitops_agent.settings import Settings
+from gitops_agent.support.secrets import Redactor
+from gitops_agent.testing.clock import FrozenClock
+from tests.report.values import (
+    BOT,
+    NOW,
+    OTHER,
+    SHA,
+    a_condition,
+    a_finding,
+    a_record,
+    a_status,
+    an_entry,
+    runtime_key,
+)
+
+pytestmark = pytest.mark.unit
+
+CAT = AgentKey("globex", "cat")
+
+
+@dataclass
+class MemoryRecords:
+    """A journal's read side, in memory."""
+
+    now: State
+    records: Sequence[CommitRecord] = ()
+    actions: Sequence[ActionRecord] = field(default_factory=list)
+
+    def state(self) -> State:
+        return self.now
+
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        return next((each for each in self.records if each.sha == sha), None)
+
+    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
+        return self.records[:limit]
+
+    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[ActionRecord]:
+        return [each for each in self.actions if agent in (None, each.key.agent)][:limit]
+
+
+def a_state(*statuses: AgentStatus, head: CommitRecord | None = None, **parts: object) -> State:
+    record = head or a_record()
+    known = AgentStatuses({each.agent: each for each in statuses or (a_status(),)})
+    return replace(
+        State(
+            source=SourceState(head=record.sha),
+            commits=CommitsState({record.sha: record}),
+            rollout=RolloutState(enforced=SHA),
+            status=StatusState(known, last_pass=NOW - 5),
+        ),
+        **parts,  # type: ignore[arg-type]
+    )
+
+
+def reader(
+    state: State, actions: Sequence[ActionRecord] = (), records: Sequence[CommitRecord] = ()
+) -> FleetReader:
+    journal = MemoryRecords(state, records or tuple(state.commits.records.values()), actions)
+    return FleetReader(journal, Settings(instance="prod-eu"), FrozenClock(NOW), Redactor())
+
+
+def test_the_fleet_as_it_was_last_reported() -> None:
+    fleet = reader(a_state()).fleet()
+    assert (fleet.instance, fleet.commit, fleet.enforced, fleet.phase) == ("prod-eu", SHA, SHA, Phase.CONVERGED)
+    assert (fleet.journal_age, fleet.at) == (5.0, NOW)
+    assert [status.agent for status in fleet.statuses] == [BOT]
+    assert reader(a_state()).fleet(CAT).statuses == [], "it is gone"
+    assert reader(State()).fleet().journal_age is None
+
+
+def test_findings_come_from_the_source_the_commit_the_pass_and_the_proposals() -> None:
+    gone = a_finding(code="SourceUnavailable", address="source")
+    lasting, of_a_pass = a_finding(code="GateFailed", address=SHA), a_finding(code="ProcessGone", address=str(BOT))
+    proposed = a_finding(code="ImportProposed", address=str(BOT))
+    state = a_state(
+        head=a_record(findings=(lasting, of_a_pass)),
+        source=SourceState(head=SHA, problem=gone),
+        proposals=ProposalState(imports={"b": LiveImport(runtime_key(), NOW, finding=proposed)}),
+    )
+    state = replace(state, status=replace(state.status, findings=(lasting, a_finding())))
+    assert reader(state).fleet().findings == (gone, lasting, a_finding(), proposed)
+
+
+def test_one_agent_sees_what_concerns_it() -> None:
+    frozen = a_finding(code="Frozen", address="*")
+    about = a_finding(address=f"{BOT}:runtime/main")
+    document = a_finding(address="agents/acme/support-bot.yaml:7:3")
+    found = (frozen, about, document, a_finding(address=str(CAT)), a_finding(code="SourceSlow", address="source"))
+    calm, cold = a_state(), a_state(a_status(conditions=(a_condition(ConditionType.FROZEN),)))
+    for state, expected in ((calm, (about, document, found[-1])), (cold, (frozen, about, document, found[-1]))):
+        told = replace(state, status=replace(state.status, findings=found))
+        assert tuple(reader(told).fleet(BOT).findings) == expected
+
+
+def test_explain_gathers_what_is_known_of_one_agent() -> None:
+    old, head = a_record(OTHER), a_record(phase=Phase.INVALID, findings=(a_finding(),))
+    state = a_state(
+        a_status(commit=OTHER),
+        head=head,
+        reconcile=ReconcileState(
+            attempts={runtime_key(): Attempt(2, NOW + 5, "no"), runtime_key(CAT): Attempt(1, NOW, "other")}
+        ),
+    )
+    known = reader(state, [an_entry(), an_entry(CAT)], [head, old]).explain(BOT)
+    assert (known.enforced, known.head, known.now) == (old, head, NOW)
+    assert [entry.key.agent for entry in known.entries] == [BOT]
+    assert list(known.attempts) == [runtime_key()]
+    assert known.findings == [], "those of the commit that is turned down are in its record"
+
+
+def test_workflows_know_the_rollout_and_the_freezes() -> None:
+    freeze = Control(ControlVerb.FREEZE, "*", "ada", NOW - 9)
+    state = a_state(
+        rollout=RolloutState(SHA, rollout=Rollout(SHA, "t", ((BOT,),))), control=ControlState((freeze,))
+    )
+    known = reader(state, [an_entry(verb="delete")]).workflows()
+    assert (known.rollout_since, known.freezes, known.journal_age) == (NOW - 9, (freeze,), 5.0)
+    assert known.ending(BOT)
+    assert not known.ending(CAT)
+
+
+@pytest.mark.parametrize("text", ["acme/support-bot", "support-bot"])
+def test_an_agent_goes_by_its_key_or_its_name(text: str) -> None:
+    assert reader(a_state(a_status(), a_status(CAT))).find(text) == BOT
+
+
+def test_an_agent_that_is_gone_is_found_in_history() -> None:
+    assert reader(a_state(), [an_entry(CAT)]).find("cat") == CAT
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("support-bto", "no agent is called 'support-bto'", "agents: acme/support-bot"),
+        ("support-bot", "more than one agent is", "agents: acme/support-bot, globex/support-bot"),
+    ],
+)
+def test_a_name_that_fits_none_or_several(text: str, problem: str, hint: str) -> None:
+    twin = AgentKey("globex", "support-bot")
+    known = (a_status(), a_status(CAT)) if "bto" in text else (a_status(), a_status(twin))
+    with pytest.raises(UsageError, match=problem) as caught:
+        reader(a_state(*known)).find(text)
+    assert caught.value.hint == hint
+
+
+def test_the_fleet_as_a_pass_left_it() -> None:
+    fleet = fleet_status(Settings(instance="x"), PassResult(a_state(), (a_finding(),)), NOW)
+    assert (fleet.commit, fleet.phase, fleet.findings, fleet.journal_age) == (
+        SHA, Phase.CONVERGED, (a_finding(),), None,
+    )  # fmt: skip
+
+
+def test_logs_are_where_the_status_says_or_where_a_gone_agent_left_them(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "0.log").touch()
+    status = a_status()
+    (resource,) = status.resources
+    named = replace(status, resources=(replace(resource, live={"log": str(folder / "0.log")}),))
+    assert log_files(tmp_path, BOT, named) == [folder / "0.log"]
+    assert log_files(tmp_path, BOT, None) == []
