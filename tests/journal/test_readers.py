@@ -14,8 +14,8 @@ from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.journal.stored import MAX_SINGLE_READS
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey
+from tests.support.statements import statements
 
-from .test_store import statements
 from .values import BOT, a_base, a_commit, a_status, with_controls, with_head, with_records, with_statuses
 
 WRITER = """
