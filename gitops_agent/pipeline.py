@@ -2,8 +2,7 @@
 
     source ─► observe ─► recover ─► rollout ─► plan ─► reconcile ─► status ─► report
 
-A stage takes values and returns values; ``model/state.py`` says which part of the state each one owns. Between two
-commit points nothing but outcomes is written, so a pass may be started again anywhere before commit 2.
+``model/state.py`` says which part of the state each stage owns. Until commit 2 a pass may be started again.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ class Pipeline:
         if request.fetch or self._source_changed:
             stages.source.fetch()
         stages.executor.collect_finished()
-        before = self._journal.state()
 
         # 1. What Git and the operators ask for.
+        before = self._journal.state()
         state = replace(before, proposals=stages.proposals.collect(before.proposals, now))
         state, source = stages.source.resolve(handle_retries(state, now), now)
         if source.desired is None:
@@ -99,7 +98,6 @@ class Pipeline:
         state = stages.recovery.close_unwanted(state, plan, live.observed, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
-
         # 6. What it means for agents and commits; when to run again.
         record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
         summary = summarize(record, state, now := self.now(), stages.terms)

@@ -18,8 +18,7 @@ from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.state import CommitsState, ProposalState, RevertProposal, RolloutState
-from gitops_agent.model.status import Phase
+from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState
 from gitops_agent.ports import HistoryWriter, Source
 
 PROPOSAL_PREFIX = "gitops-agent/revert-"
@@ -82,18 +81,6 @@ def revert_finding(proposal: RevertProposal) -> Finding:
         proposal.message,
         "Policy rollout.onFailure asked for it." if made else "If it is still needed: gitops-agent rollback.",
     )
-
-
-def with_revert_findings(commits: CommitsState, proposals: ProposalState) -> CommitsState:
-    """The commits, with what became of their reverts among the findings of those that failed."""
-    changed = []
-    for proposal in proposals.reverts.values():
-        record, finding = commits.records.get(proposal.failed), revert_finding(proposal)
-        if record is None or record.phase is not Phase.DEGRADED or not proposal.finished:
-            continue  # asked for again since, or not answered yet
-        if finding not in record.findings:
-            changed.append(replace(record, findings=(*record.findings, finding)))
-    return commits.updated(changed)
 
 
 @dataclass(frozen=True, slots=True)

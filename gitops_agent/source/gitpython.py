@@ -80,9 +80,9 @@ class TimedProcess(git.Git.AutoInterrupt):
             self._timer = None
 
     def _overrun(self, process: subprocess.Popen[Any], on_overrun: Callable[[], None]) -> None:
-        if process.poll() is None:
-            on_overrun()
-            kill_group(process.pid)
+        # Also when the process itself has ended: what it started may still hold the pipe that is read.
+        on_overrun()
+        kill_group(process.pid)
 
 
 def kill_group(pid: int) -> None:

@@ -18,8 +18,7 @@ from gitops_agent.model.passes import Directives, Now, PassRecord, Scope, Source
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.state import CommitsState, ProposalState, RevertProposal, RolloutState, State
-from gitops_agent.model.status import Phase
+from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState, State
 from gitops_agent.proposals.import_live import ImportRefused, branch_of, findings, update_imports
 from gitops_agent.proposals.outbox import MAX_BACKOFF_SECONDS, ProposalOutbox
 from gitops_agent.proposals.revert import (
@@ -30,10 +29,9 @@ from gitops_agent.proposals.revert import (
     revert_finding,
     rollout_is_frozen,
     with_revert,
-    with_revert_findings,
 )
 from tests.report.passes import a_pass_record
-from tests.report.values import a_record, an_action
+from tests.report.values import an_action
 
 pytestmark = pytest.mark.unit
 
@@ -359,19 +357,6 @@ def test_in_a_freeze_git_is_left_alone(passes: Passes, target: str) -> None:
     assert passes.remote.pushed == [], "made, and not pushed while the freeze is in force"
     passes.run(freezes=freeze("other"))
     assert passes.remote.pushed == [(REVERT, "main")]
-
-
-def test_the_failed_commit_names_its_revert_once() -> None:
-    proposals = with_revert(ProposalState(), RevertProposal(BAD, REVERT))
-    record = a_record(BAD, phase=Phase.DEGRADED)
-    commits = CommitsState({BAD: record})
-    assert with_revert_findings(commits, proposals) is commits, "not pushed yet"
-    proposals = with_revert(proposals, RevertProposal(BAD, REVERT, "main", True, "reverted by it"))
-    after = with_revert_findings(commits, proposals)
-    assert [finding.code for finding in after.records[BAD].findings] == ["Reverted"]
-    assert with_revert_findings(after, proposals) is after
-    retried = CommitsState({BAD: replace(record, phase=Phase.RECONCILING)})
-    assert with_revert_findings(retried, proposals) is retried
 
 
 def test_so_many_reverts_are_kept() -> None:
