@@ -67,7 +67,7 @@ class Redactor:
         """A JSON value without secrets; a string under a name like ``password`` is masked whatever it is."""
         if isinstance(value, str):
             return MASK if value and names_secret(name) else self(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
             hint = _named_value(value)
             return {
                 (self(key) if isinstance(key, str) else key): self.tree(
