@@ -48,14 +48,13 @@ def idle(source: SourceResult, state: State, now: Now) -> PassResult:
 def finished(summary: Summary, waits: Iterable[float | None], *, reverting: bool, reverted: bool) -> PassResult:
     """The result of a pass. ``waits``: when parts outside the state need the next one. ``reverting``: a revert of
     ours is on its way; ``reverted``: one has just ended, so that the source has something new."""
-    # What we pushed ourselves is looked at without a rest.
-    own = 0.0 if reverted else MIN_REQUEUE_SECONDS if reverting else None
+    wait = next_run(summary, (MIN_REQUEUE_SECONDS if reverting else None, *waits))
     return replace(
         _result(summary.record.source, summary.state),
         record=summary.record,
         busy=reverting or reverted or is_busy(summary),
         frozen=bool(summary.record.held_by("freeze", "mass_drift")),
-        wait=next_run(summary, (own, *waits)),
+        wait=0.0 if reverted else wait,  # what we pushed ourselves is looked at without a rest
         source_changed=reverting or reverted,
     )
 
