@@ -17,7 +17,7 @@ metadata:
   tenant: {tenant}
   labels: {{tier: {tier}, team: support}}
 spec:
-  description: FleetReader customers of {tenant}, desk {number}
+  description: Answers customers of {tenant}, desk {number}
   lifecycle: {lifecycle}
   runtime:
     driver: process

@@ -2,37 +2,27 @@
 
     source ─► observe ─► recover ─► rollout ─► plan ─► reconcile ─► status ─► report
 
-A stage takes values and returns values. ``State`` is frozen; a stage that changes it returns the part it owns
-(``model/state.py`` says who owns what). But for outcomes of an earlier life, nothing is written between two commit
-points, so a pass may be given up and started again anywhere before commit 2.
+``model/state.py`` says which part of the state each stage owns. Until commit 2 a pass may be started again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import Controls, with_approvals
-from gitops_agent.model.observation import Observation
 from gitops_agent.model.passes import Now, PassRecord, PassResult, Request
-from gitops_agent.model.plan import Plan
-from gitops_agent.model.state import State
 from gitops_agent.observe.observer import Observer
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
 from gitops_agent.ports import Clock, Journal
 from gitops_agent.proposals.outbox import ProposalOutbox
-from gitops_agent.reconcile.executor import Executor
-from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.recovery import Recovery
+from gitops_agent.reconcile import Executor, LeaseHolder, Recovery
 from gitops_agent.report.outbox import Outbox
-from gitops_agent.rollout.admission import advance
-from gitops_agent.rollout.provisioning import update_given_up, without_given_up
-from gitops_agent.rollout.retries import handle_retries
-from gitops_agent.rollout.state import widened
+from gitops_agent.rollout import advance, handle_retries, update_given_up, widened, without_given_up
 from gitops_agent.source.tracker import SourceTracker
 from gitops_agent.status.summarize import finished, idle, mark_started, summarize
 from gitops_agent.status.summary import NO_TERMS, Terms
+from gitops_agent.status.writer import StatusWriter
 from gitops_agent.support.gc import gc_paused
 
 
@@ -55,33 +45,31 @@ class Pipeline:
     """Runs passes for one instance, one at a time. Writes the state at commit 1, 2 and 3."""
 
     def __init__(self, stages: Stages, journal: Journal, clock: Clock) -> None:
-        self.stages = stages
-        self._journal = journal
-        self._clock = clock
-        self._lives_before = journal.state().status.active_seconds - clock.monotonic()
+        self.stages, self._journal, self._clock = stages, journal, clock
+        self._writer = StatusWriter(journal, stages.outbox, clock)
+        self._earlier_lives = journal.state().status.active_seconds - clock.monotonic()
         self._source_changed = False
 
     @gc_paused()
     def run(self, request: Request) -> PassResult:
         """Run one pass over the requested agents, or over all of them."""
-        stages, now = self.stages, self.now()
+        stages, write, now = self.stages, self._writer, self.now()
         if request.fetch or self._source_changed:
             stages.source.fetch()
         stages.executor.collect_finished()
-        before = self._journal.state()
 
         # 1. What Git and the operators ask for.
+        before = self._journal.state()
         state = replace(before, proposals=stages.proposals.collect(before.proposals, now))
         state, source = stages.source.resolve(handle_retries(state, now), now)
         if source.desired is None:
-            return self._end(idle(source, state, now))
-        state = self._commit(mark_started(state, source, now))  # commit 1: commits registered, refusals recorded
+            return write.end(idle(source, state, now))
+        state = write.commit(mark_started(state, source, now))  # commit 1: commits registered, refusals recorded
         directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
 
         # 2. What is live. Everything is observed until the intents of an earlier process are settled.
         due = stages.observer.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
-        scope = None if request.scope is None else widened(request.scope | due, state, source)
-        scope = scope if stages.recovery.finished else None
+        scope = widened(request.scope, due, state, source) if stages.recovery.finished else None
         live = stages.observer.observe(source.desired, state.reconcile.bases, scope)
         settled = stages.recovery.settle(state, live.observed, now)
         if settled is not state:  # drivers compare with our record, and that has just caught up
@@ -91,10 +79,10 @@ class Pipeline:
         around = PassContext(now, directives, stages.executor.running, self._journal, stages.observer.catalog)
         state, decision = advance(state, source, live, around)
         stages.observer.forget(key for key in source.changed if key not in decision.in_force.agents)
-        wanted = without_given_up(decision.in_force, state)
-        live = stages.observer.evaluate_health(live, wanted, state.reconcile.bases)
-        state = update_given_up(state, decision.in_force, live.health, decision.policy, now)
-        decision = replace(decision, in_force=without_given_up(decision.in_force, state))
+        live = stages.observer.evaluate_health(
+            live, without_given_up(decision.in_force, state), state.reconcile.bases
+        )
+        state, decision = update_given_up(state, decision, live.health, now)
 
         # 4. What to do about the differences.
         context = context_for(state, decision.in_force, live, decision.earlier_policy, around)
@@ -106,47 +94,27 @@ class Pipeline:
 
         # 5. Do it.
         plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
-        observed = tuple(live.observed.seen.values())
-        state = self._commit(state, plans, observed)  # commit 2: the released wave and the plan, before any effect
+        state = write.commit(state, plans, tuple(live.observed.seen.values()))  # commit 2: before any effect
         state = stages.recovery.close_unwanted(state, plan, live.observed, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
-
         # 6. What it means for agents and commits; when to run again.
         record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
-        summary, now = summarize(record, state, self.now(), stages.terms), self.now()
-        reverting = stages.proposals.is_reverting(summary.state, record, now)
-        reverted = state.proposals.reverts != before.proposals.reverts
-        waits = (stages.proposals.wait(summary.state.proposals, now), stages.observer.next_due())
-        result = finished(summary, (*waits, stages.leases.next_due()), reverting=reverting, reverted=reverted)
-        result = self._end(result)
+        summary = summarize(record, state, now := self.now(), stages.terms)
+        dues = (stages.observer.next_due(), stages.leases.next_due())
+        proposals = stages.proposals.progress(before.proposals, summary.state, record, now)
+        result = write.end(finished(summary, dues, proposals))  # commit 3: the end of the pass, on every path
+        self._source_changed = result.source_changed
         stages.proposals.start(result.state, record, now)
         return result
 
     def now(self) -> Now:
-        """The time, as the stages see it."""
-        return Now(self._clock.now(), self._clock.monotonic() + self._lives_before)
+        """The time as the stages see it."""
+        return Now(self._clock.now(), self._clock.monotonic() + self._earlier_lives)
 
     def close(self) -> None:
         """Wait for what is still under way, and record how it ended."""
         self.stages.executor.close()
         self.stages.proposals.close()
-        state = self._journal.state()
-        self._commit(replace(state, proposals=self.stages.proposals.collect(state.proposals, self.now())))
-
-    def _end(self, result: PassResult) -> PassResult:
-        """Write the end of the pass, on every path, and hand it to the sinks."""
-        observed = () if result.record is None else tuple(result.record.live.observed.seen.values())
-        result = replace(result, state=self._commit(result.state, observed=observed))  # commit 3
-        self._source_changed = result.source_changed
-        self.stages.outbox.publish(result)
-        return result
-
-    def _commit(self, state: State, plans: Sequence[Plan] = (), observed: Sequence[Observation] = ()) -> State:
-        """Write what differs from the last commit point in one transaction; changed commits are owed to sinks."""
-        outbox = self.stages.outbox
-        written = self._journal.commit(
-            state, plans=plans, observations=observed, owed_to=outbox.owed_to, at=self._clock.now()
-        )
-        outbox.collect(written)
-        return written
+        state, proposals = self._journal.state(), self.stages.proposals
+        self._writer.commit(replace(state, proposals=proposals.collect(state.proposals, self.now())))

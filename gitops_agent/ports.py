@@ -149,10 +149,6 @@ class ActionRecord:
     evidence: tuple[Evidence, ...] = ()
 
 
-Entry = ActionRecord
-"""The earlier name, until ``report`` and its tests use the new one."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """One decision of a plan, executed or not. ``held``: a guard stopped it. The action has no fields of base,
@@ -304,8 +300,12 @@ class Sink:
     def on_pass(self, result: PassResult) -> None:
         """Called after every pass, on its thread; must return at once."""
 
+    def has_work(self) -> bool:
+        """Whether there is something to deliver besides changed commits; asked after ``on_pass``."""
+        return False
+
     def deliver(self, changes: Sequence[CommitChange]) -> None:
-        """Send these changes; called for durable sinks, on the delivery thread, again until it returns.
+        """Send these changes, and what else there is; called on the delivery thread, again until it returns.
 
         SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again.
         """

@@ -11,7 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, print_json, print_text
 
 if TYPE_CHECKING:
     from gitops_agent.control.commands import CommandResult
-    from gitops_agent.wiring import Helm
+    from gitops_agent.wiring import ControlSession
 
 _SCOPE = typer.Option(
     "--scope",
@@ -41,11 +41,11 @@ def freeze(
     No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
     Without access to this machine, a commit with freeze in the Policy document does the same.
     """
-    from gitops_agent.wiring import open_helm
+    from gitops_agent.wiring import open_control
 
-    with open_helm(call.settings(), call.environment, create=True) as helm:
-        result = helm.steering.freeze(scope, reason, until)
-        return _show(call, helm, result)
+    with open_control(call.settings(), call.environment, create=True) as control:
+        result = control.commands.freeze(scope, reason, until)
+        return _show(call, control, result)
 
 
 def unfreeze(
@@ -61,11 +61,11 @@ def unfreeze(
     Lifting the freeze of a guard approves what it had stopped: look at gitops-agent drift first. A freeze by Git
     is lifted by a commit.
     """
-    from gitops_agent.wiring import open_helm
+    from gitops_agent.wiring import open_control
 
-    with open_helm(call.settings(), call.environment, create=True) as helm:
-        result = helm.steering.unfreeze(scope, reason, everything=everything)
-        return _show(call, helm, result)
+    with open_control(call.settings(), call.environment, create=True) as control:
+        result = control.commands.unfreeze(scope, reason, everything=everything)
+        return _show(call, control, result)
 
 
 def approve(
@@ -81,11 +81,11 @@ def approve(
     If what is desired or what is live changes before they are done, those that changed need another approval.
     Without access to this machine, a note or a commit in Git does the same; docs/operations.md shows how.
     """
-    from gitops_agent.wiring import open_helm
+    from gitops_agent.wiring import open_control
 
-    with open_helm(call.settings(), call.environment) as helm:
-        result = helm.steering.approve(digest, reason)
-        return _show(call, helm, result)
+    with open_control(call.settings(), call.environment) as control:
+        result = control.commands.approve(digest, reason)
+        return _show(call, control, result)
 
 
 def retry(
@@ -99,25 +99,25 @@ def retry(
 
     A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
     """
-    from gitops_agent.wiring import open_helm
+    from gitops_agent.wiring import open_control
 
-    with open_helm(call.settings(), call.environment) as helm:
-        result = helm.steering.retry(target, reason)
-        return _show(call, helm, result)
+    with open_control(call.settings(), call.environment) as control:
+        result = control.commands.retry(target, reason)
+        return _show(call, control, result)
 
 
-def _show(call: Call, helm: Helm, result: CommandResult) -> int:
+def _show(call: Call, control: ControlSession, result: CommandResult) -> int:
     """Print what was written, and what happens next."""
     from gitops_agent.report.json_shapes import control_shape
 
-    running = helm.running()
+    running = control.running()
     if call.is_json:
         shape = control_shape(result.controls, result.meaning, running=running is not None)
-        print_json(helm.redactor.tree(shape))
+        print_json(control.redactor.tree(shape))
     else:
-        print_text(helm.redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
+        print_text(control.redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
     if result.warning:
-        sys.stderr.write(helm.redactor(f"warning: {result.warning}\n"))
+        sys.stderr.write(control.redactor(f"warning: {result.warning}\n"))
     return 0
 
 

@@ -27,11 +27,12 @@ def plan(
 ) -> int:
     """Say what would happen, why, and which guard would stop it. Changes nothing."""
     from gitops_agent.cli.exit_codes import BLOCKED, DONE
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.report.json_shapes import plan_shape
     from gitops_agent.report.plan_text import plan_text
     from gitops_agent.wiring import open_planner
 
-    with open_planner(call.source_settings(), call.environment) as planner:
+    with fetch_bar(call) as fetching, open_planner(call.source_settings(), call.environment, fetching) as planner:
         found = planner.plan(commit)
     show(call, planner.redactor.tree(plan_shape(found)), plan_text)
     return BLOCKED if found.blocked else DONE
@@ -59,10 +60,10 @@ def once(
     settings = call.source_settings(**_options(timeout, no_push))
     with (
         watching(settings, call, transient=True) as watch,
-        open_instance(settings, call.environment) as instance,
+        open_instance(settings, call.environment, watch.fetching) as instance,
     ):
-        result, timed_out = run_once(instance.machine, settings.timeout, watch.passed)
-        fleet = fleet_status(settings, result, instance.machine.clock.now())
+        result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
+        fleet = fleet_status(settings, result, instance.context.clock.now())
     show(call, instance.redactor.tree(status_shape(fleet)), partial(status_text, now=fleet.at))
     if timed_out and not call.is_json:
         _print_timeout(settings, result)
@@ -75,7 +76,10 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     from gitops_agent.wiring import open_daemon
 
     settings = call.source_settings(**_options(None, no_push))
-    with watching(settings, call) as watch, open_daemon(settings, call.environment, watch.passed) as daemon:
+    with (
+        watching(settings, call) as watch,
+        open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon,
+    ):
         daemon.run()
     print_end(settings, call)
     return 0

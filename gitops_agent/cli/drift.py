@@ -26,6 +26,7 @@ def drift(
     ] = False,
 ) -> int:
     """Look at the live systems: what is not as enforced, why, since when, what would be done. Changes nothing."""
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import UsageError
     from gitops_agent.report.drift import drift_shape
     from gitops_agent.report.drift_text import drift_text
@@ -33,7 +34,7 @@ def drift(
 
     if agent and tenant:
         raise UsageError("give an agent or --tenant, not both")
-    with open_drifter(call.source_settings(), call.environment) as drifter:
+    with fetch_bar(call) as fetching, open_drifter(call.source_settings(), call.environment, fetching) as drifter:
         report = drifter.report(agent, tenant)
     details = agent is not None or tenant is not None
     show(call, drifter.redactor.tree(drift_shape(report)), partial(drift_text, details=details))

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gitops_agent.cli.common import FLAG
 
-Entry = tuple[str, tuple[str, str]]
+Line = tuple[str, tuple[str, str]]
 
 
 class VerbCommand(TyperCommand):
@@ -50,7 +50,7 @@ class VerbGroup(TyperGroup):
         _write_sections(formatter, [*_parameters(self, ctx), *verbs])
 
 
-def _parameters(command: Any, ctx: Any) -> Iterable[Entry]:
+def _parameters(command: Any, ctx: Any) -> Iterable[Line]:
     for param in command.get_params(ctx):
         if param.param_type_name == "argument":
             yield "Arguments", (param.metavar or param.name.upper(), param.help or "")
@@ -58,7 +58,7 @@ def _parameters(command: Any, ctx: Any) -> Iterable[Entry]:
             yield str(getattr(param, "rich_help_panel", None) or "Options"), record
 
 
-def _write_sections(formatter: Any, entries: Iterable[Entry]) -> None:
+def _write_sections(formatter: Any, entries: Iterable[Line]) -> None:
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for panel, row in entries:
         sections.setdefault(panel, []).append(row)

@@ -33,10 +33,14 @@ def rollback(
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Push without asking.")] = False,
 ) -> int:
     """Write the revert commit and push it; shows what it would change first."""
+    from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import NothingToDo
     from gitops_agent.wiring import open_rollback
 
-    with open_rollback(call.source_settings(), call.environment) as tool:
+    with (
+        fetch_bar(call) as fetching,
+        open_rollback(call.source_settings(), call.environment, fetching) as tool,
+    ):
         target = branch_name or tool.branch
         try:
             proposal = tool.propose(commits or [], to, message)

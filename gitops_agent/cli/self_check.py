@@ -21,11 +21,11 @@ def doctor(call: Call) -> int:
     checks = run_checks(settings, call.environment)
     bad = [check for check in checks if not check.ok]
     if call.is_json:
-        answers = [{"name": c.name, "ok": c.ok, "said": c.answer, "hint": c.hint} for c in checks]
+        answers = [{"name": c.name, "ok": c.ok, "said": c.message, "hint": c.hint} for c in checks]
         print_json(clean.tree({"ok": not bad, "checks": answers, "settings": settings_shape(settings)}))
         return 1 if bad else 0
     for check in checks:
-        sys.stdout.write(clean(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.answer}\n"))
+        sys.stdout.write(clean(f"{'ok ' if check.ok else 'BAD'}  {check.name:<18} {check.message}\n"))
         if check.hint and not check.ok:
             sys.stdout.write(clean(f"     hint: {check.hint}\n"))
     sys.stdout.write("\nsettings in force (docs/configuration.md explains them):\n")

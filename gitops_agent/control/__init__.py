@@ -1,1 +1,6 @@
-"""TODO charter."""
+"""Control: what operators ask of a running fleet.
+
+Belongs here: checking and recording a freeze, an approval or a retry (``commands``), and reading which freezes and
+approvals are in force (``directives``). Does not: obeying them (``plan/guards``, ``rollout/retries``). ``cli/``
+calls the commands, beside a running daemon; ``pipeline.py`` reads the directives.
+"""

@@ -58,7 +58,7 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """How many agents and requests wait for the next pass; read without a lock, so that a scrape never waits."""
+        """How many agents and requests wait for a pass; read without a lock, so that a scrape never waits."""
         return len(self._agents) + self._everything + self._fetch
 
     def is_urgent(self) -> bool:

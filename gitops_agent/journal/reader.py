@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
+from sqlalchemy import Connection
+
 from gitops_agent.journal import history, owed, parts, tables, window
 from gitops_agent.journal.changes import VERSION
 from gitops_agent.journal.sqlite import Database
@@ -112,12 +114,16 @@ class SqlReader:
     def _current(self) -> State:
         """The state in memory; read first if there is none."""
         if self._state is None:
-            found, controls = self._read(lambda each: (tables.state_rows(each), tables.controls(each)))
-            self._version = found.pop(VERSION, 0)
-            self._state = parts.state_of(found, self._stored(found.get("source.head"), controls))
+            self._state, self._version = self._read(self._loaded)
         return self._state
 
+    def _loaded(self, connection: Connection) -> tuple[State, int]:
+        found = tables.state_rows(connection)
+        stored = self._stored(found.get("source.head"), tables.controls(connection))
+        return parts.state_of(found, stored), found.get(VERSION, 0)
+
     def _stored(self, head: str | None, controls: tuple[Control, ...]) -> parts.Stored:
+        """The fields that have tables of their own; large ones are read when they are first looked at."""
         return {
             "commits": {"records": self._window(head).records},
             "control": {"controls": controls},

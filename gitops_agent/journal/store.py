@@ -13,7 +13,18 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gitops_agent.journal import changes, history, intent_writes, migrations, owed, retention, rows, schema, tables
+from gitops_agent.journal import (
+    changes,
+    history,
+    intent_writes,
+    migrations,
+    owed,
+    retention,
+    rows,
+    schema,
+    tables,
+    window,
+)
 from gitops_agent.journal.reader import SqlReader
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.model.control import Control
@@ -22,6 +33,7 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import CommitsState, State, trimmed
+from gitops_agent.model.status import CommitRecord
 
 MAX_PLANS = 1000
 """How many plans are remembered as recorded, so that the database need not be asked."""
@@ -87,7 +99,9 @@ class SqlJournal(SqlReader):
         with self._database.mutex:
             before = self._current()
             news, seen = self._news(observations)
-            found = replace(changes.between(before, state), plans=self._unrecorded(plans), observations=news)
+            found = changes.between(before, state)
+            records = self._changed_records(before, found.records)
+            found = replace(found, records=records, plans=self._unrecorded(plans), observations=news)
             if found:
                 self._write(found, owed_to if found.records else (), at)
                 self._seen = {**self._last_seen(), **seen} if seen else self._seen
@@ -132,8 +146,9 @@ class SqlJournal(SqlReader):
     def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
         """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
         with self._database.mutex:
-            left = owed.without(self.owed(), sink, versions)
-            if left != self.owed():
+            known = self.owed() if versions else {}
+            left = owed.without(known, sink, versions)
+            if left != known:
                 with self._writing("delivered") as connection:
                     owed.forget(connection, {sink: versions})
                 self._owed = left
@@ -184,6 +199,12 @@ class SqlJournal(SqlReader):
         if held is not None and state.commits.converged_before(head) is None:
             return self._window(head)  # the branch went back behind what is held in memory
         return trimmed(state.commits, head)
+
+    def _changed_records(self, before: State, found: Mapping[str, CommitRecord]) -> Mapping[str, CommitRecord]:
+        """The records without those that came back into memory as they are on record."""
+        recalled = found.keys() - before.commits.records.keys()
+        known = self._read(window.among, recalled) if recalled else {}
+        return {sha: each for sha, each in found.items() if known.get(sha) != each}
 
     def _unrecorded(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """The plans whose decisions are not on record, once per digest and commit."""

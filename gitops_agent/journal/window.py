@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, select
 
@@ -17,8 +17,13 @@ _NEWEST_FIRST = select(table.c.value).order_by(table.c.position.desc())
 
 def record(connection: Connection, sha: str) -> CommitRecord | None:
     """The record of one commit."""
-    found = _found(connection, table.c.sha == sha)
-    return found[0] if found else None
+    return among(connection, [sha]).get(sha)
+
+
+def among(connection: Connection, shas: Iterable[str]) -> dict[str, CommitRecord]:
+    """The records of these commits that there are, by sha."""
+    found = (each for part in chunks(shas) for each in _found(connection, table.c.sha.in_(part)))
+    return {each.sha: each for each in found}
 
 
 def records(connection: Connection, limit: int | None, tree: str | None, sha: str) -> Sequence[CommitRecord]:
@@ -38,7 +43,7 @@ def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
     since = table.c.position >= (converged[0].position if converged else -1)
     kept = {each.sha: each for each in (*_found(connection, since, limit=MAX_RECORDS), *converged)}
     if head is not None and head not in kept:
-        kept.update((each.sha, each) for each in _found(connection, table.c.sha == head))
+        kept.update(among(connection, [head]))
     for part in chunks(kept):
         kept.update((each.sha, each) for each in _found(connection, table.c.rolled_back_by.in_(part)))
     return kept

@@ -1,7 +1,7 @@
 """Fields: the content of one resource as canonical JSON.
 
 Keeping the bytes instead of nested dictionaries makes the value really immutable, equality and digests cheap,
-and ten thousand agents small in memory; the few that differ are decoded when somebody looks.
+and ten thousand agents small in memory; the few that differ are decoded on demand.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fields:
 
     @property
     def value(self) -> dict[str, JSON]:
-        """A fresh, mutable copy of the object."""
+        """A new, mutable copy of the object."""
         decoded: dict[str, JSON] = orjson.loads(self.raw)
         return decoded
 

@@ -143,6 +143,16 @@ class RolloutDecision:
     released: frozenset[AgentKey] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class ProposalProgress:
+    """How the commits that we push get on. ``reverting``: a revert is on its way; ``reverted``: one just ended,
+    so that the source has something new. ``wait``: seconds until a proposal is due, if one is."""
+
+    reverting: bool = False
+    reverted: bool = False
+    wait: float | None = None
+
+
 @dataclass(frozen=True)
 class PassRecord:
     """Everything one pass saw, decided and did. ``running``: actions that are still under way."""

@@ -84,7 +84,7 @@ def trimmed(commits: CommitsState, head: str | None) -> CommitsState:
     converged = commits.converged_before(head)
     newest = commits.newest_first[:MAX_RECORDS]
     kept = {each.sha for each in newest if converged is None or each.position >= converged.position}
-    kept |= {head or "", converged.sha if converged else ""}
+    kept |= {sha for sha in (head, converged and converged.sha) if sha and sha in commits.records}
     records = {sha: each for sha, each in commits.records.items() if sha in kept or each.rolled_back_by in kept}
     return commits if len(records) == len(commits.records) else CommitsState(records)
 

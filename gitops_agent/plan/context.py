@@ -154,7 +154,9 @@ def context_for(
         frozen_since=state.source.freezes_first_seen,
         approved=around.directives.approved,
         circuits=state.reconcile.circuits,
-        drifted=frozenset(key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)),
+        drifted=frozenset(
+            key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)
+        ),
         recently_repaired=_RecentlyRepaired(around, state),
         failed=failed,
         catalog=around.catalog,
@@ -252,7 +254,9 @@ class _RecentlyRepaired(Mapping[AgentKey, float]):
         base = self._bases.get(action.key)
         explained = action.reason in self._around.catalog.explained
         approved = action.digest in self._around.directives.all_approved
-        return action.drift_class.is_drift and not (explained or approved) and base is not None and base.established
+        return (
+            action.drift_class.is_drift and not (explained or approved) and base is not None and base.established
+        )
 
     def __getitem__(self, key: AgentKey) -> float:
         return self._known[key]

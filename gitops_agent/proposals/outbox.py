@@ -20,7 +20,7 @@ import structlog
 from gitops_agent.errors import GitopsAgentError, SourceUnavailable
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.passes import Now, PassRecord
+from gitops_agent.model.passes import Now, PassRecord, ProposalProgress
 from gitops_agent.model.state import LiveImport, ProposalState, RevertProposal, State
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, wanted_imports
 from gitops_agent.proposals.revert import RevertProposer, due_revert, rollout_is_frozen, with_revert
@@ -104,6 +104,15 @@ class ProposalOutbox:
         if self._revert is not None:
             return True
         return now.active >= self._revert_at and self._due_revert(state, record, now) is not None
+
+    def progress(self, before: ProposalState, state: State, record: PassRecord, now: Now) -> ProposalProgress:
+        """How the commits that we push got on in a pass that began with ``before``."""
+        ended = [each for failed, each in state.proposals.reverts.items() if before.reverts.get(failed) != each]
+        return ProposalProgress(
+            reverting=self.is_reverting(state, record, now),
+            reverted=any(each.finished for each in ended),
+            wait=self.wait(state.proposals, now),
+        )
 
     def collect(self, proposals: ProposalState, now: Now) -> ProposalState:
         """The proposals with the results of the jobs that ended since."""

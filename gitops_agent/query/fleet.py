@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
     from gitops_agent.model.state import State
     from gitops_agent.model.status import AgentStatus, CommitRecord
-    from gitops_agent.ports import Clock, Entry
+    from gitops_agent.ports import ActionRecord, Clock
     from gitops_agent.settings import Settings
     from gitops_agent.support.secrets import Redactor
 
@@ -52,7 +52,7 @@ class Records(Protocol):
     def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
         """Records of commits, newest first."""
 
-    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[Entry]:
+    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[ActionRecord]:
         """Executed actions, newest first."""
 
 

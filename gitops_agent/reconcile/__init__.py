@@ -1,6 +1,13 @@
-"""Carry out a plan, and nothing but the plan; then say how the agents are.
+"""Reconcile: carry out a plan, and nothing but the plan.
 
-Belongs here: intents and outcomes around driver calls (``execute``), when to try again (``retry``), probes and
-the verdict on health (``probe``, ``health``). Does not: deciding what to do (``plan/``), what to tell people
-(``report/``). Called by ``pipeline.py`` only.
+Belongs here: intents and outcomes around driver calls (``executor``), what our record says afterwards (``bases``),
+when to try again (``retry``, ``breaker``), what a crash left open (``recovery``), and which process may act
+(``leases``). Does not: deciding what to do (``plan/``), health (``observe/``), what it means (``status/``). Called
+by ``pipeline.py`` only; writes ``ReconcileState``.
 """
+
+from gitops_agent.reconcile.executor import Executor
+from gitops_agent.reconcile.leases.holder import LeaseHolder
+from gitops_agent.reconcile.recovery import Recovery
+
+__all__ = ["Executor", "LeaseHolder", "Recovery"]

@@ -26,7 +26,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phas
 from gitops_agent.report.words import Shape
 
 if TYPE_CHECKING:
-    from gitops_agent.ports import Entry
+    from gitops_agent.ports import ActionRecord
 
 NOTHING = object()
 """Where there is no value, which is something else than null."""
@@ -67,7 +67,7 @@ class Explanation:
     status: AgentStatus | None
     enforced: CommitRecord | None = None
     head: CommitRecord | None = None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[ActionRecord] = ()
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     journal_age: float | None = None
@@ -286,7 +286,7 @@ def explanation_shape(known: Explanation) -> Shape:
     }
 
 
-def _entry(entry: Entry) -> Shape:
+def _entry(entry: ActionRecord) -> Shape:
     return {
         "at": iso(entry.at),
         "resource": str(entry.key),

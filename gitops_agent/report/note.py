@@ -14,7 +14,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import Entry
+from gitops_agent.ports import ActionRecord
 from gitops_agent.report.json_shapes import condition_shape, findings_shape
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.text import clipped, escape_control
@@ -37,7 +37,7 @@ def render_note(
     instance: str,
     record: CommitRecord,
     statuses: Mapping[AgentKey, AgentStatus],
-    entries: Sequence[Entry],
+    entries: Sequence[ActionRecord],
     *,
     previous: Note | None = None,
     redact: Redact = str,
@@ -156,7 +156,7 @@ def _agent(status: AgentStatus) -> Note:
     return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
 
 
-def _action(entry: Entry) -> Note:
+def _action(entry: ActionRecord) -> Note:
     action: Note = {
         "resource": str(entry.key),
         "verb": entry.verb,

@@ -1,9 +1,8 @@
 """Outbox: hands what passes report to the sinks, once each, whatever fails in between.
 
-``publish`` runs on the thread of the pass and returns at once. Durable sinks are served by one thread: changes
-wait until their sink's interval allows a delivery, so that a burst costs one; a delivery that fails is tried
-again later and later. The journal keeps what is owed to which sink: after a restart that, and nothing else, is
-delivered.
+``publish`` runs on the thread of the pass and returns at once. One thread delivers: changes wait until their
+sink's interval allows a delivery, so that a burst costs one; a delivery that fails is tried again later and
+later. The journal keeps what is owed to which sink: after a restart that, and nothing else, is delivered.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class OwedJournal(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    """One durable sink and what waits for it, by commit. ``delivered``: the versions of the last delivery."""
+    """One sink and the changes that wait for it, by commit. ``delivered``: the versions of the last delivery."""
 
     sink: Sink
     timer: DeliveryTimer
@@ -66,14 +65,12 @@ class Outbox:
         redactor: Redactor,
         leading: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._sinks = sinks
         self._journal = journal
         self._clock = clock
         self._redact = redactor
         self._leading = leading
-        self._lanes = [
-            _Lane(sink, DeliveryTimer(sink.min_interval_seconds, random.random)) for sink in sinks if sink.durable
-        ]
+        self._lanes = [_Lane(sink, DeliveryTimer(sink.min_interval_seconds, random.random)) for sink in sinks]
+        self._durable = [lane for lane in self._lanes if lane.sink.durable]
         self._collected: CommitsState | None = None
         self._lock = threading.Lock()  # guards the lanes; never held while a sink works
         self._delivering = threading.Lock()  # one delivery at a time
@@ -84,7 +81,7 @@ class Outbox:
     @property
     def owed_to(self) -> tuple[str, ...]:
         """The names of the sinks that every changed commit record is owed to."""
-        return tuple(lane.sink.name for lane in self._lanes) if self._leading() else ()
+        return tuple(lane.sink.name for lane in self._durable) if self._leading() else ()
 
     @property
     def pending(self) -> int:
@@ -100,11 +97,13 @@ class Outbox:
 
     def publish(self, result: PassResult) -> None:
         """Hand a pass to every sink, and its changed commits to the delivery thread. Never raises."""
-        for sink in self._sinks:
+        for lane in self._lanes:
             try:
-                sink.on_pass(result)
+                lane.sink.on_pass(result)
+                if lane.sink.has_work():
+                    self._mark(lane)
             except Exception:
-                log.exception("a sink failed on a pass", sink=sink.name)
+                log.exception("a sink failed on a pass", sink=lane.sink.name)
         self.collect(result.state)
 
     def collect(self, state: State) -> None:
@@ -115,11 +114,11 @@ class Outbox:
         if self.pending:
             self._wake.set()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
-        if not self._lanes or state.commits is self._collected or not self._leading():
+        if not self._durable or state.commits is self._collected or not self._leading():
             return
         try:
             owed = self._journal.owed()
-            for lane in self._lanes:
+            for lane in self._durable:
                 self._queue(lane, owed.get(lane.sink.name, {}), state)
         except Exception as problem:
             self._log_failure("changed commits are not reported yet", "journal", problem)
@@ -132,7 +131,7 @@ class Outbox:
             for lane in self._lanes:
                 with self._lock:
                     due = lane.timer.delay(self._clock.monotonic()) == 0
-                if due and self._leading():
+                if due and self._may_deliver(lane):
                     self._deliver(lane)
 
     def flush(self, timeout: float) -> bool:
@@ -161,12 +160,11 @@ class Outbox:
     def _run(self) -> None:
         while not self._closing:
             self.step()
+            lanes = [lane for lane in self._lanes if self._may_deliver(lane)]  # the next pass wakes the others
             with self._lock:
                 now = self._clock.monotonic()
-                delays = [delay for lane in self._lanes if (delay := lane.timer.delay(now)) is not None]
+                delays = [delay for lane in lanes if (delay := lane.timer.delay(now)) is not None]
             wait = min(delays, default=None)
-            if not self._leading():
-                wait = None  # the next pass wakes us
             if wait != 0 and not self._closing:
                 self._wake.wait(wait)
                 self._wake.clear()
@@ -183,8 +181,16 @@ class Outbox:
         with self._lock:
             for change in changes:
                 lane.waiting[change.record.sha] = _merged(lane.waiting.get(change.record.sha), change)
+        self._mark(lane)
+
+    def _mark(self, lane: _Lane) -> None:
+        with self._lock:
             lane.timer.dirty(self._clock.monotonic())
         self._wake.set()
+
+    def _may_deliver(self, lane: _Lane) -> bool:
+        """Whether this process may serve a sink: commits are reported by the leading one alone."""
+        return not lane.sink.durable or self._leading()
 
     def _change(self, sha: str, version: int, state: State) -> CommitChange | None:
         record = state.commits.records.get(sha) or self._journal.commit_record(sha)
@@ -198,7 +204,7 @@ class Outbox:
             wait = lane.timer.earliest(now)
         if wait is None:
             return True
-        if now + wait > deadline or not self._leading():
+        if now + wait > deadline or not self._may_deliver(lane):
             return False
         time.sleep(wait)  # no other thread delivers meanwhile, so one wait is enough
         return self._deliver(lane)
@@ -212,7 +218,8 @@ class Outbox:
         failure: Exception | None = None
         try:
             lane.sink.deliver(changes)
-            self._journal.delivered(lane.sink.name, versions)
+            if versions:
+                self._journal.delivered(lane.sink.name, versions)
         except Exception as problem:
             self._log_failure("a delivery failed and is tried again", lane.sink.name, problem)
             failure = problem

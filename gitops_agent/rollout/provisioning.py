@@ -15,7 +15,7 @@ from gitops_agent.model.document import PolicySpec, Provisioning
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
-from gitops_agent.model.passes import Now
+from gitops_agent.model.passes import Now, RolloutDecision
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
@@ -37,11 +37,18 @@ def without_given_up(snapshot: Snapshot, state: State) -> Snapshot:
     return replace(snapshot, agents={**snapshot.agents, **gone}) if gone else snapshot
 
 
-def update_given_up(state: State, snapshot: Snapshot, health: Healths, policy: PolicySpec, now: Now) -> State:
-    """The state after agents that are out of time were given up, and those with another chance were not.
+def update_given_up(
+    state: State, decision: RolloutDecision, health: Healths, now: Now
+) -> tuple[State, RolloutDecision]:
+    """The state after agents that are out of time were given up, and what is in force without them.
 
     No agent is given up unseen, nor one that is healthy now and was not when it was last reported.
     """
+    state = _updated(state, decision.in_force, health, decision.policy, now)
+    return state, replace(decision, in_force=without_given_up(decision.in_force, state))
+
+
+def _updated(state: State, snapshot: Snapshot, health: Healths, policy: PolicySpec, now: Now) -> State:
     rollout = state.rollout
     if not rollout.given_up and not may_compensate(policy):
         return state if not rollout.provisioning_since else _with(state, since={}, given_up={})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, Scope, SourceResult
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import FailedTree
@@ -33,12 +34,12 @@ def is_followed(state: RolloutState, target: Snapshot) -> bool:
     return rollout.done or bool(rollout.failed)
 
 
-def widened(scope: Scope, state: State, source: SourceResult) -> Scope:
-    """A scope with the agents that a pass must look at too: those on their way, those an open commit is judged
-    by, and those that the newest commit changes, unless its gate has failed."""
+def widened(scope: Scope, due: frozenset[AgentKey], state: State, source: SourceResult) -> Scope:
+    """A scope with the agents that a pass must look at too: those that are due, those on their way, those an open
+    commit is judged by, and those that the newest commit changes, unless its gate has failed."""
     if scope is None:
         return None
-    open_ = state.status.agents.not_ready | state.rollout.judged_agents
+    open_ = due | state.status.agents.not_ready | state.rollout.judged_agents
     settled = source.target is None or is_followed(state.rollout, source.target)
     return scope | open_ if settled else scope | open_ | source.changed
 

@@ -25,41 +25,41 @@ from gitops_agent.snapshot.compiled_file import CompiledFile
 from gitops_agent.snapshot.schema import json_schema
 
 FILE_NAME = "snapshot-cache.sqlite"
-SPARE = 20_000
-"""How many rows that no file needs any more are kept, for the day a commit is reverted."""
+SPARE_ROWS = 20_000
+"""Rows that no file needs any more and that are kept all the same, for the day a commit is reverted."""
 
-_SCAN = 500
-_CHECK_AFTER = 1_000
-_DIGEST = 16
-_SUM = 4
+_SCAN_FROM_FILES = 500
+_CHECK_AFTER_ROWS = 1_000
+_NAME_BYTES = 16
+_SUM_BYTES = 4
 
 
 class Cache:
-    """Units by blob and path. Nothing here raises for what the disk does."""
+    """Compiled files by blob and path. Nothing here raises for what the disk does."""
 
     def __init__(self, path: Path, version: str) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._writer: Thread | None = None
-        self._unchecked = _CHECK_AFTER  # rows written since they were last counted; at first nobody knows
+        self._unchecked = _CHECK_AFTER_ROWS  # rows written since they were last counted; at first not known
         self._attempt(lambda: self._open(version))
         if self._connection is None:  # discarded: once more, from nothing
             self._attempt(lambda: self._open(version))
 
     def get(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
-        """The units known for some files (path to blob)."""
+        """The compiled files known for some files (path to blob)."""
         self._settle()
         names = {_name(path, blob): (path, blob) for path, blob in wanted.items()}
         return self._attempt(lambda: self._find(names)) or {}
 
-    def put(self, units: Collection[CompiledFile]) -> None:
-        """Keep units, in one transaction; many of them behind the back of the caller, who has work to do."""
+    def put(self, files: Collection[CompiledFile]) -> None:
+        """Write files in one transaction; many of them in a thread, while the caller goes on."""
         self._settle()
-        if len(units) > _SCAN:
-            self._writer = Thread(target=self._attempt, args=(lambda: self._write(units),), name="snapshot-cache")
+        if len(files) > _SCAN_FROM_FILES:
+            self._writer = Thread(target=self._attempt, args=(lambda: self._write(files),), name="snapshot-cache")
             self._writer.start()
-        elif units:
-            self._attempt(lambda: self._write(units))
+        elif files:
+            self._attempt(lambda: self._write(files))
 
     def trim(self, in_use: Mapping[str, CompiledFile]) -> None:
         """Forget rows that no file needs, once there are many of them."""
@@ -102,36 +102,36 @@ class Cache:
     def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, CompiledFile]:
         found: dict[str, CompiledFile] = {}
         for name, data in self._rows(names):
-            if name in names and (unit := _checked(*names[name], data)) is not None:
-                found[unit.path] = unit
+            if name in names and (file := _checked(*names[name], data)) is not None:
+                found[file.path] = file
         return found
 
     def _rows(self, names: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
         if self._connection is None:
             return
-        if len(names) > _SCAN:
+        if len(names) > _SCAN_FROM_FILES:
             yield from self._connection.execute("SELECT name, data FROM units")
             return
         for name in names:
             yield from self._connection.execute("SELECT name, data FROM units WHERE name = ?", (name,))
 
-    def _write(self, units: Collection[CompiledFile]) -> None:
+    def _write(self, files: Collection[CompiledFile]) -> None:
         if self._connection is None:
             return
-        self._unchecked += len(units)
-        rows = [(_name(unit.path, unit.blob), _signed(encode(unit))) for unit in units]
+        self._unchecked += len(files)
+        rows = [(_name(file.path, file.blob), _signed(encode(file))) for file in files]
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
         self._connection.execute("COMMIT")
 
     def _trim(self, in_use: Mapping[str, CompiledFile]) -> None:
-        if self._connection is None or self._unchecked < _CHECK_AFTER:
+        if self._connection is None or self._unchecked < _CHECK_AFTER_ROWS:
             return
         self._unchecked = 0
         (count,) = self._connection.execute("SELECT COUNT(*) FROM units").fetchone()
-        if count <= len(in_use) + SPARE:
+        if count <= len(in_use) + SPARE_ROWS:
             return
-        keep = {_name(unit.path, unit.blob) for unit in in_use.values()}
+        keep = {_name(file.path, file.blob) for file in in_use.values()}
         names = self._connection.execute("SELECT name FROM units").fetchall()
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany("DELETE FROM units WHERE name = ?", [n for n in names if n[0] not in keep])
@@ -140,7 +140,7 @@ class Cache:
     def _attempt(self, work: Callable[[], Any]) -> Any:
         try:
             return work()
-        except sqlite3.OperationalError:  # locked or full: leave it to whoever uses it
+        except sqlite3.OperationalError:  # locked by another process, or full: go on without
             self._roll_back()
         except (sqlite3.DatabaseError, OSError):  # damaged
             self._discard()
@@ -163,7 +163,7 @@ class Cache:
 
 
 def version_of(settings: Settings, plugins: Plugins) -> str:
-    """The name of everything besides the files themselves that decides what a unit holds."""
+    """The name of everything besides the files themselves that decides how they compile."""
     sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
     packages = ((plugin.name, plugin.compile.__module__.rpartition(".")[0]) for plugin in plugins)
     sources += [f"{name}={_source(package)}" for name, package in packages]
@@ -182,19 +182,19 @@ def _source(package: str) -> str:
 
 
 def _name(path: str, blob: str) -> bytes:
-    return blake2b(f"{blob}:{path}".encode("utf-8", "surrogateescape"), digest_size=_DIGEST).digest()
+    return blake2b(f"{blob}:{path}".encode("utf-8", "surrogateescape"), digest_size=_NAME_BYTES).digest()
 
 
 def _signed(data: bytes) -> bytes:
-    """With a sum in front that tells damage; whoever can write here could forge any sum."""
-    return crc32(data).to_bytes(_SUM, "big") + data
+    """The data with a sum in front that shows damage; it is no protection against forgery."""
+    return crc32(data).to_bytes(_SUM_BYTES, "big") + data
 
 
 def _checked(path: str, blob: str, data: object) -> CompiledFile | None:
     if not isinstance(data, bytes):
         return None
-    content = data[_SUM:]
-    if crc32(content).to_bytes(_SUM, "big") != data[:_SUM]:
+    content = data[_SUM_BYTES:]
+    if crc32(content).to_bytes(_SUM_BYTES, "big") != data[:_SUM_BYTES]:
         return None
     try:
         return decode(path, blob, content)

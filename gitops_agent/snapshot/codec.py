@@ -1,4 +1,4 @@
-"""Units as bytes and back: one line of JSON that describes, then one line for each resource's canonical JSON.
+"""Compiled files as bytes and back: one line of JSON that describes, then the canonical JSON of each resource.
 
 Canonical JSON holds no line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
 """
@@ -22,24 +22,24 @@ _DELETION = {str(member): member for member in DeletionPolicy}
 _MODE = {str(member): member for member in Mode}
 
 
-def encode(unit: CompiledFile) -> bytes:
-    """The bytes of a unit (its path and blob are the name under which they are kept)."""
+def encode(file: CompiledFile) -> bytes:
+    """The bytes of a compiled file (its path and blob are the name under which they are kept)."""
     head = [
-        [_agent_row(agent) for agent in unit.agents],
+        [_agent_row(agent) for agent in file.agents],
         [
             [o.origin.line, o.digest, o.tenant, sorted(o.names), o.labels, o.patches.decode()]
-            for o in unit.overlays
+            for o in file.overlays
         ],
-        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in unit.policies],
-        [[pool.origin.line, pool.tenant, pool.name] for pool in unit.pools],
-        [[f.severity, f.code, f.address, f.summary, f.detail] for f in unit.findings],
+        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in file.policies],
+        [[pool.origin.line, pool.tenant, pool.name] for pool in file.pools],
+        [[f.severity, f.code, f.address, f.summary, f.detail] for f in file.findings],
     ]
-    contents = [resource.fields.raw for agent in unit.agents for resource in agent.agent.resources]
+    contents = [resource.fields.raw for agent in file.agents for resource in agent.agent.resources]
     return b"\n".join([orjson.dumps(head), *contents])
 
 
 def decode(path: str, blob: str, data: bytes) -> CompiledFile:
-    """The unit of some bytes; ValueError, TypeError, KeyError or IndexError when they are not what we wrote."""
+    """The compiled file of some bytes; ValueError, TypeError, KeyError or IndexError when they are not ours."""
     head, *contents = data.split(b"\n")
     agents, overlays, policies, pools, findings = orjson.loads(head)
     rest = iter(contents)

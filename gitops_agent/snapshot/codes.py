@@ -15,7 +15,7 @@ from gitops_agent.support.text import escape_control
 
 
 class Code(StrEnum):
-    """What is wrong, in a word that scripts may rely on."""
+    """What is wrong, as a stable name that scripts may rely on."""
 
     # the tree
     MISSING_PATH = "MissingPath"

@@ -30,7 +30,7 @@ class AgentUnit:
 
 @dataclass(frozen=True, slots=True)
 class OverlayUnit:
-    """One overlay for this instance: whom it selects, and its patches as canonical JSON."""
+    """One overlay for this instance: which agents it selects, and its patches as canonical JSON."""
 
     origin: Origin
     digest: str

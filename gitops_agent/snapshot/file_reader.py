@@ -40,8 +40,8 @@ FILES_PER_STREAM = 2_500
 """Large enough to keep git busy, small enough to hold the drafts that wait for their instructions."""
 
 FILES_PER_STEP = 64
-"""So many files are parsed, then validated, then compiled. Going all the way with each file costs a third more: the
-code of one step evicts that of the next from the caches of the processor."""
+"""So many files are parsed, then validated, then compiled. Going all the way with each file costs a third more:
+the code of one step evicts that of the next from the caches of the processor."""
 
 _NAMES = re.compile(rb"name[\"']?[ \t]*:[ \t]*[\"']?([a-z0-9-]{1,63})")
 

@@ -1,4 +1,4 @@
-"""A plain folder as a reader of blobs, so that a desired repository can be judged offline and without git."""
+"""A plain folder as a reader of blobs, so that a desired repository can be validated offline and without git."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class FolderReader:
         self._listed: dict[str, dict[str, TreeEntry]] = {}
 
     def entries(self, sha: str) -> Sequence[TreeEntry]:
-        """Every file below the folder as it is now; ``sha`` is a name for this look."""
+        """Every file below the folder as it is now; ``sha`` is a name for this listing."""
         found = {entry.path: entry for entry in self._walk(self._root, "")}
         self._listed[sha] = found
         return list(found.values())
 
     def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
-        """What differs between an earlier look and a new one."""
+        """What differs between an earlier listing and a new one."""
         old = self._listed.get(old_sha, {})
         self.entries(new_sha)
         new = self._listed[new_sha]
@@ -51,7 +51,7 @@ class FolderReader:
             yield identity, self._read(identity.split("\0", 1)[0])
 
     def _read(self, path: str) -> bytes:
-        # Between the look and now a file may have become a link or a pipe: neither is followed nor waited for.
+        # Since it was listed a file may have become a link or a pipe: neither is followed nor waited for.
         handle = os.open(self._root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else b""
@@ -61,7 +61,7 @@ class FolderReader:
             for child in sorted(children, key=lambda child: child.name):
                 path = prefix + child.name
                 if child.is_dir(follow_symlinks=False):
-                    # Nothing is said about dot-folders at the top, and .git may be large.
+                    # Dot-folders at the top give no findings, and .git may be large.
                     if child.name != ".git" and (prefix or not child.name.startswith(".")):
                         yield from self._walk(Path(child.path), path + "/")
                     continue
@@ -71,7 +71,7 @@ class FolderReader:
 
 
 def validate_folder(path: Path, plugins: Plugins, settings: Settings) -> tuple[Finding, ...]:
-    """Everything there is to say about the folder as desired state; valid when no finding is an error."""
+    """Every finding about the folder as desired state; valid when none is an error."""
     name = "folder"
     revision = Revision(name, name, (), author="", authored_at=0.0, committed_at=0.0, message="")
     try:

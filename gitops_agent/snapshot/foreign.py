@@ -1,6 +1,6 @@
-"""Documents that do not say they are ours: left alone, unless one of ours seems to have lost its head.
+"""Documents without our ``apiVersion``: left alone, unless one of ours has a slip in its head.
 
-Whoever mistypes ``apiVersion`` has not deleted an agent, but a snapshot without it would. So what looks like one
+A mistyped ``apiVersion`` is no deletion, but a snapshot without the document would be one. So what looks like one
 of ours is an error; what another tool owns (a group of its own in ``apiVersion``, or no head at all) is not.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gitops_agent.model.document import API_GROUP, API_VERSION, DOCUMENTS
@@ -26,28 +26,27 @@ _WAY_OUT = f"{_DETAIL} If it belongs to another tool, list the file in .gitopsig
 
 
 def is_ours(value: object) -> bool:
-    """Whether a document says that it is one of ours."""
+    """Whether a document names our API group."""
     return isinstance(value, dict) and _is_our_version(value.get("apiVersion"))
 
 
-def foreign_finding(path: str, chunk: DocumentText, value: object, locator: Locator) -> Finding:
-    """What there is to say about a document that does not."""
-    if isinstance(value, dict) and (lost := _lost_head(value)):
-        key, summary = lost
-        spot = locator.positions(chunk.text, chunk.line).key([key] if key else [])
+def foreign_finding(path: str, document: DocumentText, value: object, locator: Locator) -> Finding:
+    """The finding about a document that is not ours: an error when it seems to be meant as one of ours."""
+    if isinstance(value, dict) and (slip := _slip_in_head(value)):
+        key, summary = slip
+        spot = locator.positions(document.text, document.line).key([key] if key else [])
         return error(Code.UNKNOWN_API_VERSION, FilePosition(path, *spot), summary, _WAY_OUT)
     if isinstance(value, dict) and _claims_kind(value) and _is_doubtful(value.get("apiVersion")):
         summary = f"ignored: kind is {shown(value.get('kind'))}, but apiVersion is {shown(value['apiVersion'])}"
-        return warning(Code.FOREIGN_DOCUMENT, FilePosition(path, chunk.line), summary, _DETAIL)
+        return warning(Code.FOREIGN_DOCUMENT, FilePosition(path, document.line), summary, _DETAIL)
     if isinstance(value, str) and _HEAD_AS_TEXT.search(value):
-        spot = locator.positions(chunk.text, chunk.line).start
+        spot = locator.positions(document.text, document.line).start
         summary = "text instead of a mapping; is there a space after each colon?"
         return error(Code.UNKNOWN_API_VERSION, FilePosition(path, *spot), summary, _WAY_OUT)
-    if API_GROUP in chunk.text and (inside := _inside(value)):
-        return _enclosed(path, inside, locator.positions(chunk.text, chunk.line))
-    return info(
-        Code.FOREIGN_DOCUMENT, FilePosition(path, chunk.line), "ignored: not a document of gitops-agent", _DETAIL
-    )
+    if API_GROUP in document.text and (inside := _inside(value)):
+        return _enclosed(path, inside, locator.positions(document.text, document.line))
+    place = FilePosition(path, document.line)
+    return info(Code.FOREIGN_DOCUMENT, place, "ignored: not a document of gitops-agent", _DETAIL)
 
 
 def misspelt(fields: Mapping[Any, Any], name: str) -> str | None:
@@ -56,7 +55,7 @@ def misspelt(fields: Mapping[Any, Any], name: str) -> str | None:
     return next((key for key in words if _form(key) == _form(name)), None)
 
 
-def _lost_head(fields: Mapping[Any, Any]) -> tuple[str | None, str] | None:
+def _slip_in_head(fields: Mapping[Any, Any]) -> tuple[str | None, str] | None:
     """The key at fault (None: there is none) and what is wrong, if the document seems to be ours."""
     for key, value in fields.items():
         if isinstance(key, str) and key != "apiVersion" and isinstance(value, str) and _VERSION.fullmatch(value):
@@ -118,20 +117,18 @@ def _form(text: str) -> str:
 
 
 def _inside(value: object) -> tuple[str | int, ...] | None:
-    """Where a document of ours stands inside another one."""
-    return next((loc for loc, box in _boxes(value) if loc and is_ours(box)), None)
-
-
-def _boxes(value: object) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Where a document of ours stands inside another one (level by level, since it may be nested deep)."""
     level: list[tuple[tuple[str | int, ...], object]] = [((), value)]
     while level:
-        yield from level
         level = [
             ((*loc, step), item)
             for loc, box in level
             for step, item in _steps(box)
             if isinstance(item, (dict, list))
         ]
+        if found := next((loc for loc, box in level if is_ours(box)), None):
+            return found
+    return None
 
 
 def _steps(box: object) -> Iterable[tuple[str | int, object]]:

@@ -18,12 +18,10 @@ from gitops_agent.snapshot.yaml_documents import not_utf8
 from gitops_agent.snapshot.yaml_text_guard import BYTE_ORDER_MARK
 
 IGNORE_FILE = ".gitopsignore"
-PATTERNS = 256
-"""How many lines with a pattern are read."""
-WIDTH = 256
-"""How many characters a pattern may have."""
+MAX_PATTERNS = 256
+MAX_PATTERN_CHARACTERS = 256
 
-_REMEMBERED = 10_000
+_CACHED_FOLDERS = 10_000
 _ANY = re.compile(".*", re.DOTALL)
 _NEVER = re.compile("(?!)")
 _FOLDERS = re.compile(r"\*\*+")  # to git, more than two stars are two
@@ -72,7 +70,7 @@ class Ignored:
 
     def _is_inside(self, folder: str, names: list[str]) -> bool:
         if folder not in self._folders:
-            if len(self._folders) >= _REMEMBERED:
+            if len(self._folders) >= _CACHED_FOLDERS:
                 self._folders.clear()
             above = (names[:depth] for depth in range(1, len(names) + 1))
             self._folders[folder] = any(self._decides(part, is_folder=True) for part in above)
@@ -108,8 +106,8 @@ def _read(text: str) -> tuple[Ignored, list[Finding]]:
         pattern = _without_spaces(line.removesuffix("\r"))
         if not pattern or pattern.startswith("#"):
             continue
-        if len(patterns) == PATTERNS:
-            summary = f"more than {PATTERNS} patterns"
+        if len(patterns) == MAX_PATTERNS:
+            summary = f"more than {MAX_PATTERNS} patterns"
             findings.append(
                 error(Code.TOO_LARGE, FilePosition(IGNORE_FILE, number), summary, "Name folders instead.")
             )
@@ -124,9 +122,9 @@ def _read(text: str) -> tuple[Ignored, list[Finding]]:
 
 
 def parse(line: str) -> Pattern:
-    """One pattern; ValueError says what is wrong with it."""
-    if len(line) > WIDTH:
-        raise ValueError(f"has {len(line)} characters; at most {WIDTH} are read")
+    """One pattern; ValueError with the reason when it could never match."""
+    if len(line) > MAX_PATTERN_CHARACTERS:
+        raise ValueError(f"has {len(line)} characters; at most {MAX_PATTERN_CHARACTERS} are read")
     negated = line.startswith("!")
     rest = line[negated:]
     folders_only = rest.endswith("/")

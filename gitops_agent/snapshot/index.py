@@ -6,21 +6,23 @@ objects, and the cost beyond copying a few dictionaries follows the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
-from gitops_agent.snapshot import references as graph
+from gitops_agent.snapshot import references
 from gitops_agent.snapshot.codes import Code, FilePosition, warning
-from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, Issue, OverlayUnit, PolicyUnit
+from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, Issue, OverlayUnit, PolicyUnit, PoolUnit
 from gitops_agent.snapshot.overlay import in_path_order, matching
+from gitops_agent.snapshot.tree_rules import TreeFile
 
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
-_Ref = AgentKey | str
+_Ref = AgentKey | str  # an agent, or the name of a pool
 
 
 @dataclass(slots=True)
@@ -30,64 +32,72 @@ class Index:
     files: dict[str, CompiledFile] = field(default_factory=dict)
     agents: dict[AgentKey, Agent] = field(default_factory=dict)
     special: dict[str, CompiledFile] = field(default_factory=dict)  # files with more to them than agents
-    wanted: dict[_Ref, frozenset[AgentKey]] = field(default_factory=dict)  # agent or pool: who refers to it
-    readers: dict[str, frozenset[str]] = field(default_factory=dict)  # inlined file: which documents inline it
-    applied: dict[str, int] = field(default_factory=dict)  # overlay: how many agents it was applied to
+    referrers: dict[_Ref, frozenset[AgentKey]] = field(default_factory=dict)
+    inlined_by: dict[str, frozenset[str]] = field(default_factory=dict)  # file to the documents that inline it
+    applied: Counter[str] = field(default_factory=Counter)  # overlay to how many agents it was applied to
     overlays: tuple[OverlayUnit, ...] = ()
-    added: list[AgentUnit] = field(default_factory=list)  # added or changed by this step
-    removed: set[_Ref] = field(default_factory=set)  # agents and names of pools that this step removed
+    added: list[AgentUnit] = field(default_factory=list)  # by this step, or changed
+    removed: set[_Ref] = field(default_factory=set)  # by this step
     duplicates: dict[AgentKey, list[Origin]] = field(default_factory=dict)
 
-    def after(self, gone: Iterable[str], units: Mapping[str, CompiledFile]) -> Index:
+    def after(self, gone: Iterable[str], files: Collection[CompiledFile]) -> Index:
         """The index once some files have left and others have been read."""
         new = Index(
             dict(self.files),
             dict(self.agents),
             dict(self.special),
-            dict(self.wanted),
-            dict(self.readers),
-            dict(self.applied),
+            dict(self.referrers),
+            dict(self.inlined_by),
+            self.applied.copy(),
         )
-        leaving = [unit for path in gone if (unit := new.files.pop(path, None)) is not None]
-        for unit in leaving:
-            new._drop(unit)
-        for unit in units.values():
-            new._add(unit)
-        _update(new.wanted, _references(leaving), _references(units.values()))
-        _update(new.readers, _inlined(leaving), _inlined(units.values()))
+        leaving = [file for path in gone if (file := new.files.pop(path, None)) is not None]
+        for file in leaving:
+            new._drop(file)
+        for file in files:
+            new._add(file)
+        _update(new.referrers, _references(leaving), _references(files))
+        _update(new.inlined_by, _inlined(leaving), _inlined(files))
         new.removed = {key for key in new.removed if isinstance(key, str) or key not in new.agents}
-        new.overlays = in_path_order(overlay for unit in new.special.values() for overlay in unit.overlays)
+        new.overlays = in_path_order(overlay for file in new.special.values() for overlay in file.overlays)
         return new
 
-    def _drop(self, unit: CompiledFile) -> None:
-        self.special.pop(unit.path, None)
-        self.removed.update(pool.name for pool in unit.pools)
-        for agent in unit.agents:
-            self.agents.pop(agent.agent.key, None)
-            self.removed.add(agent.agent.key)
-            for name in agent.overlays:
-                self.applied[name] -= 1
+    def _drop(self, file: CompiledFile) -> None:
+        self.special.pop(file.path, None)
+        self.removed.update(pool.name for pool in file.pools)
+        for unit in file.agents:
+            self.agents.pop(unit.agent.key, None)
+            self.removed.add(unit.agent.key)
+            self.applied.subtract(unit.overlays)
 
-    def _add(self, unit: CompiledFile) -> None:
-        self.files[unit.path] = unit
-        if unit.overlays or unit.policies or unit.pools or unit.findings:
-            self.special[unit.path] = unit
-        for agent in unit.agents:
-            key = agent.agent.key
+    def _add(self, file: CompiledFile) -> None:
+        self.files[file.path] = file
+        if file.overlays or file.policies or file.pools or file.findings:
+            self.special[file.path] = file
+        for unit in file.agents:
+            key = unit.agent.key
             if key in self.agents:
-                self.duplicates.setdefault(key, [self.agents[key].origin]).append(agent.agent.origin)
-            self.agents[key] = agent.agent
-            self.added.append(agent)
-            for name in agent.overlays:
-                self.applied[name] = self.applied.get(name, 0) + 1
+                self.duplicates.setdefault(key, [self.agents[key].origin]).append(unit.agent.origin)
+            self.agents[key] = unit.agent
+            self.added.append(unit)
+            self.applied.update(unit.overlays)
+
+    def unchanged(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
+        """Those of the files (path to blob) that are here with the same content."""
+        here = {path: self.files[path] for path in wanted.keys() & self.files.keys()}
+        return {path: file for path, file in here.items() if file.blob == wanted[path]}
+
+    def inlining(self, changed: set[str]) -> dict[str, str]:
+        """The documents (path to blob) that inline a file which changed, and did not change themselves."""
+        paths = {path for file in changed for path in self.inlined_by.get(file, ())} - changed
+        return {path: self.files[path].blob for path in paths}
 
     def stale(self, before: tuple[OverlayUnit, ...]) -> dict[str, str]:
         """Files (path to blob) with an agent whose overlays are not those it was compiled with."""
         paths: Iterable[str] = self.files
         if [overlay.digest for overlay in self.overlays] == [overlay.digest for overlay in before]:
             paths = {unit.agent.origin.path for unit in self.added}
-        units = (self.files[path] for path in paths)
-        return {unit.path: unit.blob for unit in units if any(map(self._is_stale, unit.agents))}
+        files = (self.files[path] for path in paths)
+        return {file.path: file.blob for file in files if any(map(self._is_stale, file.agents))}
 
     def _is_stale(self, unit: AgentUnit) -> bool:
         if not self.overlays:
@@ -95,76 +105,88 @@ class Index:
         chosen = matching(self.overlays, unit.agent.key, unit.labels)
         return unit.overlays != tuple(overlay.digest for overlay in chosen)
 
+    @property
     def policies(self) -> list[PolicyUnit]:
         """Every policy document."""
-        return [policy for unit in self.special.values() for policy in unit.policies]
+        return [policy for file in self.special.values() for policy in file.policies]
 
-    def notes(self) -> list[Finding]:
-        """What there is to say about files without errors."""
-        return [finding for unit in self.special.values() for finding in unit.findings]
+    @property
+    def pools(self) -> list[PoolUnit]:
+        """Every credential pool."""
+        return [pool for file in self.special.values() for pool in file.pools]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of files without errors."""
+        return [finding for file in self.special.values() for finding in file.findings]
 
     def warnings(self) -> list[Finding]:
         """What is valid and probably not what was meant."""
-        found: list[Finding] = []
-        for overlay in self.overlays:
-            if not self.applied.get(overlay.digest):
-                place, summary = (
-                    FilePosition(overlay.origin.path, overlay.origin.line),
-                    "the overlay selects no agent",
-                )
-                found.append(warning(Code.OVERLAY_UNUSED, place, summary, "Check its selector."))
+        found = [
+            warning(
+                Code.OVERLAY_UNUSED,
+                FilePosition(overlay.origin.path, overlay.origin.line),
+                "the overlay selects no agent",
+                "Check its selector.",
+            )
+            for overlay in self.overlays
+            if not self.applied[overlay.digest]
+        ]
         if not self.agents:
-            summary = "no agent is declared"
-            found.append(warning(Code.NO_AGENTS, FilePosition("."), summary, "Add a document of kind: Agent."))
+            detail = "Add a document of kind: Agent."
+            found.append(warning(Code.NO_AGENTS, FilePosition("."), "no agent is declared", detail))
         return found
 
     def issues(self, suspects: set[str]) -> list[Issue]:
         """What is wrong between documents, as far as this step could have made it so."""
-        found = [issue for key, origins in self.duplicates.items() for issue in graph.same_key(key, origins)]
-        pools = [pool for unit in self.special.values() for pool in unit.pools]
-        found += graph.same_pool(pools)
-        found += graph.several_policies(self.policies())
+        found = [issue for key, origins in self.duplicates.items() for issue in references.same_key(key, origins)]
+        found += references.same_pool(self.pools)
+        found += references.several_policies(self.policies)
         touched = {unit.agent.key: unit for unit in (*self._dangling(), *self.added)}
         agents = [unit.agent for unit in touched.values()]
-        found += graph.missing_dependencies(self.agents, agents, suspects)
-        found += graph.missing_pools({(pool.tenant, pool.name) for pool in pools}, touched.values(), suspects)
-        found += graph.cycles(self.agents, [agent.key for agent in agents if agent.depends_on])
+        found += references.missing_dependencies(self.agents, agents, suspects)
+        pools = {(pool.tenant, pool.name) for pool in self.pools}
+        found += references.missing_pools(pools, touched.values(), suspects)
+        found += references.cycles(self.agents, [agent.key for agent in agents if agent.depends_on])
         return found
 
     def _dangling(self) -> list[AgentUnit]:
         """The agents that refer to something this step removed."""
-        keys = {key for removed in self.removed for key in self.wanted.get(removed, ()) if key in self.agents}
+        keys = {key for gone in self.removed for key in self.referrers.get(gone, ()) if key in self.agents}
         paths = {self.agents[key].origin.path for key in keys}
         return [unit for path in paths for unit in self.files[path].agents if unit.agent.key in keys]
 
 
-def _references(units: Iterable[CompiledFile]) -> dict[_Ref, set[AgentKey]]:
-    found: dict[_Ref, set[AgentKey]] = {}
-    for unit in units:
-        for agent in unit.agents:
-            for key in agent.agent.depends_on:
-                found.setdefault(key, set()).add(agent.agent.key)
-            if agent.pool is not None:
-                found.setdefault(agent.pool, set()).add(agent.agent.key)
-    return found
+def is_current(file: CompiledFile, tree: Mapping[str, TreeFile]) -> bool:
+    """Whether the files that a compiled file inlines have the content they had."""
+    inlined = [unit.inlined for unit in file.agents if unit.inlined is not None]
+    return all(path in tree and tree[path].blob == blob for path, blob in inlined)
 
 
-def _inlined(units: Iterable[CompiledFile]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for unit in units:
-        for agent in unit.agents:
-            if agent.inlined is not None:
-                found.setdefault(agent.inlined[0], set()).add(unit.path)
-    return found
+def _references(files: Iterable[CompiledFile]) -> Iterator[tuple[_Ref, AgentKey]]:
+    for file in files:
+        for unit in file.agents:
+            for key in unit.agent.depends_on:
+                yield key, unit.agent.key
+            if unit.pool is not None:
+                yield unit.pool, unit.agent.key
+
+
+def _inlined(files: Iterable[CompiledFile]) -> Iterator[tuple[str, str]]:
+    return ((unit.inlined[0], file.path) for file in files for unit in file.agents if unit.inlined is not None)
 
 
 def _update(
-    table: dict[_Key, frozenset[_Item]], less: Mapping[_Key, set[_Item]], more: Mapping[_Key, set[_Item]]
+    table: dict[_Key, frozenset[_Item]], less: Iterable[tuple[_Key, _Item]], more: Iterable[tuple[_Key, _Item]]
 ) -> None:
-    """Take items out of a table of sets and put others in; sets are replaced, since older tables share them."""
-    for key in less.keys() | more.keys():
-        items = (table.get(key, frozenset()) - less.get(key, set())) | more.get(key, set())
+    """Remove pairs from a table of sets and add others; sets are replaced, since older tables share them."""
+    changed: dict[_Key, set[_Item]] = {}
+    for key, item in less:
+        changed.setdefault(key, set(table.get(key, ()))).discard(item)
+    for key, item in more:
+        changed.setdefault(key, set(table.get(key, ()))).add(item)
+    for key, items in changed.items():
         if items:
-            table[key] = items
+            table[key] = frozenset(items)
         else:
             table.pop(key, None)

@@ -1,7 +1,7 @@
 """Commit in, snapshot out; or every reason why not.
 
 A load starts from the last good one: only what differs is read, and what hangs on it (overlays, inlined files,
-dependencies) is looked at again. Agents that nothing touched stay the same objects. A commit that is not valid
+dependencies) is checked again. Agents that nothing touched stay the same objects. A commit that is not valid
 leaves no trace here.
 """
 
@@ -18,29 +18,29 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.quantity import counted
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import BlobReader, TreeEntry
+from gitops_agent.ports import BlobReader
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.codes import Code, FilePosition, error, in_order
 from gitops_agent.snapshot.compiled_file import CompiledFile
 from gitops_agent.snapshot.file_reader import FileReader
-from gitops_agent.snapshot.index import Index
+from gitops_agent.snapshot.index import Index, is_current
 from gitops_agent.snapshot.locate import located
 from gitops_agent.snapshot.tree_changes import Change, TreeChanges
 from gitops_agent.snapshot.tree_rules import REGULAR, TreeRules
 from gitops_agent.support.gc import gc_paused
 
-BULK = 1_000
-"""From so many files on, a load is worth telling the garbage collector to look away."""
+FROZEN_FROM_FILES = 1_000
+"""From so many files on, the objects of a load are taken out of garbage collection."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Loaded:
     """The last good load."""
 
     snapshot: Snapshot
-    survey: TreeChanges
+    tree: TreeChanges
     index: Index
 
 
@@ -54,119 +54,95 @@ class Loader:
         self._plugins = plugins
         self._settings = settings
         self._cache = cache
-        self._kept: _Kept | None = None
+        self._last: _Loaded | None = None
 
     def load(self, revision: Revision) -> Snapshot:
         """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
         if not revision.tree:
             raise _refused(revision, [_no_path(self._settings.path)])
-        kept = self._kept
-        if kept is not None and kept.snapshot.revision.tree == revision.tree:
-            self._kept = replace(kept, snapshot=replace(kept.snapshot, revision=revision))
-            return self._kept.snapshot
+        last = self._last
+        if last is not None and last.snapshot.revision.tree == revision.tree:
+            self._last = replace(last, snapshot=replace(last.snapshot, revision=revision))
+            return self._last.snapshot
         with gc_paused():
-            self._kept = self._load_from(revision, kept)
-        if len(self._kept.survey.touched) >= BULK:
+            self._last = self._load_from(revision, last)
+        if len(self._last.tree.documents) >= FROZEN_FROM_FILES:
             # Thousands of objects that live as long as the process: never to be walked again.
             gc.freeze()
-        return self._kept.snapshot
+        return self._last.snapshot
 
-    def _load_from(self, revision: Revision, kept: _Kept | None) -> _Kept:
+    def _load_from(self, revision: Revision, last: _Loaded | None) -> _Loaded:
         try:
-            return self._load(revision, kept)
+            return self._load(revision, last)
         except SourceRefused:
-            if kept is None:
+            if last is None:
                 raise
             # A blob too large to be handed out. Differences name no sizes, a listing does: it can be addressed.
             return self._load(revision, None)
 
-    def _load(self, revision: Revision, kept: _Kept | None) -> _Kept:
-        survey = self._survey(revision, kept)
-        if refusals := survey.over_limits(self._settings.limits):
-            raise _refused(revision, refusals + survey.findings)
-        before = kept.index if kept is not None else Index()
-        reading = FileReader(self._reader, self._plugins, self._settings, survey.entries)
-        index = self._indexed(reading, survey, before)
-        issues = reading.issues + index.issues(reading.suspects)
-        findings = survey.findings + survey.notes() + reading.findings + index.notes()
-        findings += located(issues, self._reader, reading.locator)
+    def _load(self, revision: Revision, last: _Loaded | None) -> _Loaded:
+        tree = self._tree(revision, last)
+        if refusals := tree.over_limits(self._settings.limits):
+            raise _refused(revision, refusals + tree.findings)
+        files = FileReader(self._reader, self._plugins, self._settings, tree.files)
+        index = self._index(files, tree, last.index if last is not None else Index())
+        findings = tree.findings + tree.notes() + files.findings + index.findings
+        findings += located(files.issues + index.issues(files.suspects), self._reader, files.locator)
         if errors(findings):
             raise _refused(revision, findings)
         if self._cache is not None:
             self._cache.trim(index.files)
-        return _Kept(_snapshot(revision, index, findings + index.warnings()), survey, index)
+        policy = index.policies[0].spec if index.policies else PolicySpec()
+        snapshot = Snapshot(revision, index.agents, policy, in_order(findings + index.warnings()))
+        return _Loaded(snapshot, tree, index)
 
-    def _survey(self, revision: Revision, kept: _Kept | None) -> TreeChanges:
+    def _tree(self, revision: Revision, last: _Loaded | None) -> TreeChanges:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""
-        if kept is not None:
+        if last is not None:
             changes = [
                 Change(path, mode, blob)
-                for path, _, blob, mode in self._reader.changed(kept.snapshot.revision.sha, revision.sha)
+                for path, _, blob, mode in self._reader.changed(last.snapshot.revision.sha, revision.sha)
             ]
             if all(change.path != ignore.IGNORE_FILE for change in changes):
-                return kept.survey.after(changes)
-        entries = self._reader.entries(revision.sha)
+                return last.tree.after(changes)
+        entries = [Change(e.path, e.mode, e.blob, e.size) for e in self._reader.entries(revision.sha)]
         file = next((entry for entry in entries if entry.path == ignore.IGNORE_FILE), None)
         ignored, problems = self._ignored(file)
-        if problems:  # what else would be read, and found, nobody knows
+        if problems:  # what else would be read, and found, is not known
             raise _refused(revision, problems)
-        return TreeChanges(TreeRules(ignored)).after(Change(e.path, e.mode, e.blob, e.size) for e in entries)
+        return TreeChanges(TreeRules(ignored)).after(entries)
 
-    def _ignored(self, entry: TreeEntry | None) -> tuple[ignore.Ignored, list[Finding]]:
-        if entry is None or entry.mode not in REGULAR:
+    def _ignored(self, file: Change | None) -> tuple[ignore.Ignored, list[Finding]]:
+        if file is None or file.blob is None or file.mode not in REGULAR:
             return ignore.Ignored(), []
         allowed = self._settings.limits.file_bytes
-        if (entry.size or 0) > allowed:
-            return ignore.Ignored(), [ignore.too_large(entry.size or 0, allowed)]
-        return ignore.read(next(data for _, data in self._reader.blobs([entry.blob])), allowed)
+        if (file.size or 0) > allowed:
+            return ignore.Ignored(), [ignore.too_large(file.size or 0, allowed)]
+        return ignore.read(next(data for _, data in self._reader.blobs([file.blob])), allowed)
 
-    def _indexed(self, reading: FileReader, survey: TreeChanges, before: Index) -> Index:
-        """Read what is new or changed, then what the overlays in force concern."""
-        gone = set(before.files) if survey.whole else survey.moved
-        wanted = {**_inlining(before, survey), **survey.touched}
-        units = self._known(wanted, before, survey)
-        missing = {path: blob for path, blob in wanted.items() if path not in units}
-        staying = (unit for unit in before.special.values() if unit.path not in gone)
-        overlays = [overlay for unit in (*staying, *units.values()) for overlay in unit.overlays]
-        units |= reading.read(missing, overlays)
-        index = before.after({*gone, *wanted}, units)
-        again = index.stale(before.overlays) | reading.failed_too_early(index.overlays)
-        if again:
-            units |= reading.read(again, index.overlays)
-            index = before.after({*gone, *wanted, *again}, units)
+    def _index(self, files: FileReader, tree: TreeChanges, before: Index) -> Index:
+        """The index after reading what is new or changed, then what the overlays in force concern."""
+        gone = set(before.files) if tree.whole else tree.changed
+        wanted = {**({} if tree.whole else before.inlining(tree.changed)), **tree.documents}
+        known = self._known(wanted, before, tree)
+        missing = {path: blob for path, blob in wanted.items() if path not in known}
+        staying = (file for file in before.special.values() if file.path not in gone)
+        overlays = [overlay for file in (*staying, *known.values()) for overlay in file.overlays]
+        read = files.read(missing, overlays)
+        index = before.after({*gone, *wanted}, (known | read).values())
+        if again := index.stale(before.overlays) | files.failed_too_early(index.overlays):
+            read |= files.read(again, index.overlays)
+            index = before.after({*gone, *wanted, *again}, (known | read).values())
         if self._cache is not None:
-            self._cache.put([unit for path, unit in units.items() if path in missing or path in again])
+            self._cache.put(list(read.values()))
         return index
 
-    def _known(self, wanted: Mapping[str, str], before: Index, survey: TreeChanges) -> dict[str, CompiledFile]:
-        """Units that need no reading: still in memory, or in the cache, with the same files inlined."""
-        known = {path: before.files[path] for path, blob in wanted.items() if _is_blob(before, path, blob)}
+    def _known(self, wanted: Mapping[str, str], before: Index, tree: TreeChanges) -> dict[str, CompiledFile]:
+        """Files that need no reading: still in memory, or in the cache, with the same files inlined."""
+        known = before.unchanged(wanted)
         if self._cache is not None and len(known) < len(wanted):
             known = {**self._cache.get(wanted), **known}
-        return {path: unit for path, unit in known.items() if _is_current(unit, survey)}
-
-
-def _is_blob(index: Index, path: str, blob: str) -> bool:
-    return path in index.files and index.files[path].blob == blob
-
-
-def _is_current(unit: CompiledFile, survey: TreeChanges) -> bool:
-    inlined = [agent.inlined for agent in unit.agents if agent.inlined is not None]
-    return all(path in survey.entries and survey.entries[path].blob == blob for path, blob in inlined)
-
-
-def _inlining(before: Index, survey: TreeChanges) -> dict[str, str]:
-    """The documents that inline a file which moved."""
-    if survey.whole:
-        return {}
-    paths = {path for moved in survey.moved for path in before.readers.get(moved, ())} - survey.moved
-    return {path: before.files[path].blob for path in paths}
-
-
-def _snapshot(revision: Revision, index: Index, findings: list[Finding]) -> Snapshot:
-    policies = index.policies()
-    policy = policies[0].spec if policies else PolicySpec()
-    return Snapshot(revision, index.agents, policy, in_order(findings))
+        return {path: file for path, file in known.items() if is_current(file, tree.files)}
 
 
 def _no_path(path: str) -> Finding:

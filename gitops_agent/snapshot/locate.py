@@ -30,5 +30,5 @@ def located(issues: Iterable[Issue], reader: BlobReader, locator: Locator) -> li
 
 def _text(origin: Origin, contents: Mapping[str, bytes]) -> str:
     content = contents.get(origin.blob, b"").decode("utf-8", "replace").removeprefix(texts.BYTE_ORDER_MARK)
-    chunks = texts.split(content.replace("\r\n", "\n").replace("\r", "\n"))
-    return next((chunk.text for chunk in chunks if chunk.line == origin.line), "")
+    documents = texts.split(content.replace("\r\n", "\n").replace("\r", "\n"))
+    return next((document.text for document in documents if document.line == origin.line), "")

@@ -1,7 +1,7 @@
 """Overlays: RFC 6902 patches by selector, for this instance only.
 
 A selector looks at the authored document. Overlays apply in the order of their paths; the result is validated
-again, and what is wrong with it is said at the overlay, with the agent named.
+again, and what is wrong with it is addressed to the overlay, with the agent named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Step(NamedTuple):
 
 
 def unit_of(origin: Origin, document: OverlayDocument) -> OverlayUnit:
-    """The unit of an overlay document."""
+    """What an overlay document contributes."""
     selector = document.spec.selector
     labels = tuple(sorted(selector.labels.items()))
     patches = canonical(document.spec.patches)

@@ -1,4 +1,4 @@
-"""The policy in force: a tenant's limits inherit what they do not say, and may only be stricter."""
+"""The policy in force: a tenant's limits inherit what they leave out, and may only be stricter."""
 
 from __future__ import annotations
 

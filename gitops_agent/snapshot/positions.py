@@ -1,7 +1,7 @@
 """Line and column of things in a document, found by a second parser that knows positions.
 
-It never decides what a document says (``documents.py`` does, with the fast parser); it is asked only when there
-is a finding to address, and only for text that has passed the same pre-checks. When it cannot read what the
+It never decides what a document says (``yaml_documents.py`` does, with the fast parser); it is asked only when
+there is a finding to address, and only for text that has passed the same pre-checks. When it cannot read what the
 fast one could, or the budget is spent, the answer is where the document begins: late, never wrong.
 """
 
@@ -38,7 +38,7 @@ class Positions:
     def __init__(self, text: str, first_line: int) -> None:
         self._text = text
         self._first_line = first_line
-        self._root: Node | None = _compose(text)
+        self._root: Node | None = compose(text)
 
     @property
     def start(self) -> Spot:
@@ -113,7 +113,7 @@ class Positions:
 
 
 class Locator:
-    """Hands out positions, exact ones for the first documents only: ten thousand broken ones stay affordable."""
+    """Makes positions, exact ones for the first documents only: ten thousand broken ones stay affordable."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -124,12 +124,13 @@ class Locator:
         return Positions(text if self._budget >= 0 else "", first_line)
 
 
-def _compose(text: str) -> Node | None:
+def compose(text: str) -> Node | None:
+    """The node tree of a document; None when it is empty or cannot be read."""
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False
     try:
         return yaml.compose(text)  # type: ignore[no-any-return]
-    except Exception:  # it only finds positions: whatever it stumbles over has been judged by the fast parser
+    except Exception:  # it only finds positions: whatever it stumbles over the fast parser has judged
         return None
 
 

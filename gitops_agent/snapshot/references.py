@@ -59,7 +59,7 @@ def several_policies(policies: Collection[PolicyUnit]) -> list[Issue]:
 def missing_dependencies(
     agents: Mapping[AgentKey, Agent], touched: Iterable[Agent], suspects: Collection[str]
 ) -> list[Issue]:
-    """Dependencies on agents that nobody declares (``suspects``: names in files that could not be read)."""
+    """Dependencies on agents that no document declares (``suspects``: names in files that could not be read)."""
     issues: list[Issue] = []
     tenants: dict[str, list[str]] = {}
     for agent in touched:

@@ -177,7 +177,7 @@ def _wrong_value(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Proble
 
 
 def _found(value: object, loc: tuple[str | int, ...]) -> str:
-    """What may be said about a value: all of it, or only its type."""
+    """What may be shown of a value: all of it, or only its type."""
     if isinstance(value, (list, dict)) or value is None:
         return "nothing (null)" if value is None else shown(value)
     kind = _kind(value)

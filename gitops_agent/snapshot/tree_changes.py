@@ -1,4 +1,4 @@
-"""The names of a commit, before any content: what is there, what moved since the last load, what is refused."""
+"""The names of a commit, before any content: what is there, what changed since the last load, what is refused."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ class TreeChanges:
     """The regular files of a tree, and what a commit did to them."""
 
     rules: TreeRules
-    entries: dict[str, TreeFile] = field(default_factory=dict)
+    files: dict[str, TreeFile] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # case-folded path to path
-    touched: dict[str, str] = field(default_factory=dict)  # documents to read: path to blob
-    moved: set[str] = field(default_factory=set)
-    findings: list[Finding] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)  # by .gitopsignore
     remarks: dict[str, Finding] = field(default_factory=dict)  # about files that are not read
-    documents: int = 0
+    document_count: int = 0
+    documents: dict[str, str] = field(default_factory=dict)  # to read: path to blob
+    changed: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
     whole: bool = True  # all of a tree, rather than what changed in it
 
     def after(self, changes: Iterable[Change]) -> TreeChanges:
-        """The survey of the next commit; this one stays as it is."""
+        """The changes that lead to the next commit; these stay as they are."""
         known = list(changes)
-        renames = any(change.blob is None or change.path not in self.entries for change in known)
+        renames = any(change.blob is None or change.path not in self.files for change in known)
         names = dict(self.names) if renames else self.names
-        new = TreeChanges(self.rules, dict(self.entries), names, hidden=set(self.hidden), whole=not self.entries)
-        new.remarks, new.documents = dict(self.remarks), self.documents
+        new = TreeChanges(
+            self.rules, dict(self.files), names, set(self.hidden), dict(self.remarks), self.document_count
+        )
+        new.whole = not self.files
         for change in known:  # leaving first: a rename that changes only case is no collision
             new._drop(change.path, renames)
         for change in known:
@@ -52,12 +54,12 @@ class TreeChanges:
         return new
 
     def _drop(self, path: str, renames: bool) -> None:
-        self.moved.add(path)
+        self.changed.add(path)
         self.hidden.discard(path)
         self.remarks.pop(path, None)
-        if self.entries.pop(path, None) is None:
+        if self.files.pop(path, None) is None:
             return
-        self.documents -= self.rules.is_document(path)
+        self.document_count -= self.rules.is_document(path)
         if renames:
             self.names.pop(folded(path), None)
 
@@ -71,33 +73,30 @@ class TreeChanges:
         other = self.names.setdefault(folded(path), path)
         if other != path:
             self.findings.append(collision(path, other))
-        self.entries[path] = TreeFile(blob, size)
+        self.files[path] = TreeFile(blob, size)
         if self.rules.is_document(path):
-            self.touched[path] = blob
-            self.documents += 1
+            self.documents[path] = blob
+            self.document_count += 1
         elif self.rules.is_hidden(path):
             self.hidden.add(path)
         elif remark := self.rules.remark(path):
             self.remarks[path] = remark
 
     def notes(self) -> list[Finding]:
-        """What there is to say about files that are not read."""
+        """The findings about files that are not read."""
         return [*self.remarks.values(), *([hiding(len(self.hidden))] if self.hidden else [])]
 
     def over_limits(self, limits: Limits) -> list[Finding]:
-        """Why nothing of the commit may be read. Single files that are too large are only taken out."""
-        self._take_out(limits.file_bytes)
-        if self.documents > limits.files:
-            summary = f"{self.documents} YAML files; at most {limits.files} are read"
-            return [error(Code.TOO_MANY_FILES, FilePosition("."), summary, _way_out("files"))]
-        total = sum(self.entries[path].size or 0 for path in self.touched)
-        return [too_much(total, limits)] if total > limits.total_bytes else []
-
-    def _take_out(self, allowed: int) -> None:
-        large = [path for path in self.touched if (self.entries[path].size or 0) > allowed]
+        """Why nothing of the commit may be read. Single files that are too large are only left out."""
+        large = [path for path in self.documents if (self.files[path].size or 0) > limits.file_bytes]
         for path in large:
-            self.findings.append(too_large(path, self.entries[path].size or 0, allowed))
-            del self.touched[path]
+            self.findings.append(too_large(path, self.files[path].size or 0, limits.file_bytes))
+            del self.documents[path]
+        if self.document_count > limits.files:
+            summary = f"{self.document_count} YAML files; at most {limits.files} are read"
+            return [error(Code.TOO_MANY_FILES, FilePosition("."), summary, _way_out("files"))]
+        total = sum(self.files[path].size or 0 for path in self.documents)
+        return [too_much(total, limits)] if total > limits.total_bytes else []
 
 
 def too_much(total: int, limits: Limits) -> Finding:

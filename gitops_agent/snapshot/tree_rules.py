@@ -14,9 +14,9 @@ from gitops_agent.snapshot.ignore import IGNORE_FILE, Ignored
 
 REGULAR = frozenset({"100644", "100755", "100664"})
 SUFFIXES = (".yaml", ".yml")
-LONGEST = 1_024
-DEEPEST = 64
-"""Characters and folders of one path: longer ones are no work of people, and cost what is matched against them."""
+MAX_PATH_CHARACTERS = 1_024
+MAX_PATH_FOLDERS = 64
+"""Longer and deeper paths are no work of people, and cost time in every match."""
 
 # Anything unusual gets the closer look; ordinary names cost one search.
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_+@=,/.-]|(?:^|/)[./]|//|/$|^$|[.](?:/|$)")
@@ -63,8 +63,8 @@ class TreeRules:
         return path.endswith(SUFFIXES) and not is_dotted(path) and self._ignored(path)
 
     def remark(self, path: str) -> Finding | None:
-        """What to say about a file that is not read, when its name suggests that somebody may think it is."""
-        if path.startswith("."):  # the habit of every tool, and of no interest to anybody
+        """The finding about a file that is not read although its name suggests that it is."""
+        if path.startswith("."):  # the habit of every tool, and of no interest
             return None
         if is_dotted(path):
             return _unread(info, path, "a name begins with a dot") if path.endswith(SUFFIXES) else None
@@ -114,10 +114,10 @@ def _instead(way: str) -> str:
 
 def _unfit(path: str) -> str:
     """What is wrong with a path, or nothing."""
-    if len(path) > LONGEST:
-        return f"has {len(path)} characters; at most {LONGEST} are read"
-    if path.count("/") > DEEPEST:
-        return f"lies {path.count('/')} folders deep; at most {DEEPEST} are read"
+    if len(path) > MAX_PATH_CHARACTERS:
+        return f"has {len(path)} characters; at most {MAX_PATH_CHARACTERS} are read"
+    if path.count("/") > MAX_PATH_FOLDERS:
+        return f"lies {path.count('/')} folders deep; at most {MAX_PATH_FOLDERS} are read"
     return _odd(path) if _UNUSUAL.search(path) else ""
 
 

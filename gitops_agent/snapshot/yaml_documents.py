@@ -18,7 +18,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
 from gitops_agent.snapshot.codes import Code, FilePosition, error, shown, warning
-from gitops_agent.snapshot.foreign import is_ours, foreign_finding
+from gitops_agent.snapshot.foreign import foreign_finding, is_ours
 from gitops_agent.snapshot.positions import Locator, Positions, Spot
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
@@ -56,22 +56,22 @@ class FileParser:
         self._locator = locator
 
     def parse(self, path: str, data: bytes) -> tuple[list[Document], list[Finding]]:
-        """The documents of ours in a file, and everything there is to say about the file."""
+        """The documents of ours in a file, and every finding about the file."""
         if (document := self._plain(data)) is not None:
             return [document], []
         findings: list[Finding] = []
         content = self._decode(path, data, findings)
         if content is None:
             return [], findings
-        chunks = texts.split(content)
-        if len(chunks) > self._limits.documents:
-            summary = f"{len(chunks)} documents in one file; at most {self._limits.documents} are read"
-            place = FilePosition(path, chunks[self._limits.documents].line)
+        parts = texts.split(content)
+        if len(parts) > self._limits.documents:
+            summary = f"{len(parts)} documents in one file; at most {self._limits.documents} are read"
+            place = FilePosition(path, parts[self._limits.documents].line)
             return [], [
                 error(Code.TOO_MANY_DOCUMENTS, place, summary, "Split the file, or raise limits.documents.")
             ]
         suspect = texts.has_control_bytes(data) or not content.isascii()
-        read = (self._document(path, chunk, suspect, findings) for chunk in chunks)
+        read = (self._document(path, part, suspect, findings) for part in parts)
         documents = [document for document in read if document is not None]
         return documents, findings if documents or findings else [_empty(path)]
 
@@ -101,26 +101,28 @@ class FileParser:
         content = content.removeprefix(texts.BYTE_ORDER_MARK)
         return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
 
-    def _document(self, path: str, chunk: texts.DocumentText, suspect: bool, findings: list[Finding]) -> Document | None:
-        if not texts.is_safe(chunk.text):
+    def _document(
+        self, path: str, part: texts.DocumentText, suspect: bool, findings: list[Finding]
+    ) -> Document | None:
+        if not texts.is_safe(part.text):
             summary = "nested too deep to be parsed safely"
             findings.append(
-                error(Code.TOO_DEEP, FilePosition(path, chunk.line), summary, _deep(self._limits.depth))
+                error(Code.TOO_DEEP, FilePosition(path, part.line), summary, _deep(self._limits.depth))
             )
             return None
         try:
-            value, repeated = _read(chunk.text)
+            value, repeated = _read(part.text)
         except Unreadable as problem:
             findings.append(
-                self._syntax(FilePosition(path, chunk.line + problem.line - 1, problem.column), problem.reason)
+                self._syntax(FilePosition(path, part.line + problem.line - 1, problem.column), problem.reason)
             )
             return None
         if value is None:
             return None
         if not is_ours(value):
-            findings.append(foreign_finding(path, chunk, value, self._locator))
+            findings.append(foreign_finding(path, part, value, self._locator))
             return None
-        return self._judge(path, chunk, (value, suspect, repeated), findings)
+        return self._ours(path, part, (value, suspect, repeated), findings)
 
     def _syntax(self, place: FilePosition, reason: str) -> Finding:
         if "recursion limit" in reason:
@@ -128,69 +130,73 @@ class FileParser:
         way_out = "Correct the syntax, or list the file in .gitopsignore if it is not for gitops-agent."
         return error(Code.INVALID_YAML, place, f"not valid YAML: {reason}", way_out)
 
-    def _judge(
+    def _ours(
         self,
         path: str,
-        chunk: texts.DocumentText,
+        part: texts.DocumentText,
         read: tuple[dict[str, Any], bool, bool],
         findings: list[Finding],
     ) -> Document | None:
-        """What only documents of ours must fulfil."""
+        """A document of ours, once its text keeps the rules that foreign ones need not keep."""
         value, suspect, repeated = read
         kind = value.get("kind")
-        judge = _Judge(path, chunk, self._locator, findings)
+        rules = _TextRules(path, part, self._locator, findings)
         if repeated:
-            judge.duplicates()
+            rules.duplicates()
         if suspect:
-            judge.control_characters()
-        if texts.may_have_properties(chunk.text):
-            judge.properties(value, self._limits.aliases)
-        if "<<" in chunk.text and _has_key(value, "<<"):
-            judge.merge_keys()
-        if "%" in chunk.text:
-            judge.directives()
-        raw = judge.json(value, self._limits.depth)
+            rules.control_characters()
+        if texts.may_have_properties(part.text):
+            rules.properties(value, self._limits.aliases)
+        if "<<" in part.text and _has_key(value, "<<"):
+            rules.merge_keys()
+        if "%" in part.text:
+            rules.directives()
+        raw = rules.json(value, self._limits.depth)
         if raw is None:
             return None
-        return Document(*chunk, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
+        return Document(*part, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
 
 
-class _Judge:
+class _TextRules:
     """Collects the findings about the text of one document of ours."""
 
-    def __init__(self, path: str, chunk: texts.DocumentText, locator: Locator, findings: list[Finding]) -> None:
+    def __init__(self, path: str, part: texts.DocumentText, locator: Locator, findings: list[Finding]) -> None:
         self._path = path
-        self._chunk = chunk
+        self._part = part
         self._locator = locator
         self._findings = findings
         self._positions: Positions | None = None
 
     def duplicates(self) -> None:
         """Two equal keys in one mapping."""
-        twice = self._located().duplicates()
-        for key, first, again in twice:
+        repeated = self._located().duplicates()
+        for key, first, again in repeated:
             summary = f"key {shown(key)} stands twice: lines {first.line} and {again.line}"
-            self._say(Code.DUPLICATE_KEY, again, summary, "Keep one of them; which one would hold is a guess.")
-        if not twice:
-            self._say(Code.DUPLICATE_KEY, self._located().start, "a key stands twice in one mapping", "Keep one.")
+            self._error(Code.DUPLICATE_KEY, again, summary, "Keep one of them; which one would hold is a guess.")
+        if not repeated:
+            self._error(
+                Code.DUPLICATE_KEY, self._located().start, "a key stands twice in one mapping", "Keep one."
+            )
 
     def control_characters(self) -> None:
         """Characters that terminals obey and people do not see."""
-        found = texts.control_character(self._chunk.text)
+        found = texts.control_character(self._part.text)
         if found is None:
             return
-        before = self._chunk.text[: found.start()]
-        spot = Spot(self._chunk.line + before.count("\n"), len(before) - (before.rfind("\n") + 1) + 1)
+        before = self._part.text[: found.start()]
+        spot = Spot(self._part.line + before.count("\n"), len(before) - (before.rfind("\n") + 1) + 1)
         summary = f"control character U+{ord(found.group()):04X}"
-        self._say(Code.CONTROL_CHARACTER, spot, summary, 'Remove it, or write it as an escape in "double quotes".')
+        self._error(
+            Code.CONTROL_CHARACTER, spot, summary, 'Remove it, or write it as an escape in "double quotes".'
+        )
 
     def properties(self, value: dict[str, Any], allowed: int) -> None:
         """Tags are refused; aliases are bounded and may not contain themselves.
 
-        Prose is full of exclamation marks and asterisks. Whether one of them is more than prose the fast parser
-        says itself: turned into a letter, a character of prose changes nothing but itself.
+        Prose is full of exclamation marks and asterisks. Whether one of them is more than prose, the fast
+        parser shows: turned into a letter, a character of prose changes nothing but itself.
         """
-        text = self._chunk.text
+        text = self._part.text
         if "!" in text and not _is_prose(text, "!", value):
             detail = "Remove it: the kinds of values are fixed by the schema."
             self._each(Code.TAG, self._located().tags(), "a YAML tag (!…) is not supported", detail)
@@ -198,7 +204,7 @@ class _Judge:
             return
         if texts.count_properties(text, "*") > allowed and (count := self._located().aliases()) > allowed:
             summary = f"{count} aliases; at most {allowed} are read"
-            self._say(Code.TOO_MANY_ALIASES, self._located().start, summary, "Write the values out.")
+            self._error(Code.TOO_MANY_ALIASES, self._located().start, summary, "Write the values out.")
         if _has_null(value) and (spots := self._located().recursive()):
             self._each(Code.RECURSIVE_ALIAS, spots, "an alias that contains itself", "Write the value out.")
 
@@ -210,11 +216,11 @@ class _Judge:
         )
 
     def directives(self) -> None:
-        """``%YAML 1.1`` would promise readings that nobody here keeps."""
-        if not self._chunk.text.startswith("%") and "\n%" not in self._chunk.text:
+        """``%YAML 1.1`` would promise a reading that is not kept here."""
+        if not self._part.text.startswith("%") and "\n%" not in self._part.text:
             return
         for spot in self._located().directives():
-            self._say(Code.DIRECTIVE, spot, "a YAML directive (%…) is not supported", "Remove the line.")
+            self._error(Code.DIRECTIVE, spot, "a YAML directive (%…) is not supported", "Remove the line.")
 
     def json(self, value: dict[str, Any], depth: int) -> bytes | None:
         """The value as JSON, or None when it is none."""
@@ -224,33 +230,33 @@ class _Judge:
             self._not_json(value, depth)
             return None
         if b"null" in raw and not _is_finite(value):
-            self._say(
+            self._error(
                 Code.BAD_NUMBER, self._located().start, "a number that is not finite", "Write a finite number."
             )
         if raw.count(b"{") + raw.count(b"[") > depth and (found := _depth(value)) > depth:
-            self._say(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
+            self._error(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
         return raw
 
     def _not_json(self, value: dict[str, Any], depth: int) -> None:
         if (found := _depth(value)) > depth:
-            self._say(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
+            self._error(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
         elif _has_big_number(value):
             detail = "Write a number that fits 64 bits, or put it in quotes."
-            self._say(Code.BAD_NUMBER, self._located().start, "a whole number of more than 64 bits", detail)
+            self._error(Code.BAD_NUMBER, self._located().start, "a whole number of more than 64 bits", detail)
         else:
             spots = self._located().not_text_keys()
             self._each(Code.NOT_TEXT_KEY, spots, "a key that is not text", "Put the key in quotes.")
 
     def _each(self, code: Code, spots: list[Spot], summary: str, detail: str) -> None:
         for spot in spots or [self._located().start]:
-            self._say(code, spot, summary, detail)
+            self._error(code, spot, summary, detail)
 
-    def _say(self, code: Code, spot: Spot, summary: str, detail: str) -> None:
+    def _error(self, code: Code, spot: Spot, summary: str, detail: str) -> None:
         self._findings.append(error(code, FilePosition(self._path, *spot), summary, detail))
 
     def _located(self) -> Positions:
         if self._positions is None:
-            self._positions = self._locator.positions(self._chunk.text, self._chunk.line)
+            self._positions = self._locator.positions(self._part.text, self._part.line)
         return self._positions
 
 

@@ -37,7 +37,7 @@ def split(text: str) -> list[DocumentText]:
     if "\n---" not in text and "\n..." not in text and not text.startswith("..."):
         return [DocumentText(1, text)]
     starts = [0, *(match.start() for match in _MARKER.finditer(text) if match.start() > 0), len(text)]
-    chunks: list[DocumentText] = []
+    documents: list[DocumentText] = []
     line, kept = 1, 0
     for begin, end in pairwise(starts):
         if _only_directives(text[kept:begin]):
@@ -46,8 +46,8 @@ def split(text: str) -> list[DocumentText]:
         line += text.count("\n", kept, begin)
         kept = begin
         if not _only_directives(part) or end == len(text):
-            chunks.append(DocumentText(line, part))
-    return [_without_end_marker(chunk) for chunk in chunks]
+            documents.append(DocumentText(line, part))
+    return [_without_end_marker(document) for document in documents]
 
 
 def _only_directives(part: str) -> bool:
@@ -55,10 +55,12 @@ def _only_directives(part: str) -> bool:
     return "%" in part and _DIRECTIVES_ONLY.match(part) is not None
 
 
-def _without_end_marker(chunk: DocumentText) -> DocumentText:
+def _without_end_marker(document: DocumentText) -> DocumentText:
     # The rest of that line may hold a comment only; the parser judges it as the beginning of the next document.
     return (
-        DocumentText(chunk.line, "   " + chunk.text[3:]) if _MARKER.match(chunk.text) and chunk.text[0] == "." else chunk
+        DocumentText(document.line, "   " + document.text[3:])
+        if _MARKER.match(document.text) and document.text[0] == "."
+        else document
     )
 
 

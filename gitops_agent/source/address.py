@@ -1,8 +1,8 @@
 """Where the source is, and what its branch and folder are called: our own allow-list grammar. Pure.
 
-Everything a person or a file may write here passes through these functions before git or GitPython sees it.
+Every address from an operator or a file passes through these functions before git or GitPython sees it.
 What is not plainly one of the accepted forms is refused; nothing is repaired, expanded or guessed. Error
-texts never repeat user-info or a query, because that is where people put passwords.
+texts never repeat user-info or a query, because passwords are put there.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _refuse(what: str, text: str, found: str, hint: str) -> UsageError:
 
 
 def parse_address(text: str, base_dir: Path | None = None) -> Address:
-    """The address a text stands for; relative paths are taken from ``base_dir``. UsageError otherwise."""
+    """The address that a text gives; relative paths are taken from ``base_dir``. UsageError otherwise."""
 
     def refuse(found: str, hint: str = f"expected one of: {FORMS}") -> UsageError:
         return _refuse("repository", text, found, hint)
@@ -142,7 +142,7 @@ def _url(text: str, refuse: _Refuse) -> Address:
 
 
 def _scp(text: str, refuse: _Refuse) -> Address | None:
-    """``git@host:path``: only when no slash stands before the first colon, as git reads it."""
+    """``git@host:path``: only when no slash comes before the first colon, as git reads it."""
     if ":" not in text or "/" in text.split(":", 1)[0]:
         return None
     found = _SCP.fullmatch(text)
@@ -185,7 +185,7 @@ def _well_formed(name: str) -> bool:
 
 
 def check_revision(text: str) -> tuple[str, str]:
-    """A commit as people write it (sha, branch, ``HEAD~2``) as name and walk; UsageError otherwise."""
+    """The name and walk of a commit reference (sha, branch, ``HEAD~2``); UsageError otherwise."""
     found = _REVISION.fullmatch(text)
     if found is None or not (found["name"] == "@" or _well_formed(found["name"])):
         raise _refuse("commit", text, "this does not name a commit", "give a sha, a branch or HEAD~1")

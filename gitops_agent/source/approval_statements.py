@@ -1,4 +1,4 @@
-"""What people said of plans in Git, before anybody judges whether it counts: trailers, and lines of notes."""
+"""Statements in Git that name a plan: trailers of commits and lines of notes, not yet checked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.source.mirror import APPROVALS_HERE, Mirror
 
 TRAILER = "Gitops-Approve"
-MOST = 200
-"""How many statements are looked at; a note of a million lines must not keep a pass from its work."""
+MAX_STATEMENTS = 200
+"""More are not read: a note of a million lines must not keep a pass from its work."""
 
 _LINE = re.compile(rf"^(?:{TRAILER}:\s*)?([0-9A-Fa-f]{{32}})$|^{TRAILER}:\s*(\S.*)$", re.IGNORECASE)
 _TRAILERS = f"%H%x00%ae%x00%at%x00%(trailers:key={TRAILER},valueonly,unfold,separator=%x1f)"
@@ -20,7 +20,7 @@ _AUTHOR = "%H%x00%ae%x00%at"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Somebody named a digest. ``commit`` is the one on the branch; ``carrier`` the one whose author said it."""
+    """A digest that was named. ``commit`` is the one on the branch; ``carrier`` the one that states it."""
 
     digest: str
     where: str
@@ -31,32 +31,32 @@ class Statement:
 
 
 def trailed(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
-    """What trailers of commits say."""
+    """The statements in trailers of commits."""
     suspects = [each.sha for each in window if TRAILER.casefold() in each.message.casefold()]
     count = 0
     for sha, email, at, values in _log(mirror, suspects, _TRAILERS):
         for value in filter(None, (text.strip() for text in values.split("\x1f"))):
             count += 1
-            if count <= MOST:
+            if count <= MAX_STATEMENTS:
                 yield Statement(value.lower(), "trailer", sha, sha, email.strip(), float(at))
 
 
 def noted(mirror: Mirror, shas: Sequence[str]) -> Iterator[Statement]:
-    """What notes on commits say, each line by whoever wrote the note as it stands."""
+    """The statements in notes on commits, each with the author of the note in its present form."""
     blobs = _notes(mirror, set(shas)) if mirror.approvals() else {}
     texts = dict(mirror.blobs(list(dict.fromkeys(blobs.values()))))
     count = 0
     for sha in (sha for sha in shas if sha in blobs):
         digests = list(_digests(texts[blobs[sha]].decode(errors="replace")))
         count += len(digests)
-        if not digests or count > MOST:
+        if not digests or count > MAX_STATEMENTS:
             continue
         carrier, email, at = _writer(mirror, sha, blobs[sha])
         yield from (Statement(digest, "note", sha, carrier, email, at) for digest in digests)
 
 
 def _digests(text: str) -> Iterator[str]:
-    """A digest on a line of its own, bare or as a trailer; other lines are for people."""
+    """The digests that have a line of their own, bare or as a trailer; other lines are comments."""
     for line in text.splitlines():
         if found := _LINE.match(line.strip()):
             yield (found[1] or found[2]).strip().lower()
@@ -75,7 +75,7 @@ def _notes(mirror: Mirror, wanted: set[str]) -> dict[str, str]:
 
 
 def _writer(mirror: Mirror, sha: str, blob: str) -> tuple[str, str, float]:
-    """The commit that wrote a note as it stands, its author and when: the last that has it while no parent does.
+    """The commit that wrote a note in its present form, with author and time: the last whose parents lack it.
 
     A commit that only moves notes into other folders, as git does when they become many, wrote none.
     """

@@ -1,7 +1,7 @@
 """Approvals given through Git alone: notes on commits of the branch, and trailers in later commits.
 
-Both name the whole digest of a plan. Looked at are the commits after the one that is settled: what was said
-earlier was said of another plan. Never raises: what cannot be read approves nothing, and says so.
+Both name the whole digest of a plan. Read are the commits after the one in force: an earlier statement meant
+another plan. Never raises: what cannot be read approves nothing and becomes a finding.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Objection(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """What was found between two commits."""
+class _Approvals:
+    """The approvals that count between two commits, and the findings on those that do not."""
 
     approvals: tuple[Approval, ...] = ()
     objections: tuple[Finding, ...] = ()
@@ -47,70 +47,70 @@ class GitApprovals:
         self._approvers = frozenset(name.casefold() for name in settings.approvers)
         self._signatures = Signatures(mirror.git, settings.allowed_signers)
         self._read_at: tuple[str | None, ...] = ()
-        self._reading = _Reading()
+        self._found = _Approvals()
 
     def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
         """Valid approvals among the commits after the enforced one, and in the notes on them."""
         return self._read(enforced, head).approvals
 
     def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """What was said there and does not count: a warning for each, with the reason."""
+        """A warning for each statement there that does not count, with the reason."""
         return self._read(enforced, head).objections
 
-    def _read(self, enforced: str | None, head: Revision) -> _Reading:
+    def _read(self, enforced: str | None, head: Revision) -> _Approvals:
         place = (enforced, head.sha, self._mirror.approvals())
         if enforced is None:
-            return _Reading()  # nothing was ever in force, so nothing can be lost that needs an approval
+            return _Approvals()  # nothing was ever in force, so nothing can be lost that needs an approval
         if place != self._read_at:
             try:
-                self._reading, self._read_at = self._look(enforced, head), place
+                self._found, self._read_at = self._read_window(enforced, head), place
             except GitopsAgentError as problem:
-                return _Reading((), (_unreadable(problem),))
-        return self._reading
+                return _Approvals((), (_unreadable(problem),))
+        return self._found
 
-    def _look(self, enforced: str, head: Revision) -> _Reading:
+    def _read_window(self, enforced: str, head: Revision) -> _Approvals:
         window = self._mirror.between(enforced, head.sha) if enforced != head.sha else ()
-        said = [*trailed(self._mirror, window), *noted(self._mirror, [each.sha for each in window])]
+        statements = [*trailed(self._mirror, window), *noted(self._mirror, [each.sha for each in window])]
         approvals, objections = [], []
-        makers = _Makers(self._mirror, enforced, window) if said else None
-        for statement in said:
+        authors = _ChangeAuthors(self._mirror, enforced, window) if statements else None
+        for statement in statements:
             try:
-                assert makers is not None
-                approvals.append(self._judge(statement, makers))
+                assert authors is not None
+                approvals.append(self._approval(statement, authors))
             except _Objection as objection:
                 objections.append(_finding(statement, objection))
-        return _Reading(tuple(approvals), tuple(objections))
+        return _Approvals(tuple(approvals), tuple(objections))
 
-    def _judge(self, said: Statement, makers: _Makers) -> Approval:
+    def _approval(self, statement: Statement, authors: _ChangeAuthors) -> Approval:
         """The approval, if it counts; _Objection with the reason if not."""
-        if not DIGEST.fullmatch(said.digest):
+        if not DIGEST.fullmatch(statement.digest):
             raise _Objection(
                 "it is not the whole digest of a plan (32 characters, 0-9 and a-f)",
                 "Give the digest as gitops-agent plan prints it, all of it",
             )
-        by = self._approver(said)
-        if said.where == "trailer":
-            makers.check(said, by)
-        return Approval(said.digest, by, said.where, said.at, said.commit)
+        by = self._approver(statement)
+        if statement.where == "trailer":
+            authors.check(statement, by)
+        return Approval(statement.digest, by, statement.where, statement.at, statement.commit)
 
-    def _approver(self, said: Statement) -> str:
-        """Who says it: the name that goes with the signature where one is required, else the author's address."""
-        by = self._signatures.principal(said.carrier) if self._signatures.required else said.email
+    def _approver(self, statement: Statement) -> str:
+        """The name that goes with the signature where one is required, else the author's address."""
+        by = self._signatures.principal(statement.carrier) if self._signatures.required else statement.email
         if not by and self._signatures.required:
-            reason = self._signatures.problem or "it carries no signature of somebody in allowedSigners"
-            raise _Objection(reason, "Say it again in a commit signed with a key in that file (git commit -S)")
+            reason = self._signatures.problem or "it carries no signature by a key in allowedSigners"
+            raise _Objection(reason, "Approve again in a commit signed with a key in that file (git commit -S)")
         if not by:
-            raise _Objection("its author has no address", "Set user.email and say it again")
+            raise _Objection("its author has no address", "Set user.email and approve again")
         if self._approvers and by.casefold() not in self._approvers:
             raise _Objection(f"{by} is not among the approvers in the settings", "Let one of them approve")
         return by
 
 
-class _Makers:
-    """Who made the changes that an approval would let through.
+class _ChangeAuthors:
+    """The authors of the changes that an approval would let through.
 
     A commit makes a change when its tree below the path differs from that of any of its parents, merges included:
-    a merge can bring back an old state with every single change in it made by somebody else. Commits after the
+    a merge can bring back an old state with every single change in it made by another author. Commits after the
     approving one count as well, or an author could approve first and push the change then.
     """
 
@@ -125,21 +125,21 @@ class _Makers:
         self._changes = {each.sha for each in changes}
         self._authors = {address(each.author).casefold() for each in changes}
 
-    def check(self, said: Statement, by: str) -> None:
+    def check(self, statement: Statement, by: str) -> None:
         """_Objection unless the commit with this trailer changes nothing, and comes after others' changes."""
-        if reason := self._reason(said, by):
-            again = "Let somebody else push an empty commit with the trailer (git commit --allow-empty)"
+        if reason := self._reason(statement, by):
+            again = "Let another person push an empty commit with the trailer (git commit --allow-empty)"
             raise _Objection(reason, f"{again}, or approve on the machine with gitops-agent approve")
 
-    def _reason(self, said: Statement, by: str) -> str:
+    def _reason(self, statement: Statement, by: str) -> str:
         if not self._follows:
-            return "the branch was rewritten, so nobody can tell who made the change"
-        if said.commit in self._changes:
+            return "the branch was rewritten, so the authors of the change are unknown"
+        if statement.commit in self._changes:
             return "its commit changes the desired state itself"
-        if mine := {said.email.casefold(), by.casefold()} & self._authors:
+        if mine := {statement.email.casefold(), by.casefold()} & self._authors:
             return f"{mine.pop()} is an author of the changes that wait"
-        if self._changes and not self._changes & self._before(said.commit):
-            return "it was said before the change, not after it"
+        if self._changes and not self._changes & self._before(statement.commit):
+            return "it was given before the change, not after it"
         return ""
 
     def _before(self, commit: str) -> set[str]:
@@ -151,14 +151,15 @@ def address(author: str) -> str:
     return author.rpartition("<")[2].removesuffix(">").strip()
 
 
-def _finding(said: Statement, objection: _Objection) -> Finding:
-    place = f"a note on {APPROVALS}" if said.where == "note" else "a Gitops-Approve trailer"
+def _finding(statement: Statement, objection: _Objection) -> Finding:
+    by = statement.email or "an unknown author"
+    place = f"a note on {APPROVALS}" if statement.where == "note" else "a Gitops-Approve trailer"
     return Finding(
         Severity.WARNING,
         "ApprovalRejected",
-        said.commit[:10],
-        f"the approval of {said.digest[:40]} by {said.email or 'nobody'} does not count: {objection.reason}",
-        f"It was given as {place}, on {said.commit[:10]}. {objection.way_out}.",
+        statement.commit[:10],
+        f"the approval of {statement.digest[:40]} by {by} does not count: {objection.reason}",
+        f"It was given as {place}, on {statement.commit[:10]}. {objection.way_out}.",
     )
 
 

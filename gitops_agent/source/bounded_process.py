@@ -1,4 +1,4 @@
-"""One child process, bounded: a deadline that ends its whole group, and a cap on what it may say."""
+"""One child process, bounded: a deadline that ends its whole group, and a cap on its output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-STDERR_KEPT = 65_536
-_CHUNK = 65_536
+STDERR_BYTES = 65_536
+_CHUNK_BYTES = 65_536
 
 
 class Overrun(Exception):
@@ -19,11 +19,11 @@ class Overrun(Exception):
 
 
 class Overflow(Overrun):
-    """The process was ended by us because it said more than it may."""
+    """The process was ended by us because its output was too long."""
 
 
 class Bounded:
-    """A started process in a session of its own, fed and drained by threads so that nobody waits in a ring."""
+    """A started process in a session of its own, fed and drained by threads so that no pipe fills up."""
 
     def __init__(self, process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None] | None) -> None:
         self._process = process
@@ -37,13 +37,13 @@ class Bounded:
 
     @property
     def stdout(self) -> IO[bytes]:
-        """What the process says."""
+        """The output of the process."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     @property
     def errors(self) -> str:
-        """The end of what the process complained about (complete after ``finish``)."""
+        """The end of its error output (complete after ``finish``)."""
         return self._errors.decode(errors="replace")
 
     @contextmanager
@@ -61,14 +61,14 @@ class Bounded:
             raise self._overrun
 
     def read_all(self, cap: int) -> bytes:
-        """Everything it says, or Overrun when that is more than ``cap`` bytes."""
-        said = bytearray()
-        while chunk := self.stdout.read(_CHUNK):
-            said += chunk
-            if len(said) > cap:
+        """Its whole output; its group is killed when that is more than ``cap`` bytes."""
+        output = bytearray()
+        while chunk := self.stdout.read(_CHUNK_BYTES):
+            output += chunk
+            if len(output) > cap:
                 self._kill(Overflow(f"more than {cap} bytes of answer"))
                 break
-        return bytes(said)
+        return bytes(output)
 
     def finish(self) -> int:
         """Wait for it and for our threads; the exit code."""
@@ -95,9 +95,9 @@ class Bounded:
 
     def _drain(self) -> None:
         assert self._process.stderr is not None
-        while chunk := os.read(self._process.stderr.fileno(), _CHUNK):
+        while chunk := os.read(self._process.stderr.fileno(), _CHUNK_BYTES):
             self._errors += chunk
-            del self._errors[:-STDERR_KEPT]
+            del self._errors[:-STDERR_BYTES]
 
     def _feed(self, feed: Callable[[IO[bytes]], None]) -> None:
         stdin = self._process.stdin
@@ -105,7 +105,7 @@ class Bounded:
         try:
             feed(stdin)
         except (BrokenPipeError, ValueError):
-            pass  # it ended early; its exit code tells why
+            pass  # it ended early; its exit code says why
         finally:
             _close(stdin)
 

@@ -24,9 +24,9 @@ _TAKES_IT = frozenset({"updateinstead", "ignore", "warn", "false"})
 
 def _checked_out(branch: str, where: str) -> SourceRefused:
     return SourceRefused(
-        f"{branch} is checked out in {where}, and git takes no push to a branch somebody works on",
+        f"{branch} is checked out in {where}, and git takes no push to a branch that is in use",
         hint="add --branch-name undo, then run `git merge undo` there; or use plain `git revert`; "
-        "or follow a bare repository that people push to",
+        "or follow a bare repository",
     )
 
 
@@ -102,8 +102,8 @@ class BranchWriter:
     def check_push(self, branch: str) -> None:
         """SourceRefused when the remote would surely not take a push, or has a hook to decide that.
 
-        Git runs hooks of a repository on this machine as us, so we run none; to move the branch that people follow
-        past a hook that may refuse it is not for us either.
+        Git runs hooks of a repository on this machine as us, so we run none; nor do we move the followed branch
+        past a hook that may refuse it.
         """
         local = self._mirror.address.local
         if local is None:
@@ -127,12 +127,12 @@ class BranchWriter:
         """Send a commit to a branch of the remote, fast-forward only; SourceRefused when it does not take it."""
         name = check_ref(branch)
         with self._mirror.exclusive():
-            said = self._mirror.send(sha, f"refs/heads/{name}")
-        if "checked out" in said:
+            reason = self._mirror.send(sha, f"refs/heads/{name}")
+        if "checked out" in reason:
             raise _checked_out(name, self._mirror.address.safe)
-        if said:
+        if reason:
             raise SourceRefused(
-                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {said}",
+                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {reason}",
                 hint="if the branch moved, try again; if it is protected, push to a new branch (--branch-name)",
             )
 

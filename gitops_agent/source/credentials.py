@@ -1,4 +1,4 @@
-"""What opens the door of the remote: a token for http(s), a key and known hosts for ssh.
+"""Credentials for the remote: a token for http(s), a key and known hosts for ssh.
 
 Credentials are read anew for every call, so that a rotated token is picked up, and travel in the environment of
 the one git process that needs them: never on a command line, in a configuration file or in an error.

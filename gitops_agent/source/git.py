@@ -2,8 +2,8 @@
 
 GitPython carries the repository and its refs, commits read and written, ancestry, and the remote with its progress
 (``gitpython.py`` holds its classes under our rules). We decide everything about its processes: argument list,
-environment, configuration, how long they run and how much they answer. Its errors end here, as SourceUnavailable
-or SourceRefused. What stays plain git, and why: ``docs/decisions/0016-gitpython.md``.
+environment, configuration, time and length of the answer. Its errors end here, as SourceUnavailable or
+SourceRefused. What stays plain git, and why: ``docs/decisions/0016-gitpython.md``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gitops_agent.source.gitpython import BareRepo, HermeticGit
 
 OLDEST = (2, 38)
-ANSWER_CAP = 64 * 1024 * 1024
-FILE_CAP = 4 * 1024 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
 
 FEW_COMMITS = 24
@@ -49,7 +49,13 @@ Report = Callable[[str, int, int | None], None]
 
 _IMPORTING = threading.Lock()
 _TRACED = {"GIT_TRACE_CURL": "2", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
-_QUIET_FETCH = {"verbose": False, "quiet": True, "no_tags": True, "no_recurse_submodules": True}
+_QUIET_FETCH = {
+    "verbose": False,
+    "quiet": True,
+    "no_tags": True,
+    "no_recurse_submodules": True,
+    "no_auto_maintenance": True,
+}
 _PLAIN_PUSH = {"no_verify": True, "no_signed": True, "recurse_submodules": "no"}
 
 
@@ -63,7 +69,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a git process gave back."""
+    """Exit code, output and errors of a git process."""
 
     code: int
     output: bytes
@@ -85,7 +91,7 @@ class Git:
         self.address = address
         self._settings = settings
         self._given = environment
-        self._environment = _Environment(address, settings, environment)
+        self._config: Path | None = None
         self._repository: BareRepo | None = None
         self._reading = threading.RLock()
 
@@ -143,10 +149,10 @@ class Git:
         """The sha of an object by any name git knows for it; None unless it exists and is of this kind."""
         try:
             with self._conversation() as repo:
-                sha, found, _ = repo.git.get_object_header(expression)
-        except (Unreadable, _library().NoSuchObject):
+                header: Any = repo.git.get_object_header(expression)
+        except Unreadable:
             return None
-        return _text(sha) if _text(found) == kind else None
+        return str(header[0], "ascii") if str(header[1], "ascii") == kind else None
 
     def revisions(self, shas: Sequence[str], trees: Sequence[str]) -> list[Revision]:
         """The commits as values, each with its tree below the path; Unreadable when GitPython cannot read one."""
@@ -158,13 +164,13 @@ class Git:
                 commit = library.PlainCommit(repo, bytes.fromhex(sha))
                 found.append(library.revision_of(commit, tree))
                 size += commit.size
-                if size > ANSWER_CAP:
+                if size > MAX_ANSWER_BYTES:
                     raise Unreadable("too much")
         return found
 
     def contains(self, old: str, new: str) -> bool:
         """Whether a commit is the other one or one of its ancestors."""
-        with self._translated("merge-base"), self._local_errors("merge-base"):
+        with self._translated("merge-base"):
             repo: Any = self._repo({})  # by name: its commit objects cannot hold the names of SHA-256
             return bool(repo.is_ancestor(old, new))
 
@@ -174,13 +180,13 @@ class Git:
         """The sha of a new commit object; no ref is changed. ``date``: seconds and offset, now by default."""
         text, date = message.replace("\0", ""), date or time.strftime("%s %z")
         if len(tree) != 40:  # SHA-256, which GitPython cannot write
-            links = [word for parent in parents for word in ("-p", parent)]
+            links = [part for parent in parents for part in ("-p", parent)]
             env = by.variables | {f"GIT_{role}_DATE": f"@{date}" for role in ("AUTHOR", "COMMITTER")}
             return self.local("commit-tree", tree, *links, "-F", "-", stdin=text.encode(), env=env).text
         git, repo = _library().git, self._repo({})
         above = [git.Commit(repo, bytes.fromhex(parent)) for parent in parents]
         actor = git.Actor(by.name, by.email)
-        with self._translated("hash-object"), self._local_errors("hash-object"):
+        with self._translated("hash-object"):
             commit = git.Commit.create_from_tree(
                 repo,
                 git.Tree(repo, bytes.fromhex(tree)),
@@ -219,6 +225,8 @@ class Git:
 
         A conversation that went wrong leaves the reader in the middle of an answer, so the reader goes with it.
         """
+        library = _library()
+        git = library.git
         with self._reading:
             repo = self._repo()
             timer = threading.Timer(self._settings.git_timeout, repo.git.kill_readers)
@@ -226,7 +234,9 @@ class Git:
             timer.start()
             try:
                 yield repo
-            except (ValueError, AssertionError, LookupError, OSError, _library().git.GitError) as problem:
+            except library.NoSuchObject as problem:
+                raise Unreadable("no such object") from problem
+            except (ValueError, AssertionError, LookupError, OSError, git.GitError, git.exc.ODBError) as problem:
                 self.reopen()
                 raise Unreadable(str(problem)) from problem
             finally:
@@ -235,18 +245,12 @@ class Git:
     # ----- the remote, carried by GitPython
 
     def fetch(self, refspecs: Sequence[str], now: float, report: Report | None = None) -> None:
-        """Bring refs of the remote here, with the objects they need; ``report`` hears how far it is."""
-
-        def fetch(remote: Any, progress: Any) -> None:
-            remote.fetch(list(refspecs), progress=progress, no_auto_maintenance=True, **_QUIET_FETCH)
-
-        self._transport("fetch", fetch, now, report)
+        """Bring refs of the remote here, with the objects they need; ``report`` is called with the progress."""
+        self._transport("fetch", lambda remote, to: remote.fetch(list(refspecs), to, **_QUIET_FETCH), now, report)
 
     def push(self, refspec: str, now: float) -> str:
         """Send one ref, never by force; why the remote rejected it, "" when it took it."""
-        infos = self._transport(
-            "push", lambda remote, progress: remote.push([refspec], progress=progress, **_PLAIN_PUSH), now, None
-        )
+        infos = self._transport("push", lambda remote, to: remote.push([refspec], to, **_PLAIN_PUSH), now, None)
         rejected = [info.summary for info in infos if info.flags & info.ERROR]
         return display(rejected[0].strip()) if rejected else ""
 
@@ -257,7 +261,7 @@ class Git:
         with self._translated(verb):
             try:
                 return call(library.git.Remote(repo, self.address.target), progress)
-            except library.git.GitError:
+            except (library.git.GitError, OSError, ValueError):
                 if repo.git.overrun:
                     raise repo.git.overrun from None
                 raise explain(progress.text, self.address, credentials.secrets, now) from None
@@ -280,12 +284,20 @@ class Git:
             return self._repository
 
     def _runner(self, variables: Mapping[str, str]) -> HermeticGit:
-        library = _library()
-        limits = library.Limits(
-            self.directory, self._environment, self._settings.git_timeout, lambda: ANSWER_CAP, lambda: FILE_CAP
-        )
-        runner: HermeticGit = library.HermeticGit(limits, variables)
+        library, timeout = _library(), self._settings.git_timeout
+        limits = library.Limits(self.directory, timeout, MAX_ANSWER_BYTES, MAX_FILE_BYTES)
+        runner: HermeticGit = library.HermeticGit(limits, {**self._environment(), **variables})
         return runner
+
+    def _environment(self) -> dict[str, str]:
+        if self._config is None or not self._config.exists():
+            local = self.address.local
+            text = config_text(self.address, self._given, [local, local.resolve()] if local else [])
+            # Named by its content: another process with other settings writes another file.
+            name = f"git-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:12]}.config"
+            self._config = self._settings.state.absolute() / name
+            _replace(self._config, text)
+        return base_environment(self._given, self.address, str(self._config))
 
     # ----- foreign errors end here
 
@@ -307,11 +319,6 @@ class Git:
             raise UsageError(
                 "git cannot be started", hint="install git 2.38 or later and put it on PATH"
             ) from problem
-
-    @contextmanager
-    def _local_errors(self, verb: str) -> Iterator[None]:
-        try:
-            yield
         except _library().git.GitCommandError as problem:
             raise self._local_failure(verb, str(problem.stderr)) from None
 
@@ -320,33 +327,6 @@ class Git:
             f"mirror {self.directory}: git {verb} failed: {redact(errors, ())[-600:]}",
             hint="the mirror is rebuilt by itself from the remote when that answers",
         )
-
-
-class _Environment:
-    """The variables of every git process; writes the configuration file that they name.
-
-    Apart from ``Git``, so that what GitPython holds does not hold ``Git``, and its processes end with it.
-    """
-
-    def __init__(self, address: Address, settings: Settings, given: Mapping[str, str]) -> None:
-        self._address = address
-        self._settings = settings
-        self._given = given
-        self._config: Path | None = None
-
-    def __call__(self) -> Mapping[str, str]:
-        if self._config is None or not self._config.exists():
-            local = self._address.local
-            text = config_text(self._address, self._given, [local, local.resolve()] if local else [])
-            # Named by its content: another process with other settings writes another file.
-            name = f"git-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:12]}.config"
-            self._config = self._settings.state.absolute() / name
-            _replace(self._config, text)
-        return base_environment(self._given, self._address, str(self._config))
-
-
-def _text(token: str | bytes) -> str:
-    return token.decode() if isinstance(token, bytes) else token
 
 
 def _replace(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
-"""What git complained about, in our words: one table from its messages to our errors. Pure.
+"""Errors of git as errors of ours: one table from its messages. Pure.
 
-The text of a remote is hostile: it is stripped of control characters, cut, and freed of secrets before anyone
-sees it. The http conversation (git's curl trace, headers only) tells status, Retry-After and Location without
+The text of a remote is hostile: it is stripped of control characters, cut, and freed of secrets before it is
+shown. The http conversation (git's curl trace, headers only) gives status, Retry-After and Location without
 asking the server a second time.
 """
 
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"^<= Recv header(?:, \d+ bytes.*)?: *(.*)$")
 _STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})")
 _SECRET_HEADER = re.compile(r"(?i)(authorization:\s*)\S.*")
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_SHOWN = 600
+_SHOWN_CHARACTERS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +142,21 @@ def redact(text: str, secrets: Sequence[str]) -> str:
 
 
 def explain(stderr: str, address: Address, secrets: Sequence[str], now: float) -> SourceError:
-    """The error that stands for a failed call to the remote."""
-    said = redact(stderr, secrets)
-    rule = next((rule for rule in RULES if any(mark in said for mark in rule.marks)), ANY)
+    """The error for a failed call to the remote."""
+    text = redact(stderr, secrets)
+    rule = next((rule for rule in RULES if any(mark in text for mark in rule.marks)), ANY)
     answer = conversation(stderr)
     meaning = rule.meaning
     if answer.status in (429, 502, 503, 504):
         rule, meaning = ANY, f"it is overloaded or down (http status {answer.status})"
     elif answer.location and rule.error is SourceRefused:
         meaning += f" (to {redact(display(answer.location), secrets)})"
-    summary = f"repository {address.safe}: {meaning}; git said: {_tail(said) or 'nothing'}"
+    summary = f"repository {address.safe}: {meaning}; git: {_tail(text) or 'no message'}"
     if rule.error is SourceUnavailable:
         return SourceUnavailable(summary, hint=rule.hint, retry_after=retry_seconds(answer.retry_after, now))
     return rule.error(summary, hint=rule.hint)
 
 
-def _tail(said: str) -> str:
-    line = "; ".join(part.strip() for part in said.splitlines())
-    return line if len(line) <= _SHOWN else "..." + line[3 - _SHOWN :]
+def _tail(text: str) -> str:
+    line = "; ".join(part.strip() for part in text.splitlines())
+    return line if len(line) <= _SHOWN_CHARACTERS else "..." + line[3 - _SHOWN_CHARACTERS :]

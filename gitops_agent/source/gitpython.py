@@ -15,10 +15,9 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import git
 from git.config import GitConfigParser
@@ -38,19 +37,17 @@ EMPTY_TREE = bytes.fromhex("4b825dc642cb6eb9a060e54bf8d69288fbee4904")
 _LINE_CHARACTERS = 4096
 _LINES_KEPT = 500
 
-# What a remote says may hold secrets or control characters, and GitPython logs it as it is.
+# The text of a remote may hold secrets or control characters, and GitPython logs it as it is.
 logging.getLogger("git").setLevel(logging.CRITICAL + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What every process gets: its directory, its environment, its time, the size of its answer and its files."""
+class Limits(NamedTuple):
+    """What every process gets: its repository, its time, the size of its answer and of a file that it writes."""
 
     directory: Path
-    environment: Callable[[], Mapping[str, str]]
     timeout: float
-    answer_bytes: Callable[[], int]
-    file_bytes: Callable[[], int]
+    answer_bytes: int
+    file_bytes: int
 
 
 class TimedProcess(git.Git.AutoInterrupt):
@@ -83,9 +80,9 @@ class TimedProcess(git.Git.AutoInterrupt):
             self._timer = None
 
     def _overrun(self, process: subprocess.Popen[Any], on_overrun: Callable[[], None]) -> None:
-        if process.poll() is None:
-            on_overrun()
-            kill_group(process.pid)
+        # Also when the process itself has ended: what it started may still hold the pipe that is read.
+        on_overrun()
+        kill_group(process.pid)
 
 
 def kill_group(pid: int) -> None:
@@ -122,7 +119,7 @@ class _CommitStream(git.Git.CatFileContentStream):
 
 
 class NoSuchObject(Exception):
-    """Git has no object of that name, and said so in a whole answer: the next question may follow."""
+    """Git has no object of that name; its answer was complete, so the next question may follow."""
 
 
 class HermeticGit(git.Git):
@@ -169,7 +166,7 @@ class HermeticGit(git.Git):
         process = Bounded(release(handle), None if stdin is None else (lambda pipe: _write(pipe, stdin)))
         try:
             with process.deadline(self._limits.timeout):
-                output = process.read_all(self._limits.answer_bytes())
+                output = process.read_all(self._limits.answer_bytes)
                 code = process.finish()
         finally:
             process.close()
@@ -180,16 +177,15 @@ class HermeticGit(git.Git):
         return release(self._start(args, subprocess.PIPE, False, True))
 
     def _start(self, args: Sequence[str], istream: int | None, text: bool, with_stdout: bool) -> TimedProcess:
-        wanted = {**self._limits.environment(), **self._variables}
         command = ["git", f"--git-dir={self._limits.directory}", "--no-pager", *args]
         # GitPython always adds the environment of this process; env(1) takes it away again, by name.
-        for name in foreign_names(os.environ, wanted):
+        for name in foreign_names(os.environ, self._variables):
             command[:0] = ["-u", name]
         handle = super().execute(
             ["env", *command],
             istream=istream,
             as_process=True,
-            env=wanted,
+            env=self._variables,
             universal_newlines=text,
             with_stdout=with_stdout,
             start_new_session=True,
@@ -198,7 +194,7 @@ class HermeticGit(git.Git):
         )
         assert isinstance(handle, TimedProcess)
         assert handle.proc is not None
-        _limit(handle.proc.pid, self._limits.file_bytes())
+        _limit(handle.proc.pid, self._limits.file_bytes)
         if text:
             handle.proc.stderr = _ShortLines(handle.proc.stderr)  # type: ignore[assignment,arg-type]
         return handle
@@ -333,7 +329,7 @@ _PHASES = {
 
 
 class Progress(git.RemoteProgress):
-    """GitPython's reading of what git says meanwhile: progress is reported, the end of all else is kept."""
+    """GitPython's reader of git's messages: progress is reported, the end of all else is kept."""
 
     def __init__(self, report: Report | None) -> None:
         super().__init__()
@@ -342,7 +338,7 @@ class Progress(git.RemoteProgress):
 
     @property
     def text(self) -> str:
-        """What git said besides its progress, errors last."""
+        """The messages of git besides its progress, errors last."""
         return "\n".join([*self._kept, *self.error_lines])
 
     def line_dropped(self, line: str) -> None:

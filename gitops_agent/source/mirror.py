@@ -1,9 +1,9 @@
 """The mirror: a bare copy of one branch, kept fresh, read without a work tree, rebuilt when it is damaged.
 
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
-notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes by which
-people approve plans) and ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one of them may be
-the commit in force), ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
+notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
+approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
+force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"
 APPROVALS = "refs/notes/gitops-agent-approvals"
-"""Where people approve plans by notes, at the remote."""
+"""The ref of notes that approve plans, at the remote."""
 APPROVALS_HERE = "refs/gitops-agent/approvals"
 OUTGOING = "refs/gitops-agent/outgoing"
 
@@ -109,7 +109,7 @@ class Mirror:
         return self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
 
     def _ls_remote(self, *args: str) -> dict[str, str]:
-        """From nowhere: a damaged mirror must not stand in the way of asking."""
+        """Refs of the remote with their shas. Asked outside of the mirror, which may be damaged."""
         nowhere = self.git.at(self.git.directory.with_name("no.git"))
         lines = nowhere.remote("ls-remote", *args, now=self._clock.now()).text.splitlines()
         return {name: sha for sha, _, name in (line.partition("\t") for line in lines)}
@@ -132,13 +132,13 @@ class Mirror:
     def send(self, source: str, target: str) -> str:
         """Push one ref or commit, never by force; why the remote rejected it, "" when it took it."""
         if not source.startswith("refs/"):
-            # GitPython tells the fate of a ref, and drops that of a bare commit.
+            # GitPython reports the result for a ref, and drops that for a bare commit.
             self.git.local("update-ref", OUTGOING, source)
             source = OUTGOING
         return self.git.push(f"{source}:{target}", self._clock.now())
 
     def _no_branch(self) -> str:
-        """Say why there is no head: never a reason to change anything that runs."""
+        """SourceRefused with the reason why there is no head; what runs is never changed for it."""
         heads = self._ls_remote("--heads", "--refs", "--", self.address.target)
         names = [display(name.removeprefix("refs/heads/")) for name in heads]
         where = f"repository {self.address.safe}"
@@ -410,7 +410,7 @@ class Mirror:
         """The contents of blobs, in the order given, through one git process.
 
         A blob larger than ``max_bytes`` (default: the limit in settings) raises SourceRefused before it is read;
-        ``entries`` tells sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
+        ``entries`` gives sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
         wanted = list(ids)
         limits = self._settings.limits

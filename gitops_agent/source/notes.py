@@ -12,7 +12,7 @@ from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.backoff import delay
 
-TRIES = 6
+MAX_PUSHES = 6
 
 
 class Notes:
@@ -78,23 +78,23 @@ class Notes:
 
         A rejected ref is fetched, merged and tried again with jitter; SourceUnavailable after several times.
         """
-        said = ""
-        for failures in range(TRIES):
+        reason = ""
+        for failures in range(MAX_PUSHES):
             if failures:
                 self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
             with self._mirror.exclusive():
                 ours = self._mirror.resolve(self._mirror.notes_ref)
                 theirs = self._mirror.fetch_notes() if ours else None
-                said = self._send(theirs) if ours else ""
-            if not said:
+                reason = self._send(theirs) if ours else ""
+            if not reason:
                 return
         raise SourceUnavailable(
-            f"notes were rejected {TRIES} times by {self._mirror.address.safe}: {said}",
+            f"notes were rejected {MAX_PUSHES} times by {self._mirror.address.safe}: {reason}",
             hint=f"allow this credential to write {self._mirror.notes_ref}, or set push to false",
         )
 
     def _send(self, theirs: str | None) -> str:
-        """Merge and push once; what the remote said when it rejected the ref, "" when it took it."""
+        """Merge and push once; why the remote rejected the ref, "" when it took it."""
         mirror = self._mirror
         if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
@@ -118,11 +118,11 @@ class DriftNotes:
         sha = mirror.revision(mirror.branch).sha
         with mirror.exclusive():
             if self._settings.push:
-                # Nobody else writes this ref: the remote has what we wrote, perhaps before our state was lost.
+                # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
                 mirror.fetch_ref(self.ref)
             add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
             mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
-            said = mirror.send(self.ref, self.ref) if self._settings.push else ""
-        if said:
+            reason = mirror.send(self.ref, self.ref) if self._settings.push else ""
+        if reason:
             hint = f"allow this credential to write {self.ref}, or set driftNote to false"
-            raise SourceUnavailable(f"{mirror.address.safe} did not take {self.ref}: {said}", hint=hint)
+            raise SourceUnavailable(f"{mirror.address.safe} did not take {self.ref}: {reason}", hint=hint)

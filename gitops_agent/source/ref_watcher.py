@@ -1,4 +1,4 @@
-"""Noticing that a branch of a local repository moved, or another ref we read, by events of the file system.
+"""Events of the file system when a branch of a local repository moves, or another ref that we read.
 
 Folders are watched one by one and not recursively, since below the repository are its objects: the repository
 itself (HEAD, packed-refs), ``refs``, ``refs/heads`` and the folders of a name such as ``team/prod``. When one of
@@ -15,10 +15,11 @@ from pathlib import Path
 from watchfiles import watch
 
 from gitops_agent.errors import UsageError
+from gitops_agent.model.key import AgentKey
 from gitops_agent.source.address import Address, check_ref
 
 _STEP_MS = 20
-_RETRY = 0.5
+_RETRY_SECONDS = 0.5
 
 
 class RefWatcher:
@@ -36,8 +37,9 @@ class RefWatcher:
         self._thread: threading.Thread | None = None
         self._seen: list[str | None] = []
 
-    def start(self) -> None:
-        """Begin to watch; the value the branch has now is known and not reported."""
+    def start(self, notify: Callable[[AgentKey, str], None] | None = None) -> None:
+        """Begin to watch; the value the branch has now is known and not reported. It is about no agent."""
+        del notify
         self._seen = self._values()
         self._thread = threading.Thread(target=self._run, name="ref-watcher", daemon=True)
         self._thread.start()
@@ -55,13 +57,13 @@ class RefWatcher:
                 self._watch(folders)
             except (OSError, RuntimeError):
                 # No such folder any more, or no inotify left: look by ourselves until watching works.
-                self._stop.wait(_RETRY)
+                self._stop.wait(_RETRY_SECONDS)
             self._look()
             if not folders:
-                self._stop.wait(_RETRY)
+                self._stop.wait(_RETRY_SECONDS)
 
     def _watch(self, folders: dict[Path, int]) -> None:
-        """Until told to stop, or until the folders to watch are others."""
+        """Watch until ``stop``, or until the folders to watch are others."""
         if not folders:
             return
         events = watch(
@@ -117,7 +119,7 @@ def ref_value(repository: Path, name: str) -> str | None:
             if line.endswith(f" {name}"):
                 return line.split(" ", 1)[0]
     except (OSError, UnicodeDecodeError):
-        pass  # gone, or being replaced right now: the next event tells
+        pass  # gone, or being replaced right now: the next event brings it
     return None
 
 

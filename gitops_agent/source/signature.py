@@ -1,4 +1,4 @@
-"""Whose ssh signature a commit carries, by the allowed-signers file in settings and nothing else."""
+"""The signer of a commit, by the ssh allowed-signers file in settings and nothing else."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Signatures:
         return ""
 
     def principal(self, commit: str) -> str:
-        """Who signed a commit: a name in the file with the key that made a good signature; "" otherwise."""
+        """The name in the file with the key that made a good signature on a commit; "" otherwise."""
         if not commit or self._file is None or self.problem:
             return ""
         form = "--format=%G?%n%GS"
-        said = self._git.local("log", "--no-walk", form, "--end-of-options", commit, env=self._rules()).text
-        verdict, _, name = said.partition("\n")
+        answer = self._git.local("log", "--no-walk", form, "--end-of-options", commit, env=self._rules()).text
+        verdict, _, name = answer.partition("\n")
         return name.strip() if verdict == "G" else ""
 
     def _rules(self) -> dict[str, str]:

@@ -25,4 +25,10 @@ def lasting(record: CommitRecord) -> tuple[Finding, ...]:
     """
     if record.phase in (Phase.INVALID, Phase.REFUSED):
         return record.findings
-    return tuple(each for each in record.findings if "/" not in each.address or each.code not in _OF_A_PASS)
+    return tuple(finding for finding in record.findings if not _is_about_an_agent(finding))
+
+
+def _is_about_an_agent(finding: Finding) -> bool:
+    """Whether the address is an agent or a resource, rather than a place in a file, a commit or a scope."""
+    owner = finding.address.partition(":")[0]
+    return "/" in owner and "." not in owner

@@ -12,10 +12,10 @@ from dataclasses import replace
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.document import TenantPolicy
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.passes import Now, PassRecord, PassResult, Scope, SourceResult
+from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, Scope, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
-from gitops_agent.model.status import CommitRecord, HealthState, Phase
+from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
 from gitops_agent.reconcile.breaker import after_round
@@ -45,17 +45,18 @@ def idle(source: SourceResult, state: State, now: Now) -> PassResult:
     return _result(source, state)
 
 
-def finished(summary: Summary, waits: Iterable[float | None], *, reverting: bool, reverted: bool) -> PassResult:
-    """The result of a pass. ``waits``: when parts outside the state need the next one. ``reverting``: a revert of
-    ours is on its way; ``reverted``: one has just ended, so that the source has something new."""
-    wait = next_run(summary, (MIN_REQUEUE_SECONDS if reverting else None, *waits))
+def finished(summary: Summary, waits: Iterable[float | None], proposals: ProposalProgress) -> PassResult:
+    """The result of a pass. ``waits``: when parts outside the state need the next one."""
+    own = MIN_REQUEUE_SECONDS if proposals.reverting else None
+    wait = next_run(summary, (own, proposals.wait, *waits))
+    source_changed = proposals.reverting or proposals.reverted
     return replace(
         _result(summary.record.source, summary.state),
         record=summary.record,
-        busy=reverting or reverted or is_busy(summary),
+        busy=source_changed or is_busy(summary),
         frozen=bool(summary.record.held_by("freeze", "mass_drift")),
-        wait=0.0 if reverted else wait,  # what we pushed ourselves is looked at without a rest
-        source_changed=reverting or reverted,
+        wait=0.0 if proposals.reverted else wait,  # what we pushed ourselves is looked at without a rest
+        source_changed=source_changed,
     )
 
 

@@ -12,8 +12,8 @@ from gitops_agent.model.state import State
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the settings say of proposals: whether we may push to the branch, and how long (in seconds) a value must
-    have been live before it is proposed for Git."""
+    """What the settings say of proposals: whether we may push to the branch, and how long (in seconds) a value
+    must have been live before it is proposed for Git."""
 
     may_push: bool = True
     import_hold_seconds: float = 0.0

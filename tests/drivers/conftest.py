@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers import process
+from gitops_agent.drivers.api import Context
 from gitops_agent.drivers.local.cgroup import Parent
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process import Options, build
+from gitops_agent.drivers.process.driver import Options, ProcessDriver, build
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
@@ -24,7 +26,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, DriverContext
+from tests.support.plugins import compiled
 
 # One tenant per test process: an agent of the same name in another instance is, rightly, in the way.
 BOT = AgentKey(f"acme-{os.getpid()}", "bot")
@@ -104,12 +106,11 @@ class Fleet:
         self.bases: dict[ResourceKey, Base] = {}
         self.driver = self.fresh()
 
-    def fresh(self, *, state: Path | None = None, groups: Parent | None = None) -> Driver:
+    def fresh(self, *, state: Path | None = None, groups: Parent | None = None) -> ProcessDriver:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
         return build(
-            DriverContext(self.instance, str(state or self.state)),
-            RealClock(),
+            Context(self.instance, str(state or self.state), RealClock()),
             Options(environment=self.environment, groups=groups, **options),
         )
 
@@ -140,7 +141,7 @@ class Fleet:
     def fields(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
         spec = runtime.pop("spec", None)
         document = agent_document(agent, spec=spec, command=list(command), **runtime)
-        return self.driver.compile(agent, document)[0].fields
+        return compiled(process.PLUGIN, agent, document)[0].fields
 
     def run(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
         """Declare and create an agent."""
@@ -160,8 +161,7 @@ class Fleet:
         return [proc.pid for proc in found if proc.alive and proc.marks and proc.marks.instance == self.instance]
 
     def close(self) -> None:
-        if self.driver.watcher:
-            self.driver.watcher.stop()
+        self.driver.watcher.stop()
         deadline = time.monotonic() + 10
         while (left := self.marked()) and time.monotonic() < deadline:
             for pid in left:

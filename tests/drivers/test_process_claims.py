@@ -24,6 +24,7 @@ from gitops_agent.model.plan import Class, Verb
 from gitops_agent.observe import observe
 from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
 from tests.plan import make
+from tests.support.plugins import connected
 
 KEY = process_key(BOT)
 
@@ -186,7 +187,7 @@ def test_the_question_to_all_drivers_carries_the_claims(fleet: Fleet, tmp_path: 
     claims = {KEY: Resource(KEY, DRIVER, fields)}
     with ThreadPoolExecutor(1) as pool, by_hand(*SLEEP, cwd=tmp_path) as foreign:
         in_the_way(fleet, fields)
-        observed = observe([fleet.driver], frozenset({BOT}), {}, pool, claims)
+        observed = observe(connected({"process": fleet.driver}), frozenset({BOT}), {}, pool, claims.values())
         assert observed.seen[KEY].live["foreign"] == [foreign.pid]
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import Context
 from gitops_agent.drivers.local.handle import decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process import Options, build
+from gitops_agent.drivers.process.driver import Options, build
 from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, until
 
 
@@ -251,7 +251,7 @@ def test_a_process_table_that_cannot_be_read_is_an_error_not_an_empty_fleet(
     if content is not None:
         root.mkdir()
     options = Options(proc=str(root), groups=None, environment={})
-    unreachable = build(DriverContext(fleet.instance, str(fleet.state)), RealClock(), options)
+    unreachable = build(Context(fleet.instance, str(fleet.state), RealClock()), options)
     with pytest.raises(ObserveError):
         unreachable.observer.observe(None, fleet.bases)
 

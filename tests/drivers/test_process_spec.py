@@ -16,10 +16,14 @@ from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
 from gitops_agent.drivers.local.marks import Marks, read_marks
 from gitops_agent.drivers.local.process_tree import count, split_extras, tree
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
-from gitops_agent.drivers.process.spec import Desired, resources
+from gitops_agent.drivers.process import PLUGIN
+from gitops_agent.drivers.process.spec import Desired
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import agent_document
+from tests.support.plugins import compiled
 
 pytestmark = pytest.mark.unit
 
@@ -27,8 +31,12 @@ AGENT = AgentKey("acme", "bot")
 COMMAND = ["python", "-m", "bot"]
 
 
+def made(document: AgentDocument) -> tuple[Resource, ...]:
+    return compiled(PLUGIN, AGENT, document)
+
+
 def fields(spec: dict[str, Any] | None = None, **runtime: Any) -> dict[str, Any]:
-    (resource,) = resources(AGENT, agent_document(AGENT, spec=spec, **{"command": COMMAND, **runtime}))
+    (resource,) = made(agent_document(AGENT, spec=spec, **{"command": COMMAND, **runtime}))
     return resource.fields.value
 
 
@@ -69,6 +77,8 @@ def test_what_needs_a_restart_changes_the_spec(change: dict[str, Any]) -> None:
         {"stop": {"signal": "SIGINT", "grace": "1s"}},
         {"resources": {"limits": {"memory": "1Gi"}}},
         {"minUptime": "9s"},
+        {"spec": {"probes": {"liveness": {"http": {"port": 80}}}}},
+        {"spec": {"heartbeat": {"staleAfter": "5s"}}},
         {"spec": {"lifecycle": "Stopped"}},
         {"spec": {"description": "New words"}},
     ],
@@ -81,12 +91,12 @@ def test_hot_reload_keeps_the_bundle_out_of_the_spec() -> None:
     assert fields(reload="Hot")["spec"] == fields(reload="Hot", spec={"instructions": "Be kind."})["spec"]
 
 
-def test_stopped_is_dormant_and_retired_is_nothing() -> None:
-    (stopped,) = resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Stopped"}, command=COMMAND))
-    assert stopped.dormant
+def test_stopped_is_absence_and_retired_is_nothing() -> None:
+    (stopped,) = made(agent_document(AGENT, spec={"lifecycle": "Stopped"}, command=COMMAND))
+    assert stopped.stopped
     assert (stopped.fields.value["replicas"], stopped.fields.value["state"]) == (0, "Stopped")
-    assert resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=COMMAND)) == ()
-    assert resources(AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
+    assert made(agent_document(AGENT, spec={"lifecycle": "Retired"}, command=COMMAND)) == ()
+    assert made(agent_document(AGENT, driver="kubernetes", image="x")) == ()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,7 @@ def test_a_grace_that_nobody_waits_for_is_not_waited_for() -> None:
 
 
 def test_desired_reads_back_what_the_compiler_wrote() -> None:
-    (resource,) = resources(AGENT, agent_document(AGENT, command=COMMAND, replicas=4))
+    (resource,) = made(agent_document(AGENT, command=COMMAND, replicas=4))
     desired = Desired.of(resource.fields)
     assert (desired.command, desired.replicas, desired.grace) == (tuple(COMMAND), 4, 10.0)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.config import driver as config_driver
+from gitops_agent.drivers.api import Context, ObserveRequest
+from gitops_agent.drivers.config import connect
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process.spec import process_key
@@ -18,7 +19,6 @@ from gitops_agent.drivers.process.stop import open_pidfd, wait_gone
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, until
 
 OURS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO]
@@ -129,35 +129,35 @@ def test_a_heartbeat_that_cannot_be_read_now_is_not_silence(
     with pytest.raises(ObserveError, match=os.strerror(number)):
         fleet.see()
     broken.ends = None
-    assert fleet.look().heartbeats[0] is not None
+    assert fleet.look().instances[0].heartbeat is not None
 
 
 @pytest.mark.parametrize("number", OURS)
 def test_a_bundle_that_cannot_be_read_now_was_not_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
+    driver = connect(Context("test", str(tmp_path), RealClock()))
     wanted = Fields.of({"name": "bot"})
-    driver.applier.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
+    driver.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
     broken = Broken(monkeypatch, number)
     broken.ends = "config.json"
     with pytest.raises(ObserveError, match=os.strerror(number)):
-        driver.observer.observe(None, {})
+        driver.observe(ObserveRequest())
     broken.ends = None
-    (seen,) = driver.observer.observe(None, {})
+    (seen,) = driver.observe(ObserveRequest())
     assert seen.fields is not None
     assert seen.fields.value["name"] == "bot"
 
 
 def test_a_folder_that_an_agent_closed_blinds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
+    driver = connect(Context("test", str(tmp_path), RealClock()))
     other = BOT._replace(name="other")
     for agent in (BOT, other):
         wanted = Fields.of({"name": agent.name})
-        driver.applier.apply(action(config_key(agent), Verb.CREATE, desired=wanted), "intent")
+        driver.apply(action(config_key(agent), Verb.CREATE, desired=wanted), "intent")
     for call in ("lstat", "open"):
         Broken(monkeypatch, errno.EACCES, call).ends = f"{BOT.name}/config.json" if call == "lstat" else "bot"
-    seen = {one.key.agent: one.fields for one in driver.observer.observe(None, {})}
+    seen = {one.key.agent: one.fields for one in driver.observe(ObserveRequest())}
     closed, fine = seen[BOT], seen[other]
     assert closed is not None
     assert "unreadable" in closed.value

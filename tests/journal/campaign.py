@@ -2,9 +2,9 @@
 
 It forks once per point, so that the imports are paid for once. Run with ``python -m``; one JSON line per point.
 
-- ``writes``: before and after every write of the journal (the points of the fault injector);
+- ``writes``: before, inside and after every write of the journal (the points of the fault injector);
 - ``statements``: before every SQL statement, so also in the middle of transactions and of the creation;
-- ``migration``: before every statement of the migration from version 1.
+- ``migration``: before every statement of the migration from version 4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -25,7 +25,9 @@ from sqlalchemy import Engine, event
 from gitops_agent.journal.schema import VERSION
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.status import Phase
 from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import FaultInjector, kill
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -43,38 +45,61 @@ from .values import (
     an_intent,
     an_observation,
     an_outcome,
+    with_controls,
+    with_records,
+    with_statuses,
 )
 
 FAILED = Attempt(1, 60.0, "exit 1")
+FREEZE = Control(ControlVerb.FREEZE, "*", "ada", 24.0)
+
+
+def _end_of_pass(journal: Journal) -> object:
+    state = with_controls(with_statuses(journal.state(), a_status()), FREEZE)
+    state = replace(state, status=replace(state.status, last_pass=24.0))
+    return journal.commit(with_records(state, a_commit(phase=Phase.BLOCKED)), owed_to=["notes"])
+
+
 STEPS: tuple[Callable[[Journal], object], ...] = (
-    lambda journal: journal.put({"head": SHA}),
-    lambda journal: journal.put_commits([a_commit()]),
-    lambda journal: journal.record_plan(a_plan(an_action(), an_action(CONFIG)), 19.0),
+    lambda journal: journal.commit(
+        with_records(journal.state(), a_commit(phase=Phase.PENDING), head=SHA), owed_to=["notes", "sentry"]
+    ),
+    lambda journal: journal.commit(
+        journal.state(),
+        plans=[a_plan(an_action(), an_action(CONFIG))],
+        observations=[an_observation(CONFIG)],
+        at=19.0,
+    ),
     lambda journal: journal.begin([an_intent("i1"), an_intent("i2", an_action(CONFIG))]),
     lambda journal: journal.finish([an_outcome("i1")], bases=[a_base()], attempts={CONFIG: FAILED}),
     lambda journal: journal.begin([an_intent("i3", an_action(CONFIG), at=22.0)]),
     lambda journal: journal.finish(
         [an_outcome("i3")], bases=[a_base(CONFIG)], forgotten=[RUNTIME], attempts={CONFIG: None}
     ),
-    lambda journal: journal.record_observations([an_observation(CONFIG)]),
-    lambda journal: journal.put_statuses([a_status()]),
+    _end_of_pass,
+    lambda journal: journal.control(replace(FREEZE, verb=ControlVerb.UNFREEZE)),
+    lambda journal: journal.delivered("notes", {SHA: 2}),
     lambda journal: journal.prune(25.0),
 )
+POINTS_PER_STEP = ("before", "inside", "after")
 
 
 @dataclass(frozen=True)
-class State:
-    """All that the journal says, comparable."""
+class Content:
+    """All that the journal holds, comparable."""
 
     values: tuple[Any, ...]
 
     @classmethod
-    def of(cls, folder: Path) -> State:
+    def of(cls, folder: Path) -> Content:
         with open_journal(folder) as journal:
             seen = journal.observations(CONFIG.agent)
-            handle = (journal.bases(), journal.attempts(), journal.statuses())
-            records = (journal.open_intents(), journal.commits(), journal.entries(), journal.decisions(), seen)
-            return cls((journal.get("head"), *map(dict, handle), *records))
+            records = (journal.commits(), journal.entries(), journal.decisions(), seen, journal.owed())
+            found = journal.state()
+            maps = (found.reconcile.bases, found.reconcile.attempts, found.reconcile.open_intents)
+            # Looked at now: what is read later is what the journal holds then.
+            assert all(len(each) >= 0 for each in (*maps, found.status.agents, found.commits.records))
+            return cls((found, *records))
 
 
 def run(folder: Path, injector: FaultInjector) -> None:
@@ -113,13 +138,13 @@ def healthy(folder: Path) -> bool:
     return bool(answer == "ok")
 
 
-def states(folder: Path) -> list[State]:
+def states(folder: Path) -> list[Content]:
     """What the journal says after 0, 1, 2 ... steps of an undisturbed run."""
-    found = [State.of(folder)]
+    found = [Content.of(folder)]
     for number in range(len(STEPS)):
         with open_journal(folder) as journal:
             STEPS[number](journal)
-        found.append(State.of(folder))
+        found.append(Content.of(folder))
     return found
 
 
@@ -133,8 +158,8 @@ def writes(folder: Path) -> None:
     for number, point in enumerate(counted.points()):
         place = folder / str(number)
         was_killed = killed(lambda p=point, f=place: run(f, FaultInjector.at(p, kill)))
-        finished = (number + 1) // 2  # before the first: none; after the first and before the second: one ...
-        say(point=point, killed=was_killed, sound=healthy(place), exact=State.of(place) == expected[finished])
+        finished = (number + 1) // len(POINTS_PER_STEP)  # before and inside the first: none; after it: one ...
+        say(point=point, killed=was_killed, sound=healthy(place), exact=Content.of(place) == expected[finished])
 
 
 def statements(folder: Path) -> None:
@@ -149,41 +174,38 @@ def statements(folder: Path) -> None:
         nth += 1
         place = folder / str(nth)
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
-        say(point=nth, killed=was_killed, sound=healthy(place), exact=State.of(place) in expected)
+        say(point=nth, killed=was_killed, sound=healthy(place), exact=Content.of(place) in expected)
         rmtree(place)
 
 
 def migration(folder: Path) -> None:
-    script = (Path(__file__).parent / "version_1.sql").read_text()
+    script = (Path(__file__).parent / "version_4.sql").read_text()
 
     def die_at(nth: int, place: Path) -> None:
         listen(FaultInjector("statement", nth, kill))
         open_journal(place).close()
 
-    nth, was_killed = 0, True
-    while was_killed:
-        nth += 1
-        place = folder / str(nth)
+    def old(place: Path) -> Path:
         place.mkdir(parents=True)
         connection = sqlite3.connect(place / FILE_NAME)
         connection.executescript(script)
         connection.close()
+        return place
+
+    expected = Content.of(old(folder / "undisturbed"))
+    nth, was_killed = 0, True
+    while was_killed:
+        nth += 1
+        place = old(folder / str(nth))
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
         connection = sqlite3.connect(place / FILE_NAME)
         (version,) = connection.execute("SELECT version FROM schema_version").fetchone()
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(decisions)")}
-        columns |= {row[1] for row in connection.execute("PRAGMA table_info(bases)")}
-        indexes = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(bases)")}
         connection.close()
-        steps = {"held", "established"}, {"ix_intents_commit", "ix_decisions_agent"}
-        new = {
-            version == VERSION,
-            *(name in columns for name in steps[0]),
-            *(name in indexes for name in steps[1]),
-        }
-        with open_journal(place) as journal:
-            kept = RUNTIME in journal.bases() and len(journal.decisions()) == 1
-        say(point=nth, killed=was_killed, sound=len(new) == 1, exact=kept)
+        new = {version == VERSION, "meta" not in tables, "owed" in tables, "handle" in columns}
+        say(point=nth, killed=was_killed, sound=len(new) == 1, exact=Content.of(place) == expected)
+        rmtree(place)
 
 
 if __name__ == "__main__":

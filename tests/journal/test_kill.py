@@ -12,7 +12,7 @@ import pytest
 
 from gitops_agent.journal.store import open_journal
 
-from .campaign import STEPS
+from .campaign import POINTS_PER_STEP, STEPS
 
 
 def campaign(kind: str, folder: Path) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def campaign(kind: str, folder: Path) -> list[dict[str, Any]]:
 
 def test_at_every_write_exactly_the_finished_writes_are_there(tmp_path: Path) -> None:
     found = campaign("writes", tmp_path)
-    assert len(found) == 2 * len(STEPS)
+    assert len(found) == len(POINTS_PER_STEP) * len(STEPS)
     assert [item for item in found if not (item["killed"] and item["sound"] and item["exact"])] == []
 
 
@@ -44,13 +44,15 @@ def test_at_every_statement_all_of_a_write_is_there_or_none(tmp_path: Path, kind
 
 ENDLESS = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from gitops_agent.journal.store import open_journal
 with open_journal(Path(sys.argv[1])) as journal:
-    number = 0
+    state, number = journal.state(), 0
     while True:
         number += 1
-        journal.put({"number": str(number), "twin": str(number)})
+        source, status = replace(state.source, head=str(number)), replace(state.status, last_pass=number)
+        state = journal.commit(replace(state, source=source, status=status))
         print(number, flush=True)
 """
 
@@ -66,6 +68,7 @@ def test_what_was_acknowledged_is_there(tmp_path: Path, after: int) -> None:
         writer.kill()
         acknowledged = [after, *(int(line) for line in writer.stdout if line.endswith("\n"))][-1]
     with open_journal(tmp_path) as journal:
-        found = int(journal.get("number") or 0)
-        assert acknowledged <= found <= acknowledged + 1
-        assert journal.get("twin") == str(found)
+        found = journal.state()
+        number = int(found.source.head or 0)
+        assert acknowledged <= number <= acknowledged + 1
+        assert found.status.last_pass == number

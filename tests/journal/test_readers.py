@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.control import Control, ControlVerb
 
-from .values import RUNTIME, a_base, a_commit
+from .test_store import statements
+from .values import BOT, a_base, a_commit, a_status, with_controls, with_head, with_records, with_statuses
 
 WRITER = """
 import sys
@@ -48,7 +51,7 @@ def test_a_reader_sees_whole_transactions_while_another_process_writes(state: Pa
         seen: set[bytes] = set()
         with open_journal(state, read_only=True) as reader:
             while len(seen) < 20 and writer.poll() is None:
-                one, two = reader.bases().values()
+                one, two = reader.state().reconcile.bases.values()
                 assert one.fields == two.fields
                 seen.add(one.fields.raw)
         enough.touch()
@@ -60,33 +63,84 @@ def test_a_reader_sees_whole_transactions_while_another_process_writes(state: Pa
 @pytest.mark.unit
 def test_a_reader_follows_the_writer(state: Path, journal: SqlJournal) -> None:
     with open_journal(state, read_only=True) as reader:
-        assert dict(reader.bases()) == {}
+        before = reader.state()
+        assert before.reconcile.bases == {}
         journal.finish([], bases=[a_base()])
-        journal.put_commits([a_commit()])
-        assert list(reader.bases()) == [RUNTIME]
+        now = journal.commit(with_records(journal.state(), a_commit()), owed_to=["notes"])
+        assert reader.state() == now
+        assert before.reconcile.bases == {}, "a state that was given out does not change"
+        assert reader.state() is reader.state()
         assert [record.sha for record in reader.commits()] == [a_commit().sha]
+        assert reader.owed() == journal.owed() == {"notes": {a_commit().sha: 1}}
+        journal.delivered("notes", {a_commit().sha: 1})
+        assert reader.owed() == {}
+
+
+@pytest.mark.unit
+def test_a_reader_pays_for_what_it_looks_at(state: Path, journal: SqlJournal) -> None:
+    journal.finish([], bases=[a_base()])
+    journal.commit(with_statuses(with_records(journal.state(), a_commit()), a_status()))
+    with open_journal(state, read_only=True) as reader:
+        sent = statements(reader)
+        found = reader.state()
+        assert len([words for words in sent if words.startswith("SELECT")]) == 2, "fields and controls"
+        sent.clear()
+        assert found.status.agents[BOT].ready
+        assert ["statuses" in words for words in sent if words.startswith("SELECT")] == [True]
+
+
+@pytest.mark.unit
+def test_controls_of_other_processes_are_noticed(state: Path, journal: SqlJournal) -> None:
+    before = journal.commit(with_statuses(journal.state(), a_status()))
+    freeze, retry = (
+        Control(ControlVerb.FREEZE, "*", "ada", 1.0),
+        Control(ControlVerb.RETRY, "acme/bot", "ada", 2.0),
+    )
+    with open_journal(state) as operator:
+        operator.control(freeze)
+        assert journal.state().control.controls == (replace(freeze, seq=1),)
+        operator.control(retry)
+        assert [control.seq for control in operator.state().control.controls] == [1, 2]
+    tripped = Control(ControlVerb.FREEZE, "acme", "mass_drift", 3.0)
+    now = journal.commit(with_controls(before, tripped))
+    assert now.control.controls == (replace(freeze, seq=1), replace(retry, seq=2), replace(tripped, seq=3))
+    assert journal.state() is now
+    assert now.status is before.status, "the rest stays in memory"
+
+
+@pytest.mark.unit
+def test_a_control_between_two_passes_costs_two_statements(state: Path, journal: SqlJournal) -> None:
+    journal.state()
+    with open_journal(state) as operator:
+        operator.control(Control(ControlVerb.FREEZE, "*", "ada", 1.0))
+    sent = statements(journal)
+    journal.state()
+    assert [words.split()[0] for words in sent] == ["BEGIN", "SELECT"]
+    sent.clear()
+    journal.state()
+    assert sent == []
 
 
 @pytest.mark.unit
 def test_a_reader_cannot_write(state: Path, journal: SqlJournal) -> None:
     with open_journal(state, read_only=True) as reader, pytest.raises(JournalError, match="for reading only"):
-        reader.put({"head": "moved"})
-    assert journal.get("head") is None
+        reader.commit(with_head(reader.state(), "moved"))
+    assert journal.state().source.head is None
 
 
 @pytest.mark.unit
 def test_a_reader_works_after_the_writer_has_left(state: Path) -> None:
     with open_journal(state) as journal:
-        journal.put({"head": "abc"})
+        journal.commit(with_head(journal.state(), "abc"))
     with open_journal(state, read_only=True) as reader:
-        assert reader.get("head") == "abc"
+        assert reader.state().source.head == "abc"
 
 
 @pytest.mark.unit
 def test_names_with_special_characters_are_only_names(tmp_path: Path) -> None:
     odd = tmp_path / "a?mode=memory#b %41"
     with open_journal(odd) as journal:
-        journal.put({"head": "abc"})
+        journal.commit(with_head(journal.state(), "abc"))
     assert (odd / "journal.db").is_file()
     with open_journal(odd, read_only=True) as reader:
-        assert reader.get("head") == "abc"
+        assert reader.state().source.head == "abc"

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent
 from gitops_agent.model.plan import Action, Plan
-from gitops_agent.model.status import AgentStatus, CommitRecord
+from gitops_agent.model.state import State, trimmed
 
 from . import values
 
@@ -46,32 +47,31 @@ def reader(folder: Path, journal: SqlJournal) -> Iterator[SqlJournal]:
 @few
 @given(base=values.bases)
 def test_bases(journal: SqlJournal, reader: SqlJournal, base: Base) -> None:
-    journal.finish([], bases=[base])
-    assert journal.bases()[base.key] == base
-    assert reader.bases()[base.key] == base
+    assert journal.finish([], bases=[base]).reconcile.bases[base.key] == base
+    assert reader.state().reconcile.bases[base.key] == base
 
 
 @few
 @given(key=values.resource_keys, attempt=values.attempts)
 def test_attempts(journal: SqlJournal, reader: SqlJournal, key: ResourceKey, attempt: Attempt) -> None:
-    journal.finish([], attempts={key: attempt})
-    assert journal.attempts()[key] == attempt
-    assert reader.attempts()[key] == attempt
+    assert journal.finish([], attempts={key: attempt}).reconcile.attempts[key] == attempt
+    assert reader.state().reconcile.attempts[key] == attempt
 
 
 @few
 @given(intent=values.intents)
 def test_intents(journal: SqlJournal, reader: SqlJournal, intent: Intent) -> None:
     intent = replace(intent, id=f"intent-{next(numbers)}")
-    journal.begin([intent])
-    assert reader.open_intents()[-1] == intent
+    assert journal.begin([intent]).reconcile.open_intents[intent.id] == intent
+    assert reader.state().reconcile.open_intents[intent.id] == intent
+    journal.finish([values.an_outcome(intent.id)])
 
 
 @few
 @given(actions=st.lists(values.actions, min_size=1, max_size=3), at=values.times)
 def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action], at: float) -> None:
     plan = Plan(f"commit-{next(numbers)}", tuple(actions), "digest", held=frozenset({actions[0].key}))
-    journal.record_plan(plan, at)
+    journal.commit(journal.state(), plans=[plan], at=at)
     found = reader.decisions(commit=plan.commit)
     kept = {"base": None, "desired": None, "live": None, "handle": None, "deletion_policy": DeletionPolicy.DELETE}
     assert [item.action for item in found] == [replace(a, **kept, idempotent=True) for a in actions]
@@ -82,33 +82,32 @@ def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action
 @given(observation=values.observations)
 def test_observations(journal: SqlJournal, reader: SqlJournal, observation: Observation) -> None:
     observation = replace(observation, key=observation.key._replace(id=f"{next(numbers)}"))
-    journal.record_observations([observation])
+    journal.commit(journal.state(), observations=[observation])
     assert reader.observations(observation.key.agent)[0] == observation
 
 
-@few
-@given(status=values.statuses)
-def test_statuses(journal: SqlJournal, reader: SqlJournal, status: AgentStatus) -> None:
-    journal.put_statuses([status])
-    assert reader.statuses([status.agent]) == {status.agent: status}
-    assert reader.statuses()[status.agent] == status
-
-
-@few
-@given(record=values.commits)
-def test_commits(journal: SqlJournal, reader: SqlJournal, record: CommitRecord) -> None:
-    journal.put_commits([record])
-    assert reader.commit(record.sha) == record
-    assert record in reader.commits()
-
-
-@few
-@given(name=values.identities, value=values.texts)
-def test_named_values(journal: SqlJournal, reader: SqlJournal, name: str, value: str) -> None:
-    journal.put({name: value})
-    assert reader.get(name) == value
-    journal.put({name: None})
-    assert reader.get(name) is None
+@settings(few, max_examples=25)
+@given(state=values.states)
+def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
+    """All parts, over whatever was there before: written by difference, read by another process."""
+    before = journal.state()
+    given = replace(
+        state,
+        commits=before.commits.updated(state.commits.records.values()),
+        control=replace(state.control, controls=(*before.control.controls, *state.control.controls)),
+    )
+    written = journal.commit(given)
+    numbered = [replace(control, seq=0) for control in written.control.controls]
+    assert numbered == [replace(control, seq=0) for control in given.control.controls]
+    assert written == replace(
+        given,
+        commits=trimmed(given.commits, given.source.head),
+        control=replace(given.control, controls=written.control.controls),
+    )
+    with open_journal(folder, read_only=True) as again:
+        assert again.state() == written
+        for record in state.commits.records.values():
+            assert again.commit_record(record.sha) == record
 
 
 @few
@@ -116,7 +115,10 @@ def test_named_values(journal: SqlJournal, reader: SqlJournal, name: str, value:
 def test_no_text_stops_the_journal(journal: SqlJournal, reader: SqlJournal, text: str) -> None:
     """Commands print what they like; a lone surrogate or a NUL must not stop the fleet."""
     observation = values.an_observation(message=text, live={"said": [text], text: 1})
-    journal.record_observations([observation])
+    journal.commit(journal.state(), observations=[observation])
     assert reader.observations(values.BOT)[0].state == "Running"
     journal.finish([], attempts={values.RUNTIME: Attempt(1, 2.0, text)})
-    assert len(reader.attempts()[values.RUNTIME].error) >= len(text)
+    assert len(reader.state().reconcile.attempts[values.RUNTIME].error) >= len(text)
+    state, finding = journal.state(), Finding(Severity.INFO, text, text, text)
+    journal.commit(replace(state, status=replace(state.status, findings=(finding,))))
+    assert len(reader.state().status.findings[0].code) >= len(text)

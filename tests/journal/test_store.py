@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,9 +15,10 @@ from gitops_agent.journal.sqlite import FILE_NAME, _write_connection
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Evidence, Heartbeat
+from gitops_agent.model.observation import Evidence, Heartbeat, Observation
 from gitops_agent.model.outcome import Attempt, Result
 from gitops_agent.model.plan import Decision, Plan, Verb
+from gitops_agent.model.state import State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Journal
 
@@ -34,6 +36,9 @@ from .values import (
     an_intent,
     an_observation,
     an_outcome,
+    with_head,
+    with_records,
+    with_statuses,
 )
 
 pytestmark = pytest.mark.unit
@@ -52,7 +57,7 @@ def statements(journal: SqlJournal) -> list[str]:
 
 def test_it_is_the_journal_that_the_stages_know(journal: SqlJournal) -> None:
     port: Journal = journal
-    assert port.get("head") is None
+    assert port.state() == State()
 
 
 def test_an_executed_action_keeps_everything_about_it(journal: SqlJournal) -> None:
@@ -77,7 +82,7 @@ def test_an_action_in_progress_has_no_result_yet(journal: SqlJournal) -> None:
     journal.begin([an_intent()])
     (entry,) = journal.entries()
     assert (entry.result, entry.outcome, entry.duration) == (None, "", None)
-    assert [intent.id for intent in journal.open_intents()] == ["i1"]
+    assert list(journal.state().reconcile.open_intents) == ["i1"]
 
 
 def test_entries_are_newest_first_and_can_be_narrowed(journal: SqlJournal) -> None:
@@ -90,83 +95,99 @@ def test_entries_are_newest_first_and_can_be_narrowed(journal: SqlJournal) -> No
     assert [entry.intent for entry in journal.entries(agent=BOT, commit=SHA)] == ["i1"]
 
 
-def test_a_newer_intent_ends_an_older_one_of_the_same_resource(journal: SqlJournal) -> None:
+def open_of(state: State) -> list[tuple[str, float]]:
+    return [(intent.id, intent.at) for intent in state.reconcile.open_intents.values()]
+
+
+def test_a_newer_intent_ends_an_older_one_of_the_same_resource(state: Path, journal: SqlJournal) -> None:
     journal.begin([an_intent("old"), an_intent("beside", an_action(CONFIG))])
-    journal.begin([an_intent("new", at=25.0)])
-    assert {intent.id for intent in journal.open_intents()} == {"beside", "new"}
+    now = journal.begin([an_intent("new", at=25.0)])
+    assert open_of(now) == [("beside", 20.0), ("new", 25.0)]
     old = journal.entries()[-1]
     assert (old.intent, old.result, old.outcome) == ("old", "Skipped", "superseded by intent new")
+    with open_journal(state) as again:
+        assert open_of(again.state()) == open_of(now)
 
 
-def test_an_intent_can_be_tried_again_under_its_id(journal: SqlJournal) -> None:
-    journal.begin([an_intent()])
-    journal.begin([an_intent(at=26.0)])
-    assert [(intent.id, intent.at) for intent in journal.open_intents()] == [("i1", 26.0)]
-    journal.finish([an_outcome(result=Result.FAILED)])
-    assert journal.open_intents() == []
-    journal.begin([an_intent(at=27.0)])
-    assert [(intent.id, intent.at) for intent in journal.open_intents()] == [("i1", 27.0)]
-    assert [entry.result for entry in journal.entries()] == [None]
+def test_an_intent_can_be_tried_again_under_its_id(state: Path, journal: SqlJournal) -> None:
+    journal.begin([an_intent(), an_intent("beside", an_action(CONFIG))])
+    now = journal.begin([an_intent(at=26.0)])
+    assert open_of(now) == [("i1", 26.0), ("beside", 20.0)]
+    with open_journal(state) as again:
+        assert open_of(again.state()) == open_of(now)
+    assert open_of(journal.finish([an_outcome(result=Result.FAILED)])) == [("beside", 20.0)]
+    assert open_of(journal.begin([an_intent(at=27.0)]))[-1] == ("i1", 27.0)
+    assert [entry.result for entry in journal.entries()] == [None, None]
 
 
 def test_finish_is_all_or_nothing(state: Path, journal: SqlJournal) -> None:
-    journal.begin([an_intent()])
-    before = dict(journal.bases())
+    before = journal.begin([an_intent()])
     with pytest.raises(JournalError, match="without an intent: stranger"):
         journal.finish(
             [an_outcome(), an_outcome("stranger")], bases=[a_base()], attempts={RUNTIME: Attempt(1, 2.0, "no")}
         )
-    assert (dict(journal.bases()), dict(journal.attempts())) == (before, {})
-    assert [intent.id for intent in journal.open_intents()] == ["i1"]
+    assert journal.state() == before
     with open_journal(state, read_only=True) as reader:
-        assert (dict(reader.bases()), dict(reader.attempts())) == (before, {})
+        assert reader.state() == before
 
 
 def test_bases_and_attempts_follow_what_is_finished(state: Path, journal: SqlJournal) -> None:
     tried = Attempt(2, 50.0, "exit 1", permanent=True)
-    journal.finish([], bases=[a_base(), a_base(CONFIG)], attempts={RUNTIME: tried, CONFIG: tried})
+    first = journal.finish([], bases=[a_base(), a_base(CONFIG)], attempts={RUNTIME: tried, CONFIG: tried})
     newer = a_base(fields=Fields.of({"replicas": 3}), retained=True)
-    journal.finish([], bases=[newer, newer], forgotten=[CONFIG], attempts={CONFIG: None})
-    assert dict(journal.bases()) == {RUNTIME: newer}
-    assert dict(journal.attempts()) == {RUNTIME: tried}
+    now = journal.finish([], bases=[newer, newer], forgotten=[CONFIG], attempts={CONFIG: None})
+    assert set(first.reconcile.bases) == {RUNTIME, CONFIG}, "a state that was given out does not change"
+    assert (now.reconcile.bases, now.reconcile.attempts) == ({RUNTIME: newer}, {RUNTIME: tried})
     with open_journal(state) as again:
-        assert dict(again.bases()) == {RUNTIME: newer}
-        assert dict(again.attempts()) == {RUNTIME: tried}
+        assert again.state() == now
 
 
-def test_a_base_forgotten_and_applied_in_one_write_stays(journal: SqlJournal) -> None:
+def test_a_base_forgotten_and_applied_in_one_write_stays(state: Path, journal: SqlJournal) -> None:
     journal.finish([], bases=[a_base()])
-    journal.finish([], bases=[a_base(applied_at=99.0)], forgotten=[RUNTIME])
-    assert journal.bases()[RUNTIME].applied_at == 99.0
+    now = journal.finish([], bases=[a_base(applied_at=99.0)], forgotten=[RUNTIME])
+    assert now.reconcile.bases[RUNTIME].applied_at == 99.0
+    with open_journal(state) as again:
+        assert again.state() == now
 
 
 def test_commits_are_replaced_by_sha_and_read_newest_first(journal: SqlJournal) -> None:
-    journal.put_commits([a_commit("1", 1), a_commit("3", 3), a_commit("2", 2, Phase.PENDING)])
-    journal.put_commits([a_commit("2", 2, Phase.SUPERSEDED, summary="skipped")])
+    journal.commit(
+        with_records(journal.state(), a_commit("1", 1), a_commit("3", 3), a_commit("2", 2, Phase.PENDING))
+    )
+    journal.commit(with_records(journal.state(), a_commit("2", 2, Phase.SUPERSEDED, summary="skipped")))
     assert [record.sha for record in journal.commits()] == ["3", "2", "1"]
     assert [record.sha for record in journal.commits(1)] == ["3"]
-    found = journal.commit("2")
+    found = journal.commit_record("2")
     assert found is not None
     assert (found.phase, found.summary) == (Phase.SUPERSEDED, "skipped")
-    assert journal.commit("4") is None
+    assert journal.commit_record("4") is None
 
 
-def test_statuses_change_and_go(journal: SqlJournal) -> None:
+def test_commits_are_found_by_tree_and_by_the_beginning_of_their_sha(journal: SqlJournal) -> None:
+    one, two = a_commit("abc1", 1), replace(a_commit("abd2", 2), tree="other")
+    journal.commit(with_records(journal.state(), one, two, a_commit("b3", 3)))
+    assert [record.sha for record in journal.commits(tree="t" * 40)] == ["b3", "abc1"]
+    assert [record.sha for record in journal.commits(sha="ab")] == ["abd2", "abc1"]
+    assert journal.commits(sha="%") == []
+
+
+def test_statuses_change_and_go(state: Path, journal: SqlJournal) -> None:
     other = AgentKey("acme", "other")
-    journal.put_statuses([a_status(), a_status(other)])
-    journal.put_statuses([a_status(ready=False)], [other])
-    assert journal.statuses() == {BOT: a_status(ready=False)}
-    assert journal.statuses([other]) == {}
-    assert journal.statuses([]) == {}
+    now = journal.commit(with_statuses(journal.state(), a_status(), a_status(other)))
+    now = journal.commit(with_statuses(now, a_status(ready=False), removed=[other]))
+    assert dict(now.status.agents) == {BOT: a_status(ready=False)}
+    with open_journal(state) as again:
+        assert dict(again.state().status.agents) == {BOT: a_status(ready=False)}
+        assert again.state().status.agents.not_ready == {BOT}
 
 
 def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: SqlJournal) -> None:
     plan = a_plan(an_action(), an_action(CONFIG, decision=Decision.ALERT), held=frozenset({CONFIG}))
-    journal.record_plan(plan, 1.0)
-    journal.record_plan(plan, 2.0)
+    now = journal.commit(journal.state(), plans=[plan, plan], at=1.0)
+    journal.commit(now, plans=[plan], at=2.0)
     with open_journal(state) as again:
-        again.record_plan(plan, 3.0)
-    journal.record_plan(a_plan(commit="b" * 40), 4.0)
+        again.commit(again.state(), plans=[plan], at=3.0)
+    journal.commit(now, plans=[a_plan(commit="b" * 40)], at=4.0)
     assert [(item.at, item.action.key, item.action.decision, item.held) for item in journal.decisions()] == [
         (4.0, RUNTIME, Decision.REPAIR, False),
         (1.0, RUNTIME, Decision.REPAIR, False),
@@ -175,18 +196,22 @@ def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: Sql
     assert [item.at for item in journal.decisions(agent=BOT, commit=SHA, limit=1)] == [1.0]
 
 
+def observe(journal: SqlJournal, *observations: Observation) -> None:
+    journal.commit(journal.state(), observations=observations)
+
+
 def test_observations_are_kept_when_they_say_something_new(state: Path, journal: SqlJournal) -> None:
     first = an_observation(evidence=(Evidence("kernel", "alive", 1.0),))
     same = an_observation(
         observed_at=31.0, evidence=(Evidence("kernel", "alive", 2.0),), heartbeats=(Heartbeat(2.0, 5),)
     )
     gone = an_observation(observed_at=32.0, fields=None, state="Missing", reason="ProcessGone")
-    journal.record_observations([first, an_observation(CONFIG)])
-    journal.record_observations([same])
-    journal.record_observations([gone, gone])
+    observe(journal, first, an_observation(CONFIG))
+    observe(journal, same)
+    observe(journal, gone, gone)
     with open_journal(state) as again:
-        again.record_observations([gone])
-        again.record_observations([an_observation(observed_at=33.0)])
+        observe(again, gone)
+        observe(again, an_observation(observed_at=33.0))
     seen = [item for item in journal.observations(BOT) if item.key == RUNTIME]
     assert [(item.observed_at, item.state) for item in seen] == [
         (33.0, "Running"),
@@ -211,26 +236,32 @@ def test_observations_are_kept_when_they_say_something_new(state: Path, journal:
     ids=lambda news: next(iter(news)),
 )
 def test_each_part_of_an_observation_is_news(journal: SqlJournal, news: dict[str, Any]) -> None:
-    journal.record_observations([an_observation()])
-    journal.record_observations([an_observation(**news)])
+    observe(journal, an_observation())
+    observe(journal, an_observation(**news))
     assert len(journal.observations(BOT)) == 2
 
 
 def test_a_pass_without_news_asks_the_database_nothing(journal: SqlJournal) -> None:
     plan = a_plan()
     journal.finish([], bases=[a_base()])
-    journal.record_plan(plan, 1.0)
-    journal.record_observations([an_observation()])
+    now = journal.commit(journal.state(), plans=[plan], observations=[an_observation()], at=1.0)
     sent = statements(journal)
-    journal.bases(), journal.attempts()
-    journal.record_plan(plan, 2.0)
-    journal.record_plan(Plan("b" * 40, (), "empty"), 2.0)
-    journal.record_observations([an_observation(observed_at=99.0)])
-    journal.begin([])
-    journal.finish([])
-    journal.put_commits([])
-    journal.put_statuses([])
+    assert journal.state() is now
+    assert len(now.reconcile.bases) == 1
+    quiet = {"plans": [plan, Plan("b" * 40, (), "empty")], "observations": [an_observation(observed_at=99.0)]}
+    assert journal.commit(now, **quiet, owed_to=["notes"], at=2.0) is now
+    assert journal.begin([]) is now
+    assert journal.finish([]) is now
+    journal.delivered("notes", {})
     assert sent == []
+
+
+def test_the_end_of_a_quiet_pass_writes_one_row(journal: SqlJournal) -> None:
+    now = journal.commit(with_statuses(with_records(journal.state(), a_commit()), a_status()))
+    sent = statements(journal)
+    journal.commit(replace(now, status=replace(now.status, last_pass=5.0, active_seconds=2.0)))
+    assert [words.split()[0] for words in sent] == ["BEGIN", "DELETE", "INSERT"]
+    assert all("state" in words for words in sent[1:])
 
 
 def test_threads_share_it(journal: SqlJournal) -> None:
@@ -246,8 +277,8 @@ def test_threads_share_it(journal: SqlJournal) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(journal.bases()) == len(journal.entries()) == 20
-    assert journal.open_intents() == []
+    assert len(journal.state().reconcile.bases) == len(journal.entries()) == 20
+    assert journal.state().reconcile.open_intents == {}
 
 
 def test_the_database_waits_for_the_disk_and_keeps_to_itself(state: Path, journal: SqlJournal) -> None:
@@ -255,6 +286,6 @@ def test_the_database_waits_for_the_disk_and_keeps_to_itself(state: Path, journa
     names = ("journal_mode", "synchronous", "foreign_keys")
     assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == ["wal", 2, 1]
     connection.close()
-    journal.put({"head": SHA})
+    journal.commit(with_head(journal.state(), SHA))
     assert {path.stat().st_mode & 0o777 for path in state.iterdir()} == {0o600}
     assert state.stat().st_mode & 0o777 == 0o700

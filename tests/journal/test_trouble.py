@@ -16,14 +16,14 @@ from gitops_agent.journal.sqlite import FILE_NAME, translated
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 
-from .values import RUNTIME, a_base, an_intent, an_outcome
+from .values import RUNTIME, a_base, an_intent, an_outcome, with_head
 
 BIG = Fields.of({"instructions": "x" * 200_000})
 
 
 def fill(journal: SqlJournal) -> None:
     """No more pages than there are now: SQLite says that the disk is full."""
-    with journal._database.engine.connect() as connection:
+    with journal._database.writing() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
 
@@ -36,13 +36,13 @@ def test_a_full_disk_loses_nothing_and_passes(journal: SqlJournal, state: Path) 
     assert str(state / FILE_NAME) in caught.value.message
     assert "free some space" in caught.value.hint
     assert caught.value.__cause__ is not None
-    assert dict(journal.bases()) == {}
-    assert [intent.id for intent in journal.open_intents()] == ["i1"]
-    with journal._database.engine.connect() as connection:
+    assert journal.state().reconcile.bases == {}
+    assert list(journal.state().reconcile.open_intents) == ["i1"]
+    with journal._database.writing() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count=1000000")
     journal.finish([an_outcome()], bases=[a_base(fields=BIG)])
-    assert journal.bases()[RUNTIME].fields == BIG
-    assert journal.open_intents() == []
+    assert journal.state().reconcile.bases[RUNTIME].fields == BIG
+    assert journal.state().reconcile.open_intents == {}
 
 
 QUOTA = """
@@ -50,15 +50,21 @@ import resource, sys
 from pathlib import Path
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import open_journal
+from dataclasses import replace
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base
 journal = open_journal(Path(sys.argv[1]))
-journal.put({"head": "before"})
+state = journal.state()
+journal.commit(replace(state, source=replace(state.source, head="before")))
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 try:
     for number in range(100):
-        journal.put({f"value-{number}": "x" * 50_000})
+        key = ResourceKey(AgentKey("acme", f"bot-{number}"), "config", "bundle")
+        journal.finish([], bases=[Base(key, "memory", Fields.of({"x": "x" * 50_000}), "abc", 1.0)])
 except JournalError as error:
     print(error.message, "|", error.hint)
-    print("kept", journal.get("head"), journal.get("value-0") is not None)
+    print("kept", journal.state().source.head, 0 < len(journal.state().reconcile.bases) < 100)
 """
 
 
@@ -69,8 +75,8 @@ def test_a_file_that_may_not_grow_is_told_and_survived(state: Path) -> None:
     assert "input/output error" in done.stdout or "disk is full" in done.stdout
     assert "kept before True" in done.stdout
     with open_journal(state) as journal:
-        assert journal.get("head") == "before"
-        journal.put({"head": "after"})
+        assert journal.state().source.head == "before"
+        journal.commit(with_head(journal.state(), "after"))
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -93,18 +99,24 @@ def test_a_damaged_page_is_told_when_it_is_read(state: Path) -> None:
     content[4096 * 4 :] = b"\xa5" * (len(content) - 4096 * 4)
     path.write_bytes(content)
     with pytest.raises(JournalError, match="damaged") as caught, open_journal(state) as journal:
-        journal.bases()
+        dict(journal.state().reconcile.bases)
     assert "move" in caught.value.hint
     assert path.exists()
 
 
-def test_a_row_that_does_not_decode_is_damage_too(journal: SqlJournal) -> None:
+def test_a_row_that_does_not_decode_is_damage_too(journal: SqlJournal, state: Path) -> None:
     journal.finish([], bases=[a_base()])
     with journal._database.writing() as connection:
         connection.exec_driver_sql("UPDATE bases SET deletion_policy = 'Perhaps'")
-    journal._bases = None
-    with pytest.raises(JournalError, match="damaged"):
-        journal.bases()
+    with pytest.raises(JournalError, match="damaged"), open_journal(state) as again:
+        dict(again.state().reconcile.bases)
+
+
+def test_a_field_that_does_not_decode_is_damage_too(journal: SqlJournal, state: Path) -> None:
+    with journal._database.writing() as connection:
+        connection.exec_driver_sql("INSERT INTO state VALUES ('rollout.rollout', '7')")
+    with pytest.raises(JournalError, match="damaged"), open_journal(state) as again:
+        again.state()
 
 
 @pytest.mark.unit
@@ -146,9 +158,10 @@ from pathlib import Path
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.lock import StateLock
 from gitops_agent.journal.store import open_journal
+from gitops_agent.model.control import Control, ControlVerb
 state, extra = Path(sys.argv[1]), sys.argv[2]
 with open_journal(state) as journal:
-    journal.put({"head": "written"})
+    journal.control(Control(ControlVerb.FREEZE, "*", "ada", 1.0))
 for path in state.iterdir():
     path.chmod(0o444)
 state.chmod(0o555)
@@ -156,7 +169,7 @@ if os.geteuid() == 0:
     os.seteuid(65534)  # permissions do not bind root
 try:
     with open_journal(state, read_only=True) as journal:
-        print("read", journal.get("head"))
+        print("read", journal.state().control.controls[0].target)
     with (StateLock(state) if extra == "lock" else open_journal(state)):
         print("opened")
 except GitopsAgentError as error:
@@ -176,6 +189,6 @@ def test_a_read_only_directory_can_be_read_and_says_why_not_written(open_folder:
     )
     (open_folder / "state").chmod(0o755)
     read, told = done.stdout.splitlines()
-    assert read == "read written"
+    assert read == "read *"
     assert "read-only" in told or "cannot be locked" in told
     assert "--state-dir" in told

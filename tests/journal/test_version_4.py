@@ -155,4 +155,3 @@ def test_history(journal: SqlJournal) -> None:
     assert {each.key for each in seen} >= {CRM_RUNTIME}
     assert all(each.evidence for each in seen)
     assert journal.owed() == {}
-

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
+from gitops_agent.model.circuit import Circuit
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
+from gitops_agent.model.rollout import FailedTree, Rollout
+from gitops_agent.model.state import (
+    AgentStatuses,
+    CommitsState,
+    ControlState,
+    GivenUpAgent,
+    LiveImport,
+    ProposalState,
+    ReconcileState,
+    RevertProposal,
+    RolloutState,
+    SourceState,
+    State,
+    StatusState,
+)
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
 
 BOT = AgentKey("acme", "bot")
@@ -59,6 +79,27 @@ def a_status(agent: AgentKey = BOT, *, ready: bool = True) -> AgentStatus:
 
 def a_plan(*actions: Action, digest: str = "digest", commit: str = SHA, **more: Any) -> Plan:
     return Plan(commit, actions or (an_action(),), digest, **more)
+
+
+def with_records(state: State, *records: CommitRecord, head: str | None = None) -> State:
+    """A state with some records of commits, and perhaps another head."""
+    source = state.source if head is None else replace(state.source, head=head)
+    return replace(state, source=source, commits=state.commits.updated(records))
+
+
+def with_statuses(state: State, *changed: AgentStatus, removed: Collection[AgentKey] = ()) -> State:
+    """A state with some statuses replaced and some gone."""
+    return replace(state, status=replace(state.status, agents=state.status.agents.updated(changed, removed)))
+
+
+def with_controls(state: State, *controls: Control) -> State:
+    """A state to which guards added controls."""
+    return replace(state, control=replace(state.control, controls=(*state.control.controls, *controls)))
+
+
+def with_head(state: State, sha: str | None) -> State:
+    """A state with another head."""
+    return replace(state, source=replace(state.source, head=sha))
 
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -152,4 +193,90 @@ commits = st.builds(
     st.none() | texts,
     st.none() | texts,
     st.lists(findings, max_size=3).map(tuple),
+)
+controls = st.builds(Control, st.sampled_from(ControlVerb), texts, texts, times, texts, st.none() | times, texts)
+rollouts = st.builds(
+    Rollout,
+    texts,
+    texts,
+    st.lists(st.lists(agent_keys, max_size=3).map(tuple), max_size=3).map(tuple),
+    st.integers(0, 3),
+    st.none() | times,
+    texts,
+    st.lists(times, max_size=3).map(tuple),
+    texts,
+)
+policies = st.sampled_from(
+    [
+        PolicySpec(),
+        PolicySpec.model_validate({"rollout": {"canary": 2, "pause": "5s"}, "tenants": {"acme": {}}}),
+        PolicySpec.model_validate({"freeze": {"scope": "acme", "reason": "audit"}}),
+    ]
+)
+moments = st.dictionaries(agent_keys, times, max_size=3)
+source_states = st.builds(
+    SourceState,
+    st.none() | texts,
+    st.none() | texts,
+    st.none() | texts,
+    st.none() | findings,
+    st.none() | times,
+    st.dictionaries(texts, times, max_size=3),
+)
+rollout_states = st.builds(
+    RolloutState,
+    st.none() | texts,
+    st.dictionaries(agent_keys, texts, max_size=3),
+    st.none() | rollouts,
+    st.lists(st.builds(FailedTree, texts, texts, texts, times), max_size=2).map(tuple),
+    st.none() | texts,
+    st.none() | policies,
+    st.frozensets(agent_keys, max_size=3),
+    moments,
+    moments,
+    st.dictionaries(
+        agent_keys, st.builds(GivenUpAgent, texts, texts, texts, times, st.none() | times), max_size=2
+    ),
+)
+circuits = st.builds(
+    Circuit,
+    texts,
+    st.lists(texts, max_size=2).map(tuple),
+    st.none() | times | st.just(float("inf")),
+    st.integers(0, 9),
+    texts,
+)
+reconcile_states = st.builds(
+    ReconcileState,
+    st.lists(bases, max_size=3).map(lambda found: {each.key: each for each in found}),
+    st.dictionaries(resource_keys, attempts, max_size=3),
+    st.dictionaries(texts, circuits, max_size=2),
+)
+control_states = st.builds(ControlState, st.lists(controls, max_size=3).map(tuple), st.integers(0, 10**6), moments)
+status_states = st.builds(
+    StatusState,
+    st.lists(statuses, max_size=3).map(lambda found: AgentStatuses({each.agent: each for each in found})),
+    st.lists(findings, max_size=3).map(tuple),
+    st.none() | times,
+    times,
+)
+proposal_states = st.builds(
+    ProposalState,
+    st.dictionaries(texts, st.builds(RevertProposal, texts, texts, texts, st.booleans(), texts), max_size=2),
+    st.dictionaries(
+        texts,
+        st.builds(LiveImport, resource_keys, times, st.booleans(), texts, st.none() | findings, times),
+        max_size=2,
+    ),
+)
+commits_states = st.lists(commits, max_size=3).map(lambda found: CommitsState({each.sha: each for each in found}))
+states = st.builds(
+    State,
+    source_states,
+    commits_states,
+    rollout_states,
+    reconcile_states,
+    control_states,
+    status_states,
+    proposal_states,
 )

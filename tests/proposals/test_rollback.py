@@ -1,4 +1,4 @@
-"""Rollback: which commits an operator means, in the order of history, and the plan of the commit that undoes them."""
+"""Rollback: which commits an operator means, in the order of history, and the plan of what undoes them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from gitops_agent.model.state import (
     StatusState,
 )
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import Entry
+from gitops_agent.ports import ActionRecord
 from gitops_agent.query.fleet import FleetReader, fleet_status
 from gitops_agent.query.logs import log_files
 from gitops_agent.settings import Settings
@@ -57,7 +57,7 @@ class MemoryRecords:
 
     now: State
     records: Sequence[CommitRecord] = ()
-    actions: Sequence[Entry] = field(default_factory=list)
+    actions: Sequence[ActionRecord] = field(default_factory=list)
 
     def state(self) -> State:
         return self.now
@@ -68,7 +68,7 @@ class MemoryRecords:
     def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
         return self.records[:limit]
 
-    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[Entry]:
+    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[ActionRecord]:
         return [each for each in self.actions if agent in (None, each.key.agent)][:limit]
 
 
@@ -86,7 +86,9 @@ def a_state(*statuses: AgentStatus, head: CommitRecord | None = None, **parts: o
     )
 
 
-def reader(state: State, actions: Sequence[Entry] = (), records: Sequence[CommitRecord] = ()) -> FleetReader:
+def reader(
+    state: State, actions: Sequence[ActionRecord] = (), records: Sequence[CommitRecord] = ()
+) -> FleetReader:
     journal = MemoryRecords(state, records or tuple(state.commits.records.values()), actions)
     return FleetReader(journal, Settings(instance="prod-eu"), FrozenClock(NOW), Redactor())
 

@@ -17,8 +17,6 @@ from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.report.drift import DriftReport, Past, drift_shape, drifts, only
 from gitops_agent.report.json_shapes import schema
 from gitops_agent.report.json_text import dump_json
-from gitops_agent.report.sinks.drift_report import drift_note, write_drift_report
-from gitops_agent.support.secrets import Redactor
 
 from .texts import drift_text
 from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_status, an_action, runtime_key

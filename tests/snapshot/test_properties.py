@@ -160,8 +160,8 @@ def test_mutated_documents_never_crash(data: st.DataObject) -> None:
 def test_units_survive_the_cache(value: dict[str, Any], data: st.DataObject) -> None:
     world = World()
     world.load({"x.yaml": data.draw(styled(value))})
-    assert world.loader._kept is not None
-    for unit in world.loader._kept.index.files.values():
+    assert world.loader._last is not None
+    for unit in world.loader._last.index.files.values():
         assert decode(unit.path, unit.blob, encode(unit)) == unit
 
 

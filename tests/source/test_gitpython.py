@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import gitops_agent
 from gitops_agent.errors import SourceError, SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address
@@ -263,9 +265,10 @@ def test_a_flood_of_complaints_is_cut_and_not_logged(
     assert "canary" not in caplog.text
 
 
-def test_a_fetch_that_hangs_is_ended_with_all_it_started(mirror_of: MirrorOf, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["wait", "exit 1", "exit 0"])
+def test_a_fetch_that_hangs_is_ended_with_all_it_started(end: str, mirror_of: MirrorOf, tmp_path: Path) -> None:
     mark = tmp_path / "child"
-    environment = _stub(tmp_path, "fetch", f'sleep 600 & echo $! > "{mark}"; wait')
+    environment = _stub(tmp_path, "fetch", f'sleep 600 & echo $! > "{mark}"; {end}')
     mirror = mirror_of(environment, git_timeout=2.0)
     began = time.monotonic()
     with pytest.raises(SourceUnavailable, match="no end after 2 s"):
@@ -273,6 +276,13 @@ def test_a_fetch_that_hangs_is_ended_with_all_it_started(mirror_of: MirrorOf, tm
     assert time.monotonic() - began < 20
     child = Path("/proc") / mark.read_text().strip() / "stat"
     assert not child.exists() or child.read_text().split()[2] in "ZX"
+
+
+def test_only_one_module_imports_gitpython() -> None:
+    package = Path(gitops_agent.__file__).parent
+    importing = re.compile(r"^\s*(?:import git\b|from git(?:db)?[. ])", re.MULTILINE)
+    found = [path.name for path in package.rglob("*.py") if importing.search(path.read_text())]
+    assert found == ["gitpython.py"]
 
 
 # ----- the advisories of GitPython, at our border and behind it

@@ -14,7 +14,6 @@ from gitops_agent.source.checks import CHECKS, NewHead, examine
 from gitops_agent.source.git_environment import config_text
 from gitops_agent.source.git_errors import conversation, explain, redact, retry_seconds
 from gitops_agent.source.revert_match import named_reverts, patch_lines, takes_back
-from gitops_agent.support.backoff import LONGEST_RETRY_AFTER, delay
 
 pytestmark = pytest.mark.unit
 

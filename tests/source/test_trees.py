@@ -125,7 +125,7 @@ def test_a_blob_above_the_cap_is_refused(desk: Desk, mirror: Mirror) -> None:
 
 def test_a_bomb_of_trees_ends_at_the_cap(desk: Desk, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten levels of ten names for the same tree are 10^10 files."""
-    monkeypatch.setattr(door, "ANSWER_CAP", 1_000_000)
+    monkeypatch.setattr(door, "MAX_ANSWER_BYTES", 1_000_000)
     tree = git(desk.work, "rev-parse", "HEAD:agents/acme")
     for _ in range(10):
         listing = "".join(f"040000 tree {tree}\td{name}\n" for name in range(10))
@@ -152,7 +152,7 @@ def test_a_pack_without_end_is_cut_off(desk: Desk, mirror: Mirror, monkeypatch: 
     (desk.work / "noise").write_bytes(random.Random(1).randbytes(300_000))
     newer = desk.commit({})
     with monkeypatch.context() as patch:
-        patch.setattr(door, "FILE_CAP", 100_000)
+        patch.setattr(door, "MAX_FILE_BYTES", 100_000)
         with pytest.raises(SourceUnavailable):
             mirror.refresh()
     assert mirror.cached_head() == head

@@ -36,7 +36,8 @@ def recalled(journal: JournalReader) -> Recall:
     """The memory of a journal: the agents that were last reported Ready, and running."""
 
     def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
-        statuses = journal.statuses(agents).values()
+        known = journal.state().status.agents
+        statuses = (known[key] for key in agents if key in known)
         return [each.agent for each in statuses if each.ready and each.lifecycle is Lifecycle.RUNNING]
 
     return recall

@@ -77,23 +77,23 @@ class HostLeases:
         except OSError:
             return False
 
-    def elder(self) -> str:
+    def senior_holder(self) -> str:
         """Who follows the same source and was here before us, in a sentence; nothing when that is nobody."""
         try:
             with self._files.locked():
-                return self._elder({})
+                return self._senior_holder({})
         except OSError:
             return ""
 
     def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
         others: dict[str, str] = {}  # who lives, and what it says of itself; the dead say nothing
         with self._files.locked() as lock:
-            elder = self._elder(others)
+            senior_holder = self._senior_holder(others)
             tokens = self._files.reserve(lock, len(agents))
             for token, agent in enumerate(agents, tokens):
                 found = self._files.read(agent)
                 taken = self._said(found.holder, others) if found and found.holder != self._id else ""
-                if said := taken or elder:
+                if said := taken or senior_holder:
                     self._held.pop(agent, None)
                     yield agent, said
                     continue
@@ -108,13 +108,13 @@ class HostLeases:
             known[holder] = _sentence(self._files.introduction(holder)) if alive else ""
         return known[holder]
 
-    def _elder(self, known: dict[str, str]) -> str:
+    def _senior_holder(self, known: dict[str, str]) -> str:
         """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
 
         Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
         see its commit converge.
         """
-        for name in self._files.elders(self._id):
+        for name in self._files.seniors(self._id):
             other = self._files.introduction(name)
             if other and other.source == self._holder.source and (said := self._said(name, known)):
                 return said

@@ -128,7 +128,7 @@ class LeaseFiles:
             os.close(handle)
         return False
 
-    def elders(self, holder: str) -> list[str]:
+    def seniors(self, holder: str) -> list[str]:
         """Who registered earlier, in order; whether they still live is another question."""
         return sorted(path.name for path in self._holders.iterdir() if path.name < holder)
 

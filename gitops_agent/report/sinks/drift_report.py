@@ -1,22 +1,19 @@
 """The sink that writes drift reports on a schedule, to a file or as a note.
 
 A scheduled report costs no observation of its own: the job asks for a pass over everything, and the report is made
-from that pass. An earlier one is not owed to anybody, so nothing is kept across restarts.
+from that pass. It is written off the pass, because a note goes to the remote. Nothing is kept across restarts: a
+start makes a report anyway.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import structlog
-
-from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.passes import PassRecord, PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import Sink
+from gitops_agent.ports import CommitChange, Sink
 from gitops_agent.report.drift import DriftReport, drift_shape
 from gitops_agent.report.drift_text import drift_text, headline
 from gitops_agent.report.json_text import dump_json
@@ -32,15 +29,9 @@ Reporting = Callable[[Plan, Snapshot, Mapping[str, str]], DriftReport]
 
 Writer = Callable[[DriftReport], None]
 
-log = structlog.get_logger(__name__)
-
 
 class DriftReportSink(Sink):
-    """Writes one report after the first pass over everything, then one for each ``run``.
-
-    Reports are written on a thread of their own, because a note goes to the remote; a failure is logged, and the
-    next report tries again.
-    """
+    """Writes one report after the first pass over everything, then one for each ``run``."""
 
     name = "drift_report"
 
@@ -49,7 +40,7 @@ class DriftReportSink(Sink):
         self._writers = writers
         self._wake = wake
         self._due = True
-        self._writing: threading.Thread | None = None
+        self._record: PassRecord | None = None
 
     def run(self) -> None:
         """Ask for a pass over everything and a report on it; called by the schedule."""
@@ -57,47 +48,48 @@ class DriftReportSink(Sink):
         self._wake()
 
     def on_pass(self, result: PassResult) -> None:
-        """Start to write a report if one is due and the pass observed everything."""
+        """Keep what a pass found, if a report is due and the pass observed everything."""
         record = result.record
-        busy = self._writing is not None and self._writing.is_alive()
-        if not self._due or busy or record is None or record.live.scope is not None:
+        if self._due and record is not None and record.live.scope is None:
+            self._due, self._record = False, record
+
+    def has_work(self) -> bool:
+        """Whether a report is to be written."""
+        return self._record is not None
+
+    def deliver(self, changes: Sequence[CommitChange]) -> None:
+        """Write the report, with every writer; the first error of theirs is raised at the end."""
+        del changes
+        record, errors = self._record, []
+        if record is None:
             return
-        self._due = False
-        self._writing = threading.Thread(target=self._write, args=(record,), name="drift", daemon=True)
-        self._writing.start()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Wait a moment for a report that is being written."""
-        if self._writing is not None:
-            self._writing.join(timeout)
-
-    def _write(self, record: PassRecord) -> None:
+        report = self._reporting(record.plan, record.snapshot, record.live.observed.unreachable)
         for write in self._writers:
             try:
-                write(self._reporting(record.plan, record.snapshot, record.live.observed.unreachable))
-            except (GitopsAgentError, OSError) as problem:
-                log.warning("the drift report was not written", reason=str(problem))
-            except Exception:
-                log.exception("the drift report was not written")
+                write(report)
+            except Exception as problem:
+                errors.append(problem)
+        if errors:
+            raise errors[0]
+        if self._record is record:
+            self._record = None
 
 
 def write_drift_report(report: DriftReport, path: Path, redactor: Redactor) -> None:
     """Write a report to a file, all of it or nothing: JSON when the name ends in ``.json``, else text."""
-    if path.suffix == ".json":
-        text = dump_json(redactor.tree(drift_shape(report, redactor.tree)))
-    else:
-        text = redactor(drift_text(report, details=True, mask=redactor.tree))
+    shape = redactor.tree(drift_shape(report))
+    text = dump_json(shape) if path.suffix == ".json" else drift_text(shape, details=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"{text}\n".encode(), mode=0o644)
 
 
 def drift_note(report: DriftReport, redactor: Redactor) -> str:
     """A report as a note: one line for people, an empty line, YAML. The drifts that do not fit are counted."""
-    shape = {"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report, redactor.tree)}
+    shape = redactor.tree({"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report)})
     drifts, kept = shape["drifts"], len(shape["drifts"])
     while True:
         more = {"andMore": len(drifts) - kept} if kept < len(drifts) else {}
-        yaml = to_yaml(redactor.tree({**shape, "drifts": drifts[:kept], **more}))
+        yaml = to_yaml({**shape, "drifts": drifts[:kept], **more})
         if len(yaml.encode()) <= MAX_NOTE_BYTES or not kept:
-            return f"{redactor(headline(report))}\n\n{yaml}"
+            return f"{headline(shape)}\n\n{yaml}"
         kept //= 2

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
-from ruamel.yaml import YAML
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
 from gitops_agent.model.fields import canonical
@@ -21,7 +20,7 @@ from gitops_agent.model.finding import errors
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
 from gitops_agent.snapshot.editing.scalars import block, flow, scalar
-from gitops_agent.snapshot.positions import Locator
+from gitops_agent.snapshot.positions import Locator, compose
 from gitops_agent.snapshot.schema import check
 from gitops_agent.snapshot.yaml_documents import Document, FileParser
 
@@ -33,7 +32,7 @@ _REST_OF_LINE = re.compile(r"[^\n]*")
 
 
 class CannotEdit(Exception):
-    """The value cannot be changed without touching what is its author's. The message says why, in one sentence."""
+    """The value cannot be changed without touching what is its author's. The message is the reason."""
 
 
 class _Splice(NamedTuple):
@@ -67,7 +66,7 @@ def value_at(document: Any, path: Path) -> Any:
 
 
 def authored(data: bytes, line: int, limits: Limits) -> Any:
-    """What the document at a line says, before any overlay; CannotEdit when there is none."""
+    """The document at a line as its author wrote it, before any overlay; CannotEdit when there is none."""
     found = next((orjson.loads(each.raw) for each in _parsed(data, limits) if each.line == line), None)
     if found is None:
         raise CannotEdit(f"no document begins at line {line} any more")
@@ -82,7 +81,7 @@ def _parsed(data: bytes, limits: Limits) -> list[Document]:
 
 
 def _check(before: Sequence[Document], after: Sequence[Document], position: int, values: Values) -> None:
-    """Everything says what it said, but for the values that were to change."""
+    """CannotEdit unless all documents are as before, but for the values that were to change."""
     wanted = [orjson.loads(document.raw) for document in before]
     for path, value in values.items():
         _put(wanted[position], path, value)
@@ -118,16 +117,18 @@ def _with(data: bytes, line: int, path: Path, value: Any) -> bytes:
 
 
 def _splice(plain: str, line: int, path: Path, value: Any) -> _Splice:
-    chunk = next((chunk for chunk in texts.split(plain) if chunk.line == line), None)
-    if chunk is None:
+    document = next((document for document in texts.split(plain) if document.line == line), None)
+    if document is None:
         raise CannotEdit(f"no document begins at line {line} any more")
     offset = sum(len(each) + 1 for each in plain.split("\n")[: line - 1])
-    found = _in_document(chunk.text, path, value)
+    found = _in_document(document.text, path, value)
     return _Splice(found.start + offset, found.end + offset, found.text)
 
 
 def _in_document(text: str, path: Path, value: Any) -> _Splice:
-    node = _compose(text)
+    node = compose(text)
+    if node is None:
+        raise CannotEdit("the places of its values cannot be found")
     for at, step in enumerate(path):
         if node.anchor is not None:
             raise CannotEdit(f"{'.'.join(path[:at])} is shared by a YAML anchor and its aliases")
@@ -218,15 +219,3 @@ def _indent(text: str, start: int) -> int:
     begin = text.rfind("\n", 0, start) + 1
     line = text[begin:start]
     return len(line) - len(line.lstrip(" "))
-
-
-def _compose(text: str) -> Node:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.composer.warn_double_anchors = False
-    try:
-        root = yaml.compose(text)
-    except Exception as problem:
-        raise CannotEdit("the places of its values cannot be found") from problem
-    if not isinstance(root, Node):
-        raise CannotEdit("the document is empty")
-    return root

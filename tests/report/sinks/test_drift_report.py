@@ -12,8 +12,13 @@ from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.report.drift import DriftReport
+from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.drift_report import DriftReportSink
+from gitops_agent.support.clock import SystemClock
+from gitops_agent.support.secrets import Redactor
+from gitops_agent.testing.clock import FrozenClock
 from tests.report.passes import a_pass, a_state, key
+from tests.report.test_outbox import FakeOwedJournal
 from tests.report.values import NOW
 
 pytestmark = pytest.mark.unit
@@ -29,49 +34,57 @@ def test_a_report_for_the_first_pass_over_everything_then_one_for_each_run() -> 
     sink = DriftReportSink(reporting, [written.append], lambda: asked.append("pass"))
     sink.on_pass(PassResult(a_state()))
     sink.on_pass(a_pass(scope=frozenset({key("a")})))
-    sink.close()
-    assert written == []
+    assert not sink.has_work()
     for _ in range(3):
         sink.on_pass(a_pass(unreachable={"process": "no answer"}))
-        sink.close()
+        sink.deliver(())
+    assert not sink.has_work()
     assert [report.unreachable for report in written] == [(("process", "no answer"),)]
     sink.run()
     assert asked == ["pass"]
     sink.on_pass(a_pass())
-    sink.close()
+    sink.deliver(())
     assert len(written) == 2
 
 
 @pytest.mark.parametrize("error", [SourceUnavailable("no answer"), OSError("disk"), RuntimeError("boom")])
-def test_a_writer_that_fails_holds_neither_the_others_nor_the_next_report(error: Exception) -> None:
+def test_a_writer_that_fails_holds_no_other_and_is_tried_again(error: Exception) -> None:
     written: list[DriftReport] = []
+    errors = [error]
 
     def failing(report: DriftReport) -> None:
-        del report
-        raise error
+        if errors:
+            raise errors.pop()
+        written.append(report)
 
-    sink = DriftReportSink(reporting, [failing, written.append], lambda: None)
-    for _ in range(2):
-        sink.run()
-        sink.on_pass(a_pass())
-        sink.close()
-    assert len(written) == 2
+    sink, clock = DriftReportSink(reporting, [failing, written.append], lambda: None), FrozenClock()
+    outbox = Outbox([sink], FakeOwedJournal(), clock, Redactor(), lambda: False)
+    outbox.publish(a_pass())
+    outbox.step()
+    assert len(written) == 1
+    clock.advance(10)
+    outbox.step()
+    assert len(written) == 3
+    clock.advance(1000)
+    outbox.step()
+    assert len(written) == 3
 
 
 def test_a_pass_does_not_wait_for_a_slow_writer() -> None:
-    gate = threading.Event()
-    written: list[DriftReport] = []
+    gate, writing, written = threading.Event(), threading.Event(), list[DriftReport]()
 
     def slow(report: DriftReport) -> None:
+        writing.set()
         assert gate.wait(20)
         written.append(report)
 
     sink = DriftReportSink(reporting, [slow], lambda: None)
-    sink.on_pass(a_pass())
+    outbox = Outbox([sink], FakeOwedJournal(), SystemClock(), Redactor())
+    outbox.start(a_state())
+    outbox.publish(a_pass())
+    assert writing.wait(20)
     sink.run()
-    sink.on_pass(a_pass())  # returns although the first report hangs; the second stays due
+    outbox.publish(a_pass(unreachable={"process": "no answer"}))  # returns although the first report hangs
     gate.set()
-    sink.close(20)
-    sink.on_pass(a_pass())
-    sink.close(20)
-    assert len(written) == 2
+    assert outbox.close(20)
+    assert [bool(report.unreachable) for report in written] == [False, True]

@@ -11,15 +11,12 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.plan import Action
+from gitops_agent.report.sinks.drift_report import drift_note, write_drift_report
 from gitops_agent.support.secrets import Redactor
-
-from .test_drift import check, drifted, report
-from .values import NOW
+from tests.report.test_drift import check, drifted, report
+from tests.report.values import NOW
 
 pytestmark = pytest.mark.unit
-
-drift_report = pytest.importorskip("gitops_agent.report.sinks.drift_report")
-drift_note, write_drift_report = drift_report.drift_note, drift_report.write_drift_report
 
 
 def secretive() -> Action:
