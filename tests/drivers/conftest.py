@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.local.cgroup import Parent
+from gitops_agent.drivers.local.cgroup import DelegatedGroup
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.process import Options, build
@@ -104,7 +104,7 @@ class Fleet:
         self.bases: dict[ResourceKey, Base] = {}
         self.driver = self.fresh()
 
-    def fresh(self, *, state: Path | None = None, groups: Parent | None = None) -> Driver:
+    def fresh(self, *, state: Path | None = None, groups: DelegatedGroup | None = None) -> Driver:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
         return build(

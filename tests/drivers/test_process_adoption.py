@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 from gitops_agent.drivers.process.spec import process_key
@@ -70,18 +69,6 @@ def test_a_start_that_was_never_recorded_is_not_repeated(fleet: Fleet) -> None:
         fleet.restart()
         fleet.driver.applier.apply(step, "intent")
     assert len(fleet.marked()) == 1
-
-
-def test_two_appliers_at_once_start_one_replica(fleet: Fleet) -> None:
-    fields = fleet.fields(*SLEEP, replicas=2)
-    step = action(process_key(BOT), Verb.CREATE, desired=fields)
-    drivers = [fleet.fresh() for _ in range(4)]
-    threads = [threading.Thread(target=driver.applier.apply, args=(step, "intent")) for driver in drivers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(fleet.marked()) == 2
 
 
 def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: Fleet, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.drivers.local.log_files import Logs, Rotation
-from gitops_agent.drivers.process.watch import ProcessWatcher
+from gitops_agent.drivers.local.log_files import LogFiles, Rotation
+from gitops_agent.drivers.local.watch import ProcessWatcher
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, alive, kill, until
@@ -74,7 +74,7 @@ def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
 def test_an_end_that_was_asked_for_is_no_event_however_late_it_is_heard(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bell and exit may be heard in one go: what counts is what the roster says by then."""
+    """Bell and exit may be heard in one go: what counts is what the registry says by then."""
     events = watching(fleet)
     watcher = fleet.driver.watcher
     assert isinstance(watcher, ProcessWatcher)
@@ -202,9 +202,9 @@ def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pyt
             raise RuntimeError("a bug in the watcher")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Logs, "rotate", explode)
+            patch.setattr(LogFiles, "rotate", explode)
             other = BOT._replace(name="other")
-            patch.setattr("gitops_agent.drivers.process.start.Starter._prepare", _null)
+            patch.setattr("gitops_agent.drivers.local.start.Starter._prepare", _null)
             fleet.run(*SLEEP, agent=other)
             assert failed.wait(10)
         kill(fleet.pids(other)[0])
@@ -234,7 +234,7 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
     watcher = fleet.driver.watcher
     assert watcher is not None
     watcher.start(lambda *_: None)
-    ring = watcher._ring  # type: ignore[attr-defined]
+    ring = watcher._wake  # type: ignore[attr-defined]
     watcher.stop()
     reader, writer = os.pipe()  # takes the numbers that the watcher gave back
     try:
@@ -249,7 +249,7 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
 
 @pytest.mark.unit
 def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> None:
-    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    logs = LogFiles(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
     for text in (b"first", b"second", b"third"):
         handle = logs.open(BOT, 0)
         os.write(handle, text)
@@ -268,7 +268,7 @@ def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> No
 
 @pytest.mark.unit
 def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
-    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    logs = LogFiles(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
     os.close(logs.open(BOT, 0))
     victim = tmp_path / "victim"
     victim.write_text("precious content")

@@ -13,8 +13,8 @@ import pytest
 from gitops_agent.drivers.config import driver as config_driver
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
+from gitops_agent.drivers.local.stop import open_pidfd, wait_gone
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.stop import open_pidfd, wait_gone
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
@@ -92,7 +92,7 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
         raise ObserveError("no descriptors left", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gitops_agent.drivers.process.start.Starter._settled", unreachable)
+        patch.setattr("gitops_agent.drivers.local.start.Starter._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
             fleet.driver.applier.apply(step, "intent")
     (pid,) = fleet.pids()

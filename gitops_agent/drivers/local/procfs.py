@@ -24,8 +24,8 @@ from gitops_agent.drivers.local.agent_dir import OUR_LIMITS
 from gitops_agent.drivers.local.marks import Marks, read_marks
 from gitops_agent.errors import ObserveError
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 GONE = (errno.ENOENT, errno.ESRCH)
 HIDDEN = (errno.EACCES, errno.EPERM)
 KERNEL_THREADS = 2  # the parent of every kernel thread
@@ -52,7 +52,7 @@ class ProcessInfo(NamedTuple):
 
     @property
     def suspended(self) -> bool:
-        """Whether somebody sent it SIGSTOP."""
+        """Whether it was stopped by SIGSTOP."""
         return self.state == "T"
 
     @property
@@ -91,14 +91,14 @@ class ProcessTable:
         return found
 
     def one(self, pid: int) -> ProcessInfo | None:
-        """One process, if it exists; ObserveError when nobody can tell."""
+        """One process, if it exists; ObserveError when it cannot be known."""
         with self._lock:
             return self._read(str(pid))
 
     def started_at(self, proc: ProcessInfo, now: float) -> float:
         """When it started, on the wall clock of ``now``: stable until that clock jumps."""
         identity = (proc.pid, proc.start)
-        moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS)
+        moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS_PER_SECOND)
         with self._lock:
             known = self._started.setdefault(identity, moment)
             if abs(known - moment) > 1.0:
@@ -138,7 +138,7 @@ class ProcessTable:
             group=int(fields[2]),
             session=int(fields[3]),
             start=start,
-            rss=int(fields[21]) * PAGE,
+            rss=int(fields[21]) * PAGE_BYTES,
             marks=None if ppid == KERNEL_THREADS else self._marks_of(pid, state, start, b" ".join(fields[45:49])),
         )
 
@@ -148,14 +148,14 @@ class ProcessTable:
             return known[1]
         environ = self.environ(pid)
         if environ is None:
-            return None  # not remembered: what cannot be seen now says nothing about the next look
+            return None  # not remembered: it may be readable in the next sweep
         marks = read_marks(environ)
         self._marks[pid] = ((start, addresses), marks)
         return marks
 
 
 def _slurp(path: str, *, once: bool = False) -> bytes | None:
-    """A file of procfs; None when the process is gone or not ours to see, ObserveError when nobody can tell.
+    """A file of procfs; None when the process is gone or not ours to see, ObserveError when it cannot be known.
 
     ``once``: one read gives all of it (a ``stat`` is one line).
     """
