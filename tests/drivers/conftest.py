@@ -16,8 +16,9 @@ import pytest
 from gitops_agent.drivers.local.cgroup import DelegatedGroup
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
+from gitops_agent.drivers.local.spec import runtime_key
 from gitops_agent.drivers.process import Options, build
-from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.spec import process_key  # noqa: F401 - for the starter that a test writes
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -41,6 +42,7 @@ class RealClock:
 
 
 def agent_document(agent: AgentKey = BOT, *, spec: dict[str, Any] | None = None, **runtime: Any) -> AgentDocument:
+    """A document with the process driver, unless ``driver`` is given."""
     return AgentDocument.model_validate_json(
         Fields.of(
             {
@@ -94,6 +96,8 @@ def alive(pid: int) -> bool:
 class Fleet:
     """One instance with its driver and the bases that a journal would keep."""
 
+    name = "process"
+
     def __init__(self, state: Path, environment: dict[str, str] | None = None, **options: Any) -> None:
         self.instance = f"test-{uuid.uuid4().hex[:12]}"
         self.state = state
@@ -107,11 +111,13 @@ class Fleet:
     def fresh(self, *, state: Path | None = None, groups: DelegatedGroup | None = None) -> Driver:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
-        return build(
+        return self.build(
             DriverContext(self.instance, str(state or self.state)),
-            RealClock(),
             Options(environment=self.environment, groups=groups, **options),
         )
+
+    def build(self, context: DriverContext, options: Options) -> Driver:
+        return build(context, RealClock(), options)
 
     def restart(self, *, state: Path | None = None, keep_bases: bool = True) -> None:
         self.driver = self.fresh(state=state)
@@ -128,18 +134,18 @@ class Fleet:
         return found
 
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE, agent: AgentKey = BOT) -> Applied:
-        key = process_key(agent)
+        key = runtime_key(agent, self.name)
         step = action(key, verb, desired=fields, seen=self.see(agent), base=self.bases.get(key))
         done = self.driver.applier.apply(step, "intent")
         if fields is not None:
-            self.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, handle=done.handle)
+            self.bases[key] = Base(key, self.name, fields, "c0ffee", 0.0, handle=done.handle)
         else:
             self.bases.pop(key, None)
         return done
 
     def fields(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
         spec = runtime.pop("spec", None)
-        document = agent_document(agent, spec=spec, command=list(command), **runtime)
+        document = agent_document(agent, spec=spec, command=list(command), driver=self.name, **runtime)
         return self.driver.compile(agent, document)[0].fields
 
     def run(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
