@@ -7,11 +7,13 @@ import os
 import orjson
 
 from gitops_agent.drivers.config.observe import FILE, ConfigObserver, handle_of, stamp_of
-from gitops_agent.drivers.local.agent_dir import AgentDir, remove, write_atomic
+from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.support.atomic_file import remove_at as remove
+from gitops_agent.support.atomic_file import write_atomic_at as write_atomic
 
 
 class ConfigApplier:

@@ -23,7 +23,7 @@ _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, 
 
 
 def is_transient(problem: OSError) -> bool:
-    """Whether an error is about this moment and this machine, and says nothing about what is there."""
+    """Whether an error is about this moment and this machine, and not about what is there."""
     return problem.errno in _TRANSIENT
 
 
@@ -113,30 +113,3 @@ def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_resul
         return data[:cap], found
     finally:
         os.close(handle)
-
-
-def write_atomic(folder: int, name: str, data: bytes) -> None:
-    """Replace a file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
-    temporary = f".{name}.{os.getpid()}.tmp"
-    remove(folder, temporary)
-    handle = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-    )
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    except OSError:
-        remove(folder, temporary)
-        raise
-
-
-def remove(folder: int, name: str) -> None:
-    """Make sure that a file is not there (a link is removed, not what it points to)."""
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass

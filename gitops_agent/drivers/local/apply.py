@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterable
 from functools import partial
 
-from gitops_agent.drivers.local.agent_dir import remove
 from gitops_agent.drivers.local.assess import ReplicaSet
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
@@ -22,6 +21,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.support.atomic_file import remove_at
 
 FALLBACK = (signal.SIGTERM, 10.0)  # signal and grace in seconds
 
@@ -119,7 +119,7 @@ class ProcessApplier:
     def _current(self, task: _Task, wanted: Desired) -> list[ReplicaHandle]:
         replica_set = self._observer.replica_set(task.agent, wanted, self._process_tree(task))
         alive = {r.number: r.record for r in replica_set.replicas if r.number < wanted.replicas}
-        # One that ended at once stays on record: the next observation says how it ended.
+        # One that ended at once stays on record: how it ended is part of the next observation.
         watched = self._registry.get(task.agent)
         for known in watched.replicas if watched else ():
             if known.number < wanted.replicas:
@@ -179,7 +179,7 @@ class ProcessApplier:
         try:
             with self._dirs.opened(agent) as folder:
                 for replica in replicas:
-                    remove(folder, self._dirs.heartbeat(agent, replica).name)
+                    remove_at(folder, self._dirs.heartbeat(agent, replica).name)
         except OSError:
             pass
 

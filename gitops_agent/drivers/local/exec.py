@@ -70,10 +70,10 @@ def _spawn(command: Sequence[str], workdir: str, environment: Mapping[str, str])
 
 
 def _why(problem: OSError | ValueError, workdir: str) -> str:
-    """What kept a command from starting. The kernel says "No such file" of a missing folder as well."""
+    """What kept a command from starting. The kernel reports "No such file" for a missing folder as well."""
     if not isinstance(problem, OSError):
         return "not a valid command"
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
         return f"runtime.workdir {workdir} is not a folder; create it, or correct runtime.workdir"
     return problem.strerror or str(problem)
 

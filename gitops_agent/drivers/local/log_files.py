@@ -12,8 +12,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from gitops_agent.drivers.local.agent_dir import AgentDir, remove
+from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support.atomic_file import remove_at
 
 # Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -81,7 +82,7 @@ class LogFiles:
                 continue
 
     def _copy_tail(self, folder: int, source: int, name: str) -> None:
-        remove(folder, name)
+        remove_at(folder, name)
         end = os.fstat(source).st_size
         position = max(0, end - self._rotation.size)
         target = os.open(name, _NEW, 0o600, dir_fd=folder)

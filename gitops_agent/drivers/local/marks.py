@@ -26,7 +26,7 @@ _SPEC_GRAMMAR = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Marks(NamedTuple):
-    """Whose replica a process belongs to, and which driver started it."""
+    """The replica that a process belongs to, and the driver that started it."""
 
     instance: str
     agent: AgentKey
@@ -51,13 +51,13 @@ def read_marks(environ: bytes) -> Marks | None:
     if not environ.startswith(_OWNER) and b"\0" + _OWNER not in environ:
         return None
     found = variables(environ)
-    whose = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
+    owned = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
     replica = _REPLICA_GRAMMAR.fullmatch(found.get(REPLICA, ""))
     spec = _SPEC_GRAMMAR.fullmatch(found.get(SPEC, ""))
     driver = _DRIVER_GRAMMAR.fullmatch(found.get(DRIVER, UNNAMED_DRIVER))
-    if not whose or not replica or not spec or not driver:
+    if not owned or not replica or not spec or not driver:
         return None
-    return Marks(whose[1], AgentKey(whose[2], whose[3]), int(replica[0]), spec[0], driver[0])
+    return Marks(owned[1], AgentKey(owned[2], owned[3]), int(replica[0]), spec[0], driver[0])
 
 
 def variables(environ: bytes) -> dict[str, str]:

@@ -143,7 +143,7 @@ class ProcessObserver:
         wanted = expected.base or expected.claim
         if wanted and wanted.replicas and (strangers := sweep.lookalikes(wanted, self._workdir(agent, wanted))):
             return self._in_the_way(agent, strangers, Owner.NONE, sweep)
-        # What is only claimed was never there: its absence is nothing to speak of.
+        # What is only claimed was never there: its absence is no observation.
         return self._absent(agent, expected.base, handle, sweep) if expected.base is not None else None
 
     def _workdir(self, agent: AgentKey, base: Desired) -> str:
@@ -176,8 +176,8 @@ class ProcessObserver:
         self, agent: AgentKey, replicas: Sequence[Replica], now: float
     ) -> tuple[Heartbeat | None, ...]:
         """By replica number: None where no replica runs, or where it never wrote one."""
-        said = {replica.number: read_heartbeat(self._dirs, agent, replica.number, now) for replica in replicas}
-        return tuple(said.get(number) for number in range(max(said, default=-1) + 1))
+        found = {replica.number: read_heartbeat(self._dirs, agent, replica.number, now) for replica in replicas}
+        return tuple(found.get(number) for number in range(max(found, default=-1) + 1))
 
     def _absent(self, agent: AgentKey, base: Desired, handle: Handle, sweep: Sweep) -> Observation:
         self._registry.watch(agent, base, ())
@@ -217,9 +217,9 @@ class ProcessObserver:
     ) -> Observation:
         procs = sorted(procs)
         pids = ", ".join(str(proc.pid) for proc in procs)
-        whose = procs[0].marks.instance if procs[0].marks else ""
+        instance = procs[0].marks.instance if procs[0].marks else ""
         if owner is Owner.OTHER:
-            reason, message = "MarkedByOther", f"pid {pids} is managed by the instance {whose}"
+            reason, message = "MarkedByOther", f"pid {pids} is managed by the instance {instance}"
         else:
             reason, message = "NotMarked", f"pid {pids} runs the same command in the same folder, but is not ours"
         return Observation(

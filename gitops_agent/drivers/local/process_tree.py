@@ -96,8 +96,8 @@ def is_leader(proc: ProcessInfo, table: Table) -> bool:
     """Whether a marked process leads a session and no process above it carries the same owner."""
     if proc.session != proc.pid or proc.marks is None:
         return False
-    whose = proc.marks[:2]
-    return not any(above.marks and above.marks[:2] == whose for above in ancestors(proc, table))
+    owner = proc.marks[:2]
+    return not any(above.marks and above.marks[:2] == owner for above in ancestors(proc, table))
 
 
 def ancestors(proc: ProcessInfo, table: Table) -> Iterable[ProcessInfo]:

@@ -49,7 +49,7 @@ class Desired:
 
     @classmethod
     def of_runtime(cls, runtime: Fields) -> Desired:
-        """Enough to run a command as an agent whose process may be gone: what a document says of its runtime."""
+        """Enough to run a command as an agent that may be gone: the workdir and environment of its document."""
         value = runtime.value
         return cls((), value["workdir"], tuple(value["env"]), 0, "SIGTERM", 0.0, None, runtime.digest)
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 
-from gitops_agent.drivers.local.agent_dir import remove
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.environment import no_room
 from gitops_agent.drivers.local.handle import ReplicaHandle
@@ -16,6 +15,7 @@ from gitops_agent.drivers.local.procfs import ProcessInfo
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.support.atomic_file import remove_at
 
 TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
 SETTLE_TRIES = 50
@@ -34,7 +34,7 @@ class Starter:
         self._launcher = launcher
 
     def start(self, agent: AgentKey, desired: Desired, replica: int) -> ReplicaHandle:
-        """Start it and see it run the program; ApplyError says what is missing."""
+        """Start a replica and wait until its marks can be seen; ApplyError names what is missing."""
         environment = self._environment.build(agent, desired, replica)
         workdir = self._environment.workdir(agent, desired)
         log = self._prepare(agent, replica)
@@ -77,7 +77,7 @@ class Starter:
         heartbeat = self._dirs.heartbeat(agent, replica)
         try:
             with self._dirs.opened(agent, create=True) as folder:
-                remove(folder, heartbeat.name)  # what an earlier life said says nothing about this one
+                remove_at(folder, heartbeat.name)  # that of an earlier process is not about this one
             self._logs.rotate(agent, replica)
             return self._logs.open(agent, replica)
         except OSError as problem:
@@ -86,7 +86,7 @@ class Starter:
 
 def obstacle(program: str, workdir: str, path: str) -> OSError | None:
     """What would keep the kernel from entering the program, as far as can be known without trying."""
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
         return FileNotFoundError(errno.ENOENT, "no such folder")
     if "/" in program:
         file = os.path.join(workdir, program)  # noqa: PTH118
@@ -101,7 +101,7 @@ def obstacle(program: str, workdir: str, path: str) -> OSError | None:
 
 def _explain(key: ResourceKey, program: str, workdir: str, problem: OSError) -> ApplyError:
     permanent = problem.errno not in TRANSIENT
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
         what = f"runtime.workdir {workdir} is not a folder"
         hint = "create it, or correct runtime.workdir"
     elif problem.errno == errno.ENOENT:

@@ -21,7 +21,7 @@ from gitops_agent.model.key import AgentKey
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
 PLACEHOLDER = ("--", "true")
-# tmux hands one word to a shell and several to the kernel; exec makes the program itself the process of the pane.
+# tmux gives one argument to a shell and several to the kernel; exec makes the program the pane's own process.
 EXEC = ("sh", "-c", 'exec "$@"', "sh")
 
 
@@ -55,7 +55,7 @@ class TmuxLauncher(Launcher):
         raise ApplyError(f"{self._context.key(program.agent)}: its pane was closed while it was started")
 
     def unsupervised(self, tree: ProcessTree) -> Collection[int]:
-        """The replicas that have no pane any more. Without an answer, those whose parent is no tmux server."""
+        """The replicas that have no pane any more. Without an answer, those below no tmux server."""
         panes = self._server.panes()
         self._seen = {pane.owner: pane for pane in reversed(panes or ()) if pane.owner}
         self._record_exits(panes or ())
@@ -85,7 +85,7 @@ class TmuxLauncher(Launcher):
         for pane in panes:
             status = pane.status or (f"-{pane.signal}" if pane.signal else "")
             if not pane.dead or not pane.owner or not status:
-                continue  # tmux may never learn how a program ended; the process table says that it did
+                continue  # tmux may never learn how a program ended; the process table shows that it did
             instance, *agent = pane.owner.split("/")
             if instance == self._context.instance:
                 ended = ExitStatus(pane.pid, pane.replica, int(status), self._context.clock.now())
@@ -107,7 +107,7 @@ def _place(program: Program, owner: str, panes: Sequence[Pane]) -> tuple[tuple[S
     session = next((pane.session for pane in panes if pane.owner == owner or pane.session_name == name), None)
     if session is None:
         make = ("new-session", "-d", "-s", name, "-n", str(program.replica), *SIZE, *PLACEHOLDER)
-        # What people who attach have in their environment is not for agents that are started later.
+        # The environment of people that attach is not for agents that are started later.
         return (make, ("set-option", "-t", f"={name}:", "update-environment", "")), f"={name}:"
     last = f"{session}:{{end}}"
     return (("new-window", "-a", "-d", "-n", str(program.replica), "-t", last, *PLACEHOLDER),), last

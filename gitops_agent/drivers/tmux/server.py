@@ -134,9 +134,9 @@ def _pane(line: str) -> Pane:
     return Pane(pane, session, int(pid), dead == "1", status, number, *mark, *names)
 
 
-def quoted(word: str) -> bytes:
-    """A word in the grammar of tmux commands, where everything that could mean something is an octal number."""
-    raw = os.fsencode(word)
+def quoted(argument: str) -> bytes:
+    """One argument in the grammar of tmux commands, with all but plain characters as octal numbers."""
+    raw = os.fsencode(argument)
     if _PLAIN.fullmatch(raw):
         return raw
     return b'"' + _SPECIAL.sub(lambda found: b"\\%03o" % found[0][0], raw) + b'"'
