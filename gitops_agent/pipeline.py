@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import reduce
 
 from gitops_agent.control.directives import Orders
+from gitops_agent.drivers.plugins import Connections
 from gitops_agent.errors import SourceError
 from gitops_agent.model.plan import Plan
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Lookout
-from gitops_agent.ports import Driver, Scope
+from gitops_agent.ports import Scope
 from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
 from gitops_agent.reconcile.leases.holder import Leasing
 from gitops_agent.reconcile.settling import Recovery
@@ -27,7 +28,7 @@ class Pipeline:
     def __init__(
         self,
         receiver: SourceTracker,
-        drivers: tuple[Driver, ...],
+        drivers: Connections,
         monitor: HealthMonitor,
         bench: ExecutorContext,
         books: Bookkeeper,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
-from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
-from gitops_agent.model.outcome import Applied, Attempt, Intent, Outcome
+from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
@@ -121,110 +120,6 @@ class SnapshotLoader(Protocol):
 
     def load(self, revision: Revision) -> Snapshot:
         """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverContext:
-    """Where drivers may keep things for one instance, and what they may ask for.
-
-    ``hook_hosts``: the hosts that HTTP hooks may call. ``runners``: those of the drivers, by name; it is filled
-    while they are loaded, so it is asked when somebody acts.
-    """
-
-    instance: str
-    state_dir: str
-    hook_hosts: tuple[str, ...] = ()
-    runners: dict[str, Runner] = field(default_factory=dict)
-
-
-SpecCompiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
-"""The pure part of a driver: what resources one document asks of it.
-
-It may rely on ``spec.instructions``: the loader has inlined ``instructionsFrom``. A ValueError becomes an error
-finding on the document.
-"""
-
-
-class Observer(Protocol):
-    """The reading part of a driver."""
-
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
-        """Everything of ours that is live within the scope, and what is in the way of a base or of a claim.
-
-        Complete or ObserveError, never partial. What is not returned does not exist: of a claim that nothing is
-        in the way of, nothing is returned.
-        """
-
-
-class Applier(Protocol):
-    """The writing part of a driver. Every call is idempotent: it makes live equal to ``action.desired``."""
-
-    def unchanged(self, action: Action) -> bool:
-        """Whether live is still as the action's ``live`` says (the precheck)."""
-
-    def apply(self, action: Action, intent: str) -> Applied:
-        """Do it, or raise ApplyError."""
-
-
-class Watcher(Protocol):
-    """The part of a driver that notices events between observations."""
-
-    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
-        """Begin to call ``notify(agent, reason)`` from a thread of its own."""
-
-    def stop(self) -> None:
-        """End, and wait for the thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """What a command run inside an agent's environment gave.
-
-    ``started``: it ran at all. ``ended``: it ended by itself, rather than by our hand when its time was up.
-    """
-
-    ok: bool
-    message: str
-    started: bool = True
-    ended: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RunAs:
-    """How a command is run. ``runtime``: what the document says of the runtime (``workdir``, ``env``), for an
-    agent that may be gone already; None: as it runs now. ``env``: variables of ours, added last.
-    """
-
-    runtime: Fields | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-AS_IT_RUNS = RunAs()
-
-
-class Runner(Protocol):
-    """Runs a command as an agent (exec probes, hooks): its environment, workdir and user, all capped."""
-
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
-        """Run it and say how it went; never raises for what the command does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """One live system. ``name`` is what documents call it; ``compile`` is pure; the rest may be missing."""
-
-    name: str
-    compile: SpecCompiler
-    observer: Observer
-    applier: Applier
-    watcher: Watcher | None = None
-    runner: Runner | None = None
-
-
-DriverFactory = Callable[[DriverContext, Clock], Driver]
-"""What an entry point in the group ``gitops_agent.drivers`` names."""
 
 
 @dataclass(frozen=True, slots=True)

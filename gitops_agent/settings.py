@@ -145,6 +145,14 @@ class Settings(_Section):
         ),
     ] = ()
 
+    drivers: Annotated[
+        dict[str, dict[str, Any]],
+        Field(
+            description="Settings of the drivers, by name; each has its own, and all take `rate` (actions a "
+            "second) and `burst` (actions at once)."
+        ),
+    ] = Field(default_factory=dict)
+
     sentry_dsn: Annotated[
         str | None, Field(description="Where unexpected errors are reported; off when empty.")
     ] = None

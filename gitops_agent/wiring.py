@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,7 +25,9 @@ from gitops_agent.control.directives import Orders
 from gitops_agent.daemon.loop import Daemon, Intervals, Job, Machine
 from gitops_agent.daemon.onlooker import Onlooker
 from gitops_agent.daemon.queue import WorkQueue
-from gitops_agent.errors import GitopsAgentError, UsageError
+from gitops_agent.drivers.api import CheckResult, Context, Driver, Watching
+from gitops_agent.drivers.plugins import Connections, check_settings, load_plugins
+from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder, make_state_dir
 from gitops_agent.journal.store import has_journal, open_journal
@@ -34,7 +36,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor, recalled
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Clock, Driver, DriverContext, Journal, Sink, SpecCompiler, Watcher
+from gitops_agent.ports import Clock, Journal, Sink
 from gitops_agent.proposals.import_live import Desk, ImportProposer
 from gitops_agent.proposals.import_queue import ImportQueue
 from gitops_agent.proposals.revert import RevertProposer
@@ -67,9 +69,6 @@ from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.gc import gc_paused
 from gitops_agent.support.secrets import Redactor
 
-DRIVERS = "gitops_agent.drivers"
-"""The entry-point group through which other packages add drivers."""
-
 GIT_CALLS = 5
 """Calls of git that one question to the source makes at most: who asks for longer than these may take hangs."""
 
@@ -79,23 +78,14 @@ RECALLED = 200
 log = structlog.get_logger(__name__)
 
 
-def load_drivers(workplace: DriverContext, clock: Clock) -> tuple[Driver, ...]:
-    """Every installed driver; UsageError names one that cannot be loaded."""
-    drivers = []
-    for entry in sorted(entry_points(group=DRIVERS), key=lambda entry: entry.name):
-        try:
-            driver: Driver = entry.load()(workplace, clock)
-            drivers.append(driver)
-            if driver.runner is not None:
-                workplace.runners[driver.name] = driver.runner
-        except GitopsAgentError:
-            raise
-        except Exception as problem:
-            hint = "reinstall or remove the package that provides it"
-            raise UsageError(
-                f"driver {entry.name} ({entry.value}) cannot be loaded: {problem}", hint=hint
-            ) from problem
-    return tuple(drivers)
+def connect_drivers(
+    settings: Settings, clock: Clock, wrap: Callable[[Driver], Driver] = lambda driver: driver
+) -> Connections:
+    """The drivers of an instance, each connected when it is first asked for."""
+    plugins = load_plugins()
+    check_settings(plugins, settings.drivers)
+    context = Context(settings.instance, str(settings.state.absolute()), clock, hook_hosts=settings.hook_hosts)
+    return Connections(plugins, context, settings.drivers, wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +105,7 @@ class _Parts:
     settings: Settings
     journal: Journal
     mirror: Mirror
-    drivers: tuple[Driver, ...]
+    drivers: Connections
     clock: Clock
     loader: Loader
     hands: ThreadPoolExecutor
@@ -131,7 +121,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
         stack.enter_context(StateLock(settings.state))
         journal = stack.enter_context(open_journal(settings.state))
-        parts = _with_faults(_parts(settings, environment, journal, stack), environment)
+        parts = _with_faults(settings, environment, journal, stack)
         leases = stack.enter_context(_leases(parts, environment))
         parts = replace(parts, leases=leases)
         store = Notes(parts.mirror, settings)
@@ -193,8 +183,9 @@ def _looked_at(settings: Settings, instance: Instance) -> Iterator[tuple[Machine
 
     vitals = Liveness(machine.clock, settings.livez_grace)
     answers = FleetReader(parts.journal, settings, parts.clock, instance.redactor)
-    drivers = tuple(driver.name for driver in parts.drivers)
-    label = Label(settings.instance, version("gitops-agent"), drivers, GIT_CALLS * settings.git_timeout)
+    drivers = parts.drivers.plugins.names
+    explained = parts.drivers.plugins.catalog.explained
+    label = Label(settings.instance, version("gitops-agent"), drivers, GIT_CALLS * settings.git_timeout, explained)
     wires = Wires(
         queue_depth=lambda: machine.inbox.depth,
         notes_pending=lambda: instance.notes.pending,
@@ -282,8 +273,7 @@ def open_rollback(settings: Settings, environment: Mapping[str, str]) -> Iterato
 
 def validate_path(folder: Path, settings: Settings) -> tuple[Finding, ...]:
     """Every finding about a folder of documents."""
-    drivers = load_drivers(_workplace(settings), SystemClock())
-    return validate_folder(folder, _compilers(drivers), settings)
+    return validate_folder(folder, load_plugins(), settings)
 
 
 def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redactor:
@@ -294,14 +284,19 @@ def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redacto
     return Redactor(secret for secret in secrets if secret)
 
 
-def _parts(settings: Settings, environment: Mapping[str, str], journal: Journal, stack: ExitStack) -> _Parts:
+def _parts(
+    settings: Settings,
+    environment: Mapping[str, str],
+    journal: Journal,
+    stack: ExitStack,
+    wrap: Callable[[Driver], Driver] = lambda driver: driver,
+) -> _Parts:
     clock = SystemClock()
     mirror = Mirror(settings, environment, clock)
-    drivers = load_drivers(_workplace(settings), clock)
-    compilers = _compilers(drivers)
-    cache = Cache(settings.state / CACHE_NAME, version_of(settings, compilers))
+    drivers = connect_drivers(settings, clock, wrap)
+    cache = Cache(settings.state / CACHE_NAME, version_of(settings, drivers.plugins))
     stack.callback(cache.close)
-    loader = Loader(mirror, compilers, settings, cache)
+    loader = Loader(mirror, drivers.plugins, settings, cache)
     # Looking must not wait for doing: a slow stop holds a hand, never an eye.
     hands, eyes = (
         stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix=name))
@@ -318,7 +313,7 @@ def _pipeline(
 ) -> Pipeline:
     settings = parts.settings
     bench = ExecutorContext(
-        appliers={driver.name: driver.applier for driver in parts.drivers},
+        drivers=parts.drivers,
         journal=parts.journal,
         clock=parts.clock,
         random=Random(),  # noqa: S311 - jitter, not a secret
@@ -364,9 +359,9 @@ def _importing(parts: _Parts, pipeline: Pipeline, redactor: Redactor) -> Callabl
     @contextmanager
     def loader() -> Iterator[Loader]:
         # Another one than that of the passes: it is used at the same time.
-        compilers = _compilers(parts.drivers)
-        with closing(Cache(settings.state / CACHE_NAME, version_of(settings, compilers))) as cache:
-            yield Loader(parts.mirror, compilers, settings, cache)
+        plugins = parts.drivers.plugins
+        with closing(Cache(settings.state / CACHE_NAME, version_of(settings, plugins))) as cache:
+            yield Loader(parts.mirror, plugins, settings, cache)
 
     desk = Desk(
         source=parts.mirror,
@@ -377,6 +372,7 @@ def _importing(parts: _Parts, pipeline: Pipeline, redactor: Redactor) -> Callabl
         instance=settings.instance,
         limits=settings.limits,
         push=settings.push,
+        catalog=parts.drivers.plugins.catalog,
     )
     importer = ImportQueue(ImportProposer(desk), parts.journal, parts.clock, settings.import_after)
     pipeline.attach(importer)
@@ -405,17 +401,9 @@ def _drift_jobs(parts: _Parts, machine: Machine, redactor: Redactor, stack: Exit
     return [Job(settings.drift_interval, "drift", schedule.run)]
 
 
-def _compilers(drivers: Sequence[Driver]) -> list[tuple[str, SpecCompiler]]:
-    return [(driver.name, driver.compile) for driver in drivers]
-
-
-def _workplace(settings: Settings) -> DriverContext:
-    return DriverContext(settings.instance, str(settings.state.absolute()), settings.hook_hosts)
-
-
-def _watchers(parts: _Parts, inbox: WorkQueue) -> list[Watcher]:
+def _watchers(parts: _Parts, inbox: WorkQueue) -> list[Watching]:
     """What notices events: the drivers' own watchers, controls, and the refs of a local repository."""
-    watchers = [driver.watcher for driver in parts.drivers if driver.watcher is not None]
+    watchers: list[Watching] = [parts.drivers]
     # Whoever freezes means now: a running pass makes way at the next safe point.
     watchers.append(ControlWatcher(parts.journal, lambda: inbox.everything("control", urgent=True)))
     parts.mirror.on_approvals = lambda: inbox.everything("approvals")
@@ -429,7 +417,7 @@ def _watchers(parts: _Parts, inbox: WorkQueue) -> list[Watcher]:
 class _Overheard:
     """A watcher that somebody else listens to as well."""
 
-    def __init__(self, watcher: Watcher, hear: Callable[[AgentKey], None]) -> None:
+    def __init__(self, watcher: Watching, hear: Callable[[AgentKey], None]) -> None:
         self._watcher = watcher
         self._hear = hear
 
@@ -482,22 +470,23 @@ def _housekeeping(parts: _Parts) -> None:
     parts.journal.prune(parts.clock.now() - parts.settings.retention)
 
 
-def _with_faults(parts: _Parts, environment: Mapping[str, str]) -> _Parts:
-    """For crash campaigns: a journal and drivers that die at the point named by the environment."""
+def _with_faults(settings: Settings, environment: Mapping[str, str], journal: Journal, stack: ExitStack) -> _Parts:
+    """The parts; for crash campaigns with a journal and drivers that die at the point named by the environment."""
     point = environment.get("GITOPS_FAULT_AT")
     if not point:
-        return parts
-    from gitops_agent.testing.faults import FaultInjector, faulty
+        return _parts(settings, environment, journal, stack)
+    from gitops_agent.testing.faults import FaultInjector, FaultyDriver
     from gitops_agent.testing.faulty_journal import FaultyJournal
 
     injector = FaultInjector.at(point)
-    drivers = tuple(faulty(driver, injector) for driver in parts.drivers)
-    return replace(parts, journal=FaultyJournal(parts.journal, injector), drivers=drivers)
+    faulty = FaultyJournal(journal, injector)
+    return _parts(settings, environment, faulty, stack, lambda driver: FaultyDriver(driver, injector))
 
 
-def installed_drivers(settings: Settings) -> list[str]:
-    """The names of the drivers that load."""
-    return [driver.name for driver in load_drivers(_workplace(settings), SystemClock())]
+def check_drivers(settings: Settings) -> tuple[tuple[str, ...], list[CheckResult]]:
+    """The names of the drivers that load, and what they find on this host; connects to nothing."""
+    drivers = connect_drivers(settings, SystemClock())
+    return drivers.plugins.names, drivers.checks()
 
 
 def ask_source(settings: Settings, environment: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gitops_agent.errors import GitopsAgentError
@@ -26,16 +26,8 @@ class Check:
 
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[Check]:
     """All checks, in an order in which the first bad one explains the rest."""
-    steps: list[Callable[[], Check]] = [
-        _python,
-        _git,
-        lambda: _state(settings),
-        lambda: _proc(),
-        lambda: _drivers(settings),
-        lambda: _source(settings, environment),
-        lambda: _journal(settings),
-    ]
-    return [step() for step in steps]
+    drivers = _drivers(settings)
+    return [_python(), _git(), _state(settings), *drivers, _source(settings, environment), _journal(settings)]
 
 
 def _python() -> Check:
@@ -64,19 +56,18 @@ def _state(settings: Settings) -> Check:
     return Check("state directory", ok, said, "choose a writable --state-dir with 100 MiB to spare")
 
 
-def _proc() -> Check:
-    ok = os.access("/proc/self/environ", os.R_OK)
-    said = "readable" if ok else "not readable"
-    return Check("process table", ok, said, "the process driver needs /proc (Linux)")
-
-
-def _drivers(settings: Settings) -> Check:
-    from gitops_agent.wiring import installed_drivers
+def _drivers(settings: Settings) -> list[Check]:
+    """The drivers that load, and what each of them needs of this host."""
+    from gitops_agent.wiring import check_drivers
 
     try:
-        return Check("drivers", True, ", ".join(installed_drivers(settings)))
+        names, found = check_drivers(settings)
     except GitopsAgentError as problem:
-        return Check("drivers", False, problem.message, problem.hint)
+        return [Check("drivers", False, problem.message, problem.hint)]
+    return [
+        *(Check(each.name, each.ok, each.message, each.hint) for each in found),
+        Check("drivers", True, ", ".join(names)),
+    ]
 
 
 def _source(settings: Settings, environment: Mapping[str, str]) -> Check:

@@ -56,8 +56,9 @@ def validate(
 
 def schema(call: Call) -> int:
     """Print the JSON Schema of the documents, for editors and CI."""
+    from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.snapshot.schema import json_schema
 
     del call
-    print_json(json_schema())
+    print_json(json_schema(load_plugins().documents))
     return 0

@@ -18,9 +18,10 @@ import structlog
 
 from gitops_agent.daemon.onlooker import Onlooker
 from gitops_agent.daemon.queue import WorkQueue
+from gitops_agent.drivers.api import Watching
 from gitops_agent.model.status import Phase
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Clock, Watcher
+from gitops_agent.ports import Clock
 from gitops_agent.status.proceedings import PassResult
 from gitops_agent.support.backoff import delay
 
@@ -59,7 +60,7 @@ class Machine:
 
     pipeline: Pipeline
     inbox: WorkQueue
-    watchers: Sequence[Watcher]
+    watchers: Sequence[Watching]
     clock: Clock
     rhythm: Intervals
     housekeeping: Callable[[], None]
@@ -274,11 +275,11 @@ class Daemon:
         )
 
 
-def _start(watchers: Sequence[Watcher], inbox: WorkQueue) -> None:
+def _start(watchers: Sequence[Watching], inbox: WorkQueue) -> None:
     for watcher in watchers:
         watcher.start(inbox.agent)
 
 
-def _stop(watchers: Sequence[Watcher]) -> None:
+def _stop(watchers: Sequence[Watching]) -> None:
     for watcher in watchers:
         watcher.stop()

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gitops_agent.journal.rows import Found, Row, evidence_of, evidence_values, key_of
-from gitops_agent.model.observation import Heartbeat, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Heartbeat, Observation, Owner
 
 
 def fingerprint(observation: Observation) -> bytes:
@@ -37,7 +37,7 @@ def _stable(live: Mapping[str, Any]) -> bytes:
 
 def observation_row(observation: Observation, mark: bytes) -> Row:
     """An observation as a row."""
-    beats = [None if beat is None else [beat.at, beat.turn, list(beat.pending)] for beat in observation.heartbeats]
+    beats = [_instance_row(each) for each in observation.instances]
     return {
         "agent": str(observation.key.agent),
         "key": str(observation.key),
@@ -71,6 +71,15 @@ def observation_of(row: Found) -> Observation:
         live=row.live,
         handle=row.handle,
         evidence=evidence_of(row.evidence),
-        started_at=row.started_at,
-        heartbeats=tuple(beat and Heartbeat(beat[0], beat[1], tuple(beat[2])) for beat in row.heartbeats),
+        instances=tuple(map(_instance, row.heartbeats)),
     )
+
+
+def _instance_row(each: AgentInstance) -> list[object]:
+    beat = each.heartbeat and [each.heartbeat.at, each.heartbeat.turn, list(each.heartbeat.pending)]
+    return [each.id, each.started_at, each.ready, beat, each.address]
+
+
+def _instance(row: list[Any]) -> AgentInstance:
+    beat = row[3] and Heartbeat(row[3][0], row[3][1], tuple(row[3][2]))
+    return AgentInstance(row[0], row[1], row[2], beat, row[4])

@@ -60,7 +60,8 @@ class Resource:
     """The desired state of one object in one live system.
 
     ``restart_on`` names the top-level fields whose change needs a restart rather than an update in place.
-    ``dormant`` says that absence in the live system is what is desired (a stopped agent).
+    ``stopped`` says that the agent is not to run: its object is absent then, or (``kept``) there as its fields
+    say, such as scaled to zero.
     ``idempotent`` says that creating it again after it vanished is harmless.
     """
 
@@ -68,8 +69,14 @@ class Resource:
     driver: str
     fields: Fields
     restart_on: tuple[str, ...] = ()
-    dormant: bool = False
+    stopped: bool = False
     idempotent: bool = True
+    kept: bool = False
+
+    @property
+    def is_absence(self) -> bool:
+        """Whether its absence from the live system is what is desired."""
+        return self.stopped and not self.kept
 
 
 @dataclass(frozen=True, slots=True)

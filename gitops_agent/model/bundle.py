@@ -10,24 +10,12 @@ from gitops_agent.model.document import AgentDocument, Model
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey
 
-_latest: list[tuple[AgentKey, AgentDocument, Fields]] = []
-"""The last bundle made: a config driver and a runtime driver ask for the same one, one after the other."""
 
-
-def bundle(agent: AgentKey, document: AgentDocument) -> Fields:
+def compile_bundle(agent: AgentKey, document: AgentDocument) -> Fields:
     """Model, instructions, tools, MCP servers and limits of an agent; every key is always there.
 
     ValueError when free-form parameters or limits hold what JSON cannot say.
     """
-    for key, same, made in _latest:
-        if same is document and key == agent:
-            return made
-    made = _compiled(agent, document)
-    _latest[:] = [(agent, document, made)]
-    return made
-
-
-def _compiled(agent: AgentKey, document: AgentDocument) -> Fields:
     spec = document.spec
     content: dict[str, JSON] = {
         "tenant": agent.tenant,

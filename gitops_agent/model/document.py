@@ -178,17 +178,10 @@ class Stop(Strict):
     grace: Duration = "10s"
 
 
-class KubernetesOptions(Strict):
-    """Options of the Kubernetes driver: RFC 6902 patches apply to the generated objects."""
-
-    namespace: Name | None = None
-    patches: tuple[Patch, ...] = ()
-
-
 class Runtime(Strict):
-    """What runs the agent and how."""
+    """What runs the agent and how. A driver may add a block of its own name (``Plugin.options``)."""
 
-    driver: Literal["process", "pm2", "tmux", "container", "kubernetes", "vm"]
+    driver: Name
     command: tuple[Argument, ...] = ()
     image: Word | None = None
     workdir: Argument | None = None
@@ -198,16 +191,6 @@ class Runtime(Strict):
     stop: Stop = Stop()
     reload: Literal["Restart", "Hot"] = "Restart"
     min_uptime: Duration = "1s"
-    kubernetes: KubernetesOptions = KubernetesOptions()
-
-    @model_validator(mode="after")
-    def _has_something_to_run(self) -> Runtime:
-        if self.driver in ("process", "pm2", "tmux"):
-            if not self.command or not self.command[0]:
-                raise ValueError(f"driver {self.driver} needs command: the program and its arguments")
-        elif self.image is None:
-            raise ValueError(f"driver {self.driver} needs image")
-        return self
 
 
 class Model(Strict):

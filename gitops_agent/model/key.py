@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """The kinds of resource, in the order in which one agent is brought up."""
+    """The kinds of resource that core knows, in the order in which one agent is brought up; plugins add others."""
 
     ENTITLEMENT = "entitlement"
     CREDENTIAL = "credential"
     CONFIG = "config"
-    HEALTH = "health"
     RUNTIME = "runtime"
     DNS = "dns"
     CHANNEL = "channel"
@@ -21,8 +20,6 @@ class Kind(StrEnum):
 
 ON_PROVISIONED, ON_RETIRED = "onProvisioned", "onRetired"
 """The hooks of an agent, by the names they have in its document."""
-
-KIND_ORDER: dict[str, int] = {kind: position for position, kind in enumerate(Kind)}
 
 
 class AgentKey(NamedTuple):
@@ -41,6 +38,10 @@ class AgentKey(NamedTuple):
         if not slash or not tenant or not name or "/" in name:
             raise ValueError(f"not an agent key: {text!r} (expected tenant/name)")
         return cls(tenant, name)
+
+
+Scope = frozenset[AgentKey] | None
+"""Which agents a pass looks at: some, or (None) all of them."""
 
 
 class ResourceKey(NamedTuple):

@@ -9,6 +9,8 @@ from typing import Any
 
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.health import Evidence as Evidence
+from gitops_agent.model.health import Health
 from gitops_agent.model.key import ResourceKey
 
 EMPTY = Fields(b"{}")
@@ -23,17 +25,8 @@ class Owner(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Which source said what, and when."""
-
-    source: str
-    said: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What an agent last said of itself: when, which turn, which tool calls are still open."""
+    """What an agent last wrote of itself: when, in which turn, with which tool calls still open."""
 
     at: float
     turn: int | None = None
@@ -41,16 +34,33 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentInstance:
+    """One running copy of an agent: a process, a pane, a pod.
+
+    ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
+    system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
+    at which it answers HTTP probes; "" when it cannot be reached from here.
+    """
+
+    id: str
+    started_at: float | None = None
+    ready: bool | None = None
+    heartbeat: Heartbeat | None = None
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One live object, or (``fields`` is None) its absence.
 
     ``fields`` holds only the top-level fields the driver can see, normalised as in the desired resource; the
-    comparison is projected on them. ``state`` is one word for people (Running, Missing, Suspended …).
-    ``reason`` is the driver's own reason code when live is not as it should be (``ProcessGone``,
-    ``MemoryLimit``, ``HostRestarted`` …). ``live`` is JSON for status output; ``facts`` is the driver's private
-    handle (pids, start times), stored in the base and handed back on the next observation. Runtimes also say
-    when their youngest replica started and what the heartbeats say: the position is the number of the replica,
-    None stands for one that never wrote one or does not run.
+    comparison is projected on them. ``state`` is one word for people (Running, Missing, Propagating …).
+    ``reason`` is a reason code when live is not as it should be: one of the plugin's own, or one of core's.
+    ``live`` is JSON for status output, never read by core; ``handle`` is the driver's private handle, stored in
+    the base and handed back with the next request. ``authoritative``: the driver cannot be wrong about whether
+    the object exists, so one source is enough. ``health``: how it does, where the live system says so; None: core
+    finds out by probes and heartbeats, where there are ``instances``. ``address``: where HTTP probes go when the
+    instances have no address of their own.
     """
 
     key: ResourceKey
@@ -64,8 +74,15 @@ class Observation:
     live: Mapping[str, Any] = field(default_factory=dict)
     handle: Fields = EMPTY
     evidence: tuple[Evidence, ...] = ()
-    started_at: float | None = None
-    heartbeats: tuple[Heartbeat | None, ...] = ()
+    authoritative: bool = False
+    health: Health | None = None
+    instances: tuple[AgentInstance, ...] = ()
+    address: str = ""
+
+    @property
+    def started_at(self) -> float | None:
+        """When its youngest instance started; None when no instance says so."""
+        return max((each.started_at for each in self.instances if each.started_at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,6 @@ class CommitsState:
         """The newest commit that converged, apart from the head itself."""
         others = (each for each in self.newest_first if each.sha != head)
         return next((each for each in others if each.phase is Phase.CONVERGED), None)
-            (each for each in self.newest_first if each.phase is Phase.CONVERGED and each.sha != head), None
-        )
 
     def updated(self, records: Iterable[CommitRecord]) -> CommitsState:
         """The same with some records added or replaced."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding
+from gitops_agent.model.health import Health as Health
+from gitops_agent.model.health import HealthState as HealthState
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Evidence
 
 
 class ConditionType(StrEnum):
@@ -34,37 +35,6 @@ class Condition:
     message: str
     last_transition_at: float
     observed_commit: str
-
-
-class HealthState(StrEnum):
-    """What health checks say of one agent's runtime."""
-
-    HEALTHY = "Healthy"
-    STARTING = "Starting"
-    UNHEALTHY = "Unhealthy"
-    STUCK = "Stuck"  # alive, no progress
-    STOPPED = "Stopped"  # as desired
-    UNKNOWN = "Unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The verdict on one agent. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
-
-    ``evidence`` says which source said what. Where the sources do not agree that an agent is stuck, ``disputes``
-    is the reason code that stands undecided: nothing may be repaired for it. ``agree`` and ``oppose`` count the
-    independent sources for and against the suspicion.
-    """
-
-    state: HealthState
-    reason: str
-    message: str
-    restart: bool = False
-    recheck_at: float | None = None
-    evidence: tuple[Evidence, ...] = ()
-    disputes: str = ""
-    agree: int = 1
-    oppose: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
+from gitops_agent.drivers.api import ObserveRequest
+from gitops_agent.drivers.plugins import Connections
 from gitops_agent.errors import GitopsAgentError
-from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.key import ResourceKey, Scope
 from gitops_agent.model.observation import Base, Observation
-from gitops_agent.ports import NO_CLAIMS, Claims, Driver, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +27,18 @@ class Observed:
 
 
 def observe(
-    drivers: Sequence[Driver],
+    drivers: Connections,
     scope: Scope,
     bases: Mapping[ResourceKey, Base],
     pool: Executor,
-    claims: Claims = NO_CLAIMS,
+    desired: Iterable[Resource] = (),
 ) -> Observed:
-    """Ask all drivers in parallel; ``claims`` are the desired resources in the scope that have no base."""
+    """What the drivers see that hold something desired or on record. ``desired``: the resources in scope."""
+    requests = split_requests(scope, bases, desired)
+    names = drivers.asked_for(requests)
+    nothing = ObserveRequest(scope)
     answers: list[tuple[str, Future[Sequence[Observation]]]] = [
-        (driver.name, pool.submit(driver.observer.observe, scope, bases, claims)) for driver in drivers
+        (name, pool.submit(_ask, drivers, name, requests.get(name, nothing))) for name in names
     ]
     seen: dict[ResourceKey, Observation] = {}
     unreachable: dict[str, str] = {}
@@ -45,3 +51,24 @@ def observe(
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
             unreachable[name] = f"unexpected {type(problem).__name__} in driver {name}"
     return Observed(seen, unreachable)
+
+
+def split_requests(
+    scope: Scope, bases: Mapping[ResourceKey, Base], desired: Iterable[Resource]
+) -> dict[str, ObserveRequest]:
+    """One request for each driver that holds something in scope, with its own bases and claims in it."""
+    known: defaultdict[str, dict[ResourceKey, Base]] = defaultdict(dict)
+    for key, base in bases.items():
+        if scope is None or key.agent in scope:
+            known[base.driver][key] = base
+    claims: defaultdict[str, dict[ResourceKey, Resource]] = defaultdict(dict)
+    for resource in desired:
+        own = claims[resource.driver]
+        if resource.key not in bases:
+            own[resource.key] = resource
+    names = known.keys() | claims.keys()
+    return {name: ObserveRequest(scope, known.get(name, {}), claims.get(name, {})) for name in names}
+
+
+def _ask(drivers: Connections, name: str, request: ObserveRequest) -> Sequence[Observation]:
+    return drivers[name].observe(request)

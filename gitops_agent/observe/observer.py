@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 
-from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base
+from gitops_agent.drivers.plugins import Connections
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.catalog import Catalog
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe import Observed, observe
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.health.targets import subjects
-from gitops_agent.ports import Claims, Driver, JournalReader, Scope
+from gitops_agent.observe.health.targets import HealthSources, health_targets
+from gitops_agent.ports import JournalReader, Scope
 from gitops_agent.status.proceedings import Look
 
 
@@ -20,17 +22,22 @@ class Lookout:
     """The eyes of a pipeline."""
 
     def __init__(
-        self, drivers: tuple[Driver, ...], monitor: HealthMonitor, journal: JournalReader, eyes: Executor
+        self, drivers: Connections, monitor: HealthMonitor, journal: JournalReader, eyes: Executor
     ) -> None:
         self._drivers = drivers
         self._monitor = monitor
         self._journal = journal
         self._eyes = eyes
 
+    @property
+    def catalog(self) -> Catalog:
+        """The kinds and reasons of the installed drivers."""
+        return self._drivers.plugins.catalog
+
     def observe(self, desired: Snapshot, scope: Scope) -> Observed:
         """What is live within the scope, and what stands in the way of what is desired."""
         bases = self._journal.bases()
-        return observe(self._drivers, scope, bases, self._eyes, _claims(desired, scope, bases))
+        return observe(self._drivers, scope, bases, self._eyes, _resources(desired, scope))
 
     def look(self, snapshot: Snapshot, scope: Scope) -> Look:
         """What is live within the scope, and how healthy it is."""
@@ -38,8 +45,9 @@ class Lookout:
 
     def judge(self, observed: Observed, snapshot: Snapshot, scope: Scope) -> Look:
         """How healthy what was seen is, measured by what this snapshot asks of it."""
-        judged = subjects(snapshot, observed.seen, self._journal.bases(), scope, self._drivers)
-        return Look(observed, self._monitor.judge(judged, scope), scope)
+        drivers = self._drivers
+        sources = HealthSources(observed.seen, self._journal.bases(), drivers.executing, drivers.plugins.catalog)
+        return Look(observed, self._monitor.evaluate(health_targets(snapshot, scope, sources), scope), scope)
 
     def again(self, snapshot: Snapshot, look: Look, actions: Iterable[Action]) -> Look:
         """What was touched is looked at once more, so that the report says how things are now."""
@@ -66,8 +74,7 @@ class Lookout:
         self._monitor.forget(agents)
 
 
-def _claims(snapshot: Snapshot, scope: Scope, bases: Mapping[ResourceKey, Base]) -> Claims:
-    """What is desired and not on record: something foreign may stand in its place."""
+def _resources(snapshot: Snapshot, scope: Scope) -> Iterator[Resource]:
+    """The desired resources in scope."""
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
-    resources = (resource for agent in agents if agent is not None for resource in agent.resources)
-    return {resource.key: resource for resource in resources if resource.key not in bases}
+    return (resource for agent in agents if agent is not None for resource in agent.resources)

@@ -7,13 +7,13 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Evidence
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.status import Health
-from gitops_agent.plan.classify import Ruling
+from gitops_agent.plan.classify import Classification
 from gitops_agent.plan.describe import message_for
 from gitops_agent.plan.patch import import_patch, make_patch
 from gitops_agent.plan.three_way import ThreeWay
 
 
-def make_action(three_way: ThreeWay, ruling: Ruling, health: Health | None = None) -> Action:
+def make_action(three_way: ThreeWay, ruling: Classification, health: Health | None = None) -> Action:
     """The action of a ruling; ``health`` is what asked for it or casts doubt on it, if health did."""
     return Action(
         key=three_way.key,
@@ -25,8 +25,8 @@ def make_action(three_way: ThreeWay, ruling: Ruling, health: Health | None = Non
         confidence=ruling.confidence,
         decision=ruling.decision,
         base=three_way.base.fields if three_way.base is not None else None,
-        desired=three_way.intended,
-        live=three_way.lived,
+        desired=three_way.target_fields,
+        live=three_way.live_fields,
         patch=import_patch(three_way)
         if ruling.decision is Decision.IMPORT
         else make_patch(three_way, ruling.verb),

@@ -17,7 +17,7 @@ from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
 from gitops_agent.plan.action import make_action
-from gitops_agent.plan.classify import Ruling, classify, classify_stuck
+from gitops_agent.plan.classify import Classification, classify, classify_stuck
 from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.describe import finding_for, retained
@@ -71,7 +71,7 @@ def build(
             continue
         action = _approved(_action(found, context), context)
         actions.append(action)
-    ordered = order_actions(actions, snapshot.agents)
+    ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.
     meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
     meant = meant or list(ordered)
@@ -112,7 +112,7 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
             paired += (base is not None) + (live is not None)
             if not ailing and _is_quiet(agent, resource, base, live):
                 continue
-            yield from _judge(ThreeWay(key, agent, resource, base, live), health)
+            yield from _judge(ThreeWay(key, agent, resource, base, live, context.catalog), health)
     # Everything on record and everything seen found its partner: nothing can be left over.
     if paired == len(bases) + len(observed):
         return
@@ -120,7 +120,8 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
     for key in _unwanted(context, observed):
         if key.agent in unknown:
             continue
-        yield from _judge(ThreeWay(key, agents.get(key.agent), None, bases.get(key), observed.get(key)), None)
+        owner, base = agents.get(key.agent), bases.get(key)
+        yield from _judge(ThreeWay(key, owner, None, base, observed.get(key), context.catalog), None)
 
 
 def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:
@@ -132,7 +133,7 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
         live.fields.raw == raw == base.fields.raw
         and live.owner is Owner.OURS
         and base.deletion_policy is agent.deletion_policy
-        and not (resource.dormant or base.retained)
+        and not (resource.stopped or base.retained)
     )
 
 
@@ -183,7 +184,7 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     return {key for known in (bases, observed) for key in known if key.agent in scope} - wanted
 
 
-def _rule(found: _Differing, context: PlanContext) -> Ruling:
+def _rule(found: _Differing, context: PlanContext) -> Classification:
     if found.health is not None and found.health.restart:
         return classify_stuck(found.health, found.three_way, context)
     return classify(found.difference, found.three_way, context, found.health)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
-from gitops_agent.model.key import Kind
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference
-from gitops_agent.plan.confidence import Signals, judge, read_signals
+from gitops_agent.plan.confidence import Signals, confidence_of, read_signals
 from gitops_agent.plan.context import PlanContext, recent_repairs
 from gitops_agent.plan.patch import changed_names
-from gitops_agent.plan.reasons import Reason, drift_class, restarts
+from gitops_agent.plan.reasons import ReasonCode, drift_class
 from gitops_agent.plan.three_way import ThreeWay
 
 _BY_CONFIDENCE = {
@@ -27,7 +26,7 @@ the moments say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Classification:
     """What is to be done about one difference, why, and how sure we are."""
 
     verb: Verb
@@ -39,35 +38,37 @@ class Ruling:
 
 def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
-) -> Ruling:
-    """The ruling on one difference (not on IN_SYNC and RETAINED, which need none).
+) -> Classification:
+    """The classification of one difference (not on IN_SYNC and RETAINED, which need none).
 
     ``health`` is what the cross-check says of the driver's reason, if that is about progress.
     """
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
-        return Ruling(Verb.ADOPT, Class.LAG, Reason.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
+        return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
     verb = verb_for(difference, three_way)
     reason = reason_for(difference, three_way, verb)
     cls = class_for(difference, three_way, reason)
     if cls is Class.LAG:
-        return Ruling(verb, cls, reason, Confidence.HIGH, Decision.WAIT)
+        return Classification(verb, cls, reason, Confidence.HIGH, Decision.WAIT)
     if not cls.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
-        return Ruling(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
+        return Classification(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
     signals = signals_for(three_way, verb, context, health)
     if health is not None and health.disputes == reason:
-        # Time may settle a tie; where the others outvote the driver, its eyes are wrong, and people should know.
+        # Time may settle a tie; where the others outvote the driver, it is wrong, and people should know.
         decision = Decision.WAIT if health.agree == health.oppose else Decision.ALERT
-        return Ruling(verb, cls, Reason.SOURCES_DISAGREE, judge(signals), decision)
-    return Ruling(verb, cls, reason, judge(signals), _decide(difference, three_way, _apart_from_repeats(signals)))
+        return Classification(verb, cls, ReasonCode.SOURCES_DISAGREE, confidence_of(signals), decision)
+    return Classification(
+        verb, cls, reason, confidence_of(signals), _decide(difference, three_way, _apart_from_repeats(signals))
+    )
 
 
-def classify_stuck(health: Health, three_way: ThreeWay, context: PlanContext) -> Ruling:
-    """The ruling on a runtime that is as desired and does not make progress."""
+def classify_stuck(health: Health, three_way: ThreeWay, context: PlanContext) -> Classification:
+    """The classification of a runtime that is as desired and does not make progress."""
     signals = signals_for(three_way, Verb.RESTART, context, health)
     decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
-    return Ruling(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, judge(signals), decision)
+    return Classification(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence_of(signals), decision)
 
 
 def signals_for(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None = None) -> Signals:
@@ -81,7 +82,7 @@ def signals_for(three_way: ThreeWay, verb: Verb, context: PlanContext, health: H
 def _apart_from_repeats(signals: Signals) -> Confidence:
     """The confidence that decides. What was repaired too often is not asked about again and again: the guard
     against oscillation holds it until its window has moved on."""
-    return judge(replace(signals, repeated=False))
+    return confidence_of(replace(signals, repeated=False))
 
 
 def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence) -> Decision:
@@ -115,9 +116,8 @@ def verb_for(difference: Difference, three_way: ThreeWay) -> Verb:
 
 
 def is_retained_on_leaving(three_way: ThreeWay) -> bool:
-    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones. What
-    is asked of its health is a record of ours and nothing else, so there is nothing to be left behind."""
-    if three_way.agent is not None or three_way.base is None or three_way.key.kind == Kind.HEALTH:
+    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones."""
+    if three_way.agent is not None or three_way.base is None:
         return False
     return three_way.base.deletion_policy is DeletionPolicy.RETAIN
 
@@ -125,13 +125,14 @@ def is_retained_on_leaving(three_way: ThreeWay) -> bool:
 def _verb_towards(three_way: ThreeWay) -> Verb:
     """The verb that makes live as desired."""
     assert three_way.desired is not None
-    if three_way.desired.dormant:
+    if three_way.desired.is_absence:
         return Verb.STOP
-    if three_way.live is None or not three_way.present:
+    if not three_way.present:
         return Verb.CREATE
-    if restarts(three_way.live.reason) or not set(three_way.desired.restart_on).isdisjoint(
-        changed_names(three_way)
-    ):
+    if three_way.desired.stopped:
+        return Verb.STOP
+    restarts = three_way.reason is not None and three_way.reason.restarts
+    if restarts or not set(three_way.desired.restart_on).isdisjoint(changed_names(three_way)):
         return Verb.RESTART
     return Verb.UPDATE
 
@@ -141,24 +142,24 @@ def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
     said = three_way.live.reason if three_way.live is not None else None
     match difference:
         case Difference.CREATE:
-            return Reason.AGENT_ADDED
+            return ReasonCode.AGENT_ADDED
         case Difference.ADOPT:
-            return Reason.ADOPTED
+            return ReasonCode.ADOPTED
         case Difference.CHANGE:
-            return Reason.LIFECYCLE_STOPPED if verb is Verb.STOP else Reason.SPEC_CHANGED
+            return ReasonCode.LIFECYCLE_STOPPED if verb is Verb.STOP else ReasonCode.SPEC_CHANGED
         case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(three_way):
-            return Reason.NOT_SEEN_YET
+            return ReasonCode.NOT_SEEN_YET
         case Difference.DRIFT:
-            return Reason.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or Reason.FIELDS_DIFFER
+            return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or ReasonCode.FIELDS_DIFFER
         case Difference.CONFLICT:
-            return Reason.BOTH_MOVED
+            return ReasonCode.BOTH_MOVED
         case Difference.MISSING_EXTERNAL:
-            return said or Reason.OBJECT_MISSING
+            return said or ReasonCode.OBJECT_MISSING
         case Difference.ORPHAN:
-            return Reason.ORPHAN
+            return ReasonCode.ORPHAN
         case Difference.AMBIGUOUS:
             other = three_way.live is not None and three_way.live.owner is Owner.OTHER
-            return Reason.MARKED_BY_OTHER if other else Reason.NOT_MARKED
+            return ReasonCode.MARKED_BY_OTHER if other else ReasonCode.NOT_MARKED
     return _leaving(three_way, verb)
 
 
@@ -172,19 +173,19 @@ def _is_older_than_base(three_way: ThreeWay) -> bool:
 def _leaving(three_way: ThreeWay, verb: Verb) -> str:
     """Why something is pruned or forgotten."""
     if verb is Verb.RELEASE or (three_way.base is not None and three_way.base.retained):
-        return Reason.RETAINED
+        return ReasonCode.RETAINED
     if three_way.agent is None:
-        return Reason.AGENT_REMOVED
+        return ReasonCode.AGENT_REMOVED
     if three_way.agent.abandoned:
-        return Reason.PROVISIONING_TIMED_OUT
-    return Reason.AGENT_RETIRED if three_way.agent.lifecycle is Lifecycle.RETIRED else Reason.SPEC_CHANGED
+        return ReasonCode.PROVISIONING_TIMED_OUT
+    return ReasonCode.AGENT_RETIRED if three_way.agent.lifecycle is Lifecycle.RETIRED else ReasonCode.SPEC_CHANGED
 
 
 def class_for(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
     """Whether a commit moved it, or which class of drift it is."""
     match difference:
         case Difference.DRIFT | Difference.CONFLICT | Difference.MISSING_EXTERNAL:
-            return drift_class(reason, present=three_way.present)
+            return drift_class(three_way.reason_of(reason), present=three_way.present)
         case Difference.AMBIGUOUS:
             return Class.UNSAFE_AMBIGUITY
         case Difference.ORPHAN:

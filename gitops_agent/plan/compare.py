@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
-from gitops_agent.plan.reasons import is_stuck, speaks_of_fields
 from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, live_paths, same
 
 
@@ -38,8 +37,8 @@ def compare(three_way: ThreeWay) -> Difference:
         return _unwanted(three_way)
     if three_way.present and not three_way.is_ours:
         return Difference.AMBIGUOUS
-    if three_way.desired.dormant:
-        return _dormant(three_way)
+    if three_way.desired.is_absence:
+        return _stopped(three_way)
     return _present(three_way) if three_way.present else _absent(three_way)
 
 
@@ -56,9 +55,9 @@ def _unwanted(three_way: ThreeWay) -> Difference:
     return Difference.PRUNE if owner is Owner.OURS else Difference.AMBIGUOUS
 
 
-def _dormant(three_way: ThreeWay) -> Difference:
+def _stopped(three_way: ThreeWay) -> Difference:
     """Absence is what is wanted."""
-    settled = three_way.known is not None and not _moved(three_way)
+    settled = three_way.effective_base is not None and not _moved(three_way)
     if three_way.present:
         return Difference.DRIFT if settled else Difference.CHANGE
     return Difference.IN_SYNC if settled and not _relabelled(three_way) else Difference.ADOPT
@@ -66,7 +65,7 @@ def _dormant(three_way: ThreeWay) -> Difference:
 
 def _absent(three_way: ThreeWay) -> Difference:
     """Wanted, and not there."""
-    if three_way.known is None:
+    if three_way.effective_base is None:
         return Difference.CREATE
     return Difference.CHANGE if _moved(three_way) else Difference.MISSING_EXTERNAL
 
@@ -77,25 +76,27 @@ def _present(three_way: ThreeWay) -> Difference:
     moved = _moved(three_way)
     if _shows(three_way, three_way.desired.fields):
         return _matching(three_way, moved)
-    if three_way.known is None or not moved:
+    if three_way.effective_base is None or not moved:
         return Difference.DRIFT
-    return Difference.CHANGE if _shows(three_way, three_way.known.fields) else Difference.CONFLICT
+    return Difference.CHANGE if _shows(three_way, three_way.effective_base.fields) else Difference.CONFLICT
 
 
 def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
     """Live is as desired as far as the driver can show it in fields."""
     assert three_way.live is not None
-    assert three_way.lived is not None
+    assert three_way.live_fields is not None
     if moved:
         # What moved out of the driver's sight takes effect only when it is applied. A driver's reason about fields
         # does not count here: it compares live with the base, and the base is what is behind.
-        visible = moved <= three_way.lived.value.keys() and not is_stuck(three_way.live.reason)
+        stuck = three_way.reason is not None and three_way.reason.is_stuck
+        visible = moved <= three_way.live_fields.value.keys() and not stuck
         return Difference.ADOPT if visible else Difference.CHANGE
     # All that Git decides is as it should be: what a reason says of fields is then said of one that live decides.
     decided = bool(live_paths(three_way.agent, three_way.key.kind))
-    if three_way.live.reason is not None and not (decided and speaks_of_fields(three_way.live.reason)):
+    of_fields = three_way.reason is not None and three_way.reason.about_fields
+    if three_way.live.reason is not None and not (decided and of_fields):
         return Difference.DRIFT  # suspended, over its memory limit: not a matter of fields
-    if three_way.known is None or _relabelled(three_way):
+    if three_way.effective_base is None or _relabelled(three_way):
         return Difference.ADOPT
     return Difference.IMPORT if decided and _overrules(three_way) else Difference.IN_SYNC
 
@@ -103,13 +104,13 @@ def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
 def _overrules(three_way: ThreeWay) -> bool:
     """Whether live shows another value than Git in a field that live decides."""
     assert three_way.desired is not None
-    assert three_way.intended is not None
-    return bool(differing(three_way.intended.value, three_way.desired.fields.value))
+    assert three_way.target_fields is not None
+    return bool(differing(three_way.target_fields.value, three_way.desired.fields.value))
 
 
 def _moved(three_way: ThreeWay) -> frozenset[str]:
     """The top-level fields in which desired differs from the base; nothing when there is no base."""
-    wanted, known = three_way.intended, three_way.known
+    wanted, known = three_way.target_fields, three_way.effective_base
     assert wanted is not None
     if known is None or known.fields.raw == wanted.raw:
         return frozenset()
@@ -120,17 +121,17 @@ def _moved(three_way: ThreeWay) -> frozenset[str]:
 def _relabelled(three_way: ThreeWay) -> bool:
     """Whether the record needs new terms although nothing else changed."""
     assert three_way.agent is not None
-    assert three_way.known is not None
-    return three_way.known.deletion_policy is not three_way.agent.deletion_policy
+    assert three_way.effective_base is not None
+    return three_way.effective_base.deletion_policy is not three_way.agent.deletion_policy
 
 
 def _shows(three_way: ThreeWay, wanted: Fields) -> bool:
     """Whether live equals some fields, on what is both ours and visible."""
-    assert three_way.lived is not None
-    if three_way.lived.raw == wanted.raw:
+    assert three_way.live_fields is not None
+    if three_way.live_fields.raw == wanted.raw:
         return True
     paths = live_paths(three_way.agent, three_way.key.kind)
-    seen, expected = drop(three_way.lived.value, paths), drop(wanted.value, paths)
+    seen, expected = drop(three_way.live_fields.value, paths), drop(wanted.value, paths)
     strange = seen.keys() - expected.keys()
     if strange and strange & _owned(three_way):
         return False
@@ -139,7 +140,12 @@ def _shows(three_way: ThreeWay, wanted: Fields) -> bool:
 
 def _owned(three_way: ThreeWay) -> set[str]:
     """The top-level fields that are ours: desired now, or applied before."""
-    return {name for leg in (three_way.desired, three_way.known) if leg is not None for name in leg.fields.value}
+    return {
+        name
+        for leg in (three_way.desired, three_way.effective_base)
+        if leg is not None
+        for name in leg.fields.value
+    }
 
 
 def before(three_way: ThreeWay) -> Value:
@@ -147,10 +153,10 @@ def before(three_way: ThreeWay) -> Value:
 
     Without a base, what cannot be seen is taken to be as desired: a lost record is no reason to restart.
     """
-    if three_way.lived is None:
+    if three_way.live_fields is None:
         return {}
-    known = three_way.known or three_way.desired
+    known = three_way.effective_base or three_way.desired
     value = known.fields.value if known is not None else {}
-    owned = _owned(three_way) or three_way.lived.value.keys()
-    value.update((name, shown) for name, shown in three_way.lived.value.items() if name in owned)
+    owned = _owned(three_way) or three_way.live_fields.value.keys()
+    value.update((name, shown) for name, shown in three_way.live_fields.value.items() if name in owned)
     return value

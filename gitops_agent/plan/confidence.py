@@ -10,8 +10,6 @@ from gitops_agent.model.plan import Confidence, Verb
 from gitops_agent.model.status import Health
 
 FRESH_SECONDS = 300.0
-KERNEL = frozenset({"kernel", "procfs", "pidfd"})
-"""Sources of evidence that are the authority on whether a local process exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +17,12 @@ class Signals:
     """What confidence depends on, and nothing else.
 
     ``sources`` counts the independent ones that agree, the observation being one; 0: they contradict each other.
-    ``kernel``: the question is whether a process exists, and the kernel answered it.
+    ``authoritative``: the question is what exists, and the driver is the authority on it.
     """
 
     owner_clear: bool
     sources: int
-    kernel: bool
+    authoritative: bool
     fresh: bool
     destructive: bool
     repeated: bool  # repaired too often already
@@ -32,16 +30,16 @@ class Signals:
 
 TABLE: tuple[tuple[str, Callable[[Signals], bool], Confidence], ...] = (
     ("the owner is not clear", lambda s: not s.owner_clear, Confidence.LOW),
-    ("the sources disagree", lambda s: s.sources < 1 and not s.kernel, Confidence.LOW),
+    ("the sources disagree", lambda s: s.sources < 1 and not s.authoritative, Confidence.LOW),
     ("old evidence for something that cannot be undone", lambda s: not s.fresh and s.destructive, Confidence.LOW),
     ("old evidence", lambda s: not s.fresh, Confidence.MEDIUM),
     ("repaired too often already", lambda s: s.repeated, Confidence.MEDIUM),
-    ("the kernel says so", lambda s: s.kernel, Confidence.HIGH),
+    ("the authority on it says so", lambda s: s.authoritative, Confidence.HIGH),
     ("cannot be undone, and one source only", lambda s: s.destructive and s.sources < 2, Confidence.MEDIUM),
 )
 
 
-def judge(signals: Signals) -> Confidence:
+def confidence_of(signals: Signals) -> Confidence:
     """The confidence for some signals: high when no row of the table speaks against it."""
     return next((confidence for _, matches, confidence in TABLE if matches(signals)), Confidence.HIGH)
 
@@ -58,7 +56,7 @@ def read_signals(
     """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
 
     ``health`` is what the cross-check says, where the repair is of an agent that is alive: then the sources it
-    heard count, and the kernel is one of them. What was not returned by a complete observation does not exist:
+    heard count, and the driver is one of them. What was not returned by a complete observation does not exist:
     that is clear and fresh.
     """
     destructive = verb is Verb.DELETE
@@ -68,7 +66,7 @@ def read_signals(
     return Signals(
         owner_clear=live.fields is None or live.owner is Owner.OURS or (adopted and live.owner is Owner.NONE),
         sources=max(1, len(sources)) if health is None else agreeing(health),
-        kernel=health is None and not KERNEL.isdisjoint(sources),
+        authoritative=health is None and live.authoritative,
         fresh=now - live.observed_at <= FRESH_SECONDS,
         destructive=destructive,
         repeated=repeated,

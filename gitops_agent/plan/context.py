@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from gitops_agent.model.agent import Agent, Mode
+from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
@@ -32,7 +33,7 @@ class PlanContext:
     tripped; ``frozen_since`` says when those of the policy were first seen, by their scopes. ``approved`` holds
     the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
     looked at; of ``mended`` ones it was repaired lately, unasked and unexplained. ``failed`` says why this very
-    tree failed before.
+    tree failed before. ``catalog``: the kinds and reasons of the installed drivers.
     """
 
     now: float
@@ -53,6 +54,7 @@ class PlanContext:
     drifted: AbstractSet[AgentKey] = frozenset()
     recently_repaired: Mapping[AgentKey, float] = field(default_factory=dict)
     failed: FailedTree | None = None
+    catalog: Catalog = BUILT_IN
     policy: PolicySpec = field(init=False)
 
     def __post_init__(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb
-from gitops_agent.plan.classify import Ruling
+from gitops_agent.plan.classify import Classification
 from gitops_agent.plan.hooks import spent_finding
 from gitops_agent.plan.patch import changed_names
-from gitops_agent.plan.reasons import MEANINGS, Reason
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 
 _WAY_OUT = {
@@ -17,12 +17,12 @@ _WAY_OUT = {
     Decision.ASK: "It is not repaired by itself. Approve it with gitops-agent approve {plan}, repair it by hand, "
     "or change its document",
 }
-_CODES = frozenset(Reason)
 
 
-def message_for(three_way: ThreeWay, ruling: Ruling) -> str:
+def message_for(three_way: ThreeWay, ruling: Classification) -> str:
     """One sentence: the meaning of the reason, what the driver said, and which fields are concerned."""
-    known = MEANINGS[Reason(ruling.reason)].text if ruling.reason in _CODES else f"{ruling.reason}."
+    reason = three_way.reason_of(ruling.reason)
+    known = reason.text if reason is not None else f"{ruling.reason}."
     said = three_way.live.message.rstrip(".") if three_way.live is not None and ruling.drift_class.is_drift else ""
     names = changed_names(three_way) if ruling.verb in (Verb.UPDATE, Verb.RESTART) else ()
     told = f" ({said})" if said else ""
@@ -38,11 +38,11 @@ def finding_for(action: Action, plan: str) -> Finding | None:
     if action.key.kind == Kind.HOOK:
         return spent_finding(action, plan)
     way_out = _WAY_OUT[action.decision].format(plan=plan)
-    if action.reason == Reason.NOT_MARKED:
+    if action.reason == ReasonCode.NOT_MARKED:
         way_out = (
             "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
         )
-    elif action.reason == Reason.SOURCES_DISAGREE:
+    elif action.reason == ReasonCode.SOURCES_DISAGREE:
         way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
     return Finding(
         Severity.WARNING,
@@ -69,7 +69,7 @@ def retained(three_way: ThreeWay) -> Finding:
     """The reminder that an object lives on without us."""
     return Finding(
         Severity.INFO,
-        Reason.RETAINED,
+        ReasonCode.RETAINED,
         str(three_way.key),
         "left in place by deletionPolicy: Retain",
         "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back.",

@@ -18,14 +18,14 @@ from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.plan.context import PlanContext, resting
-from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.reasons import ReasonCode
 
-_SPENT = {Result.FAILED: Reason.HOOK_FAILED, Result.UNKNOWN: Reason.HOOK_UNKNOWN}
+_SPENT = {Result.FAILED: ReasonCode.HOOK_FAILED, Result.UNKNOWN: ReasonCode.HOOK_UNKNOWN}
 _MESSAGES = {
-    Reason.HOOK_DUE: "The agent is provisioned, and its hook is called.",
-    Reason.HOOK_RETIRED: "The agent has ended, and its hook is called.",
-    Reason.HOOK_RECORDED: "The hook is written down and not called now.",
-    Reason.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
+    ReasonCode.HOOK_DUE: "The agent is provisioned, and its hook is called.",
+    ReasonCode.HOOK_RETIRED: "The agent has ended, and its hook is called.",
+    ReasonCode.HOOK_RECORDED: "The hook is written down and not called now.",
+    ReasonCode.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
 }
 
 
@@ -39,14 +39,14 @@ def as_hook(action: Action, context: PlanContext) -> Action:
         return _leaving(action, agent, context)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
-        return replace(_ruled(action, Verb.ADOPT, Reason.HOOK_RECORDED), handle=None)
+        return replace(_ruled(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
     due = _is_due(action, agent, shot, context)
-    return _ruled(action, *((Verb.CREATE, Reason.HOOK_DUE) if due else (Verb.ADOPT, Reason.HOOK_RECORDED)))
+    return _ruled(action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED)))
 
 
 def spent_finding(action: Action, plan: str) -> Finding:
     """What people must know of a hook that did not succeed, and their two ways out."""
-    failed = action.reason == Reason.HOOK_FAILED
+    failed = action.reason == ReasonCode.HOOK_FAILED
     return Finding(
         Severity.WARNING,
         action.reason,
@@ -76,8 +76,8 @@ def _leaving(action: Action, agent: Agent | None, context: PlanContext) -> Actio
     ended = _has_ended(agent)
     if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
         handle = action.handle if OneShot.read(action.handle) else _life(action.key, context)
-        return replace(_ruled(action, Verb.DELETE, Reason.HOOK_RETIRED), handle=handle)
-    forgotten = _ruled(action, Verb.FORGET, Reason.HOOK_FORGOTTEN)
+        return replace(_ruled(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
+    forgotten = _ruled(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
     return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, context) else forgotten
 
 
@@ -110,7 +110,7 @@ def _is_provisioned(agent: Agent, context: PlanContext) -> bool:
     return any(base is not None and base.established for base in runtimes)
 
 
-def _ruled(action: Action, verb: Verb, reason: Reason) -> Action:
+def _ruled(action: Action, verb: Verb, reason: ReasonCode) -> Action:
     return replace(
         action,
         verb=verb,
@@ -130,7 +130,7 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
     verb = Verb.FORGET if action.desired is None else Verb.ADOPT
     reason = _SPENT[shot.result or Result.UNKNOWN]
     return replace(
-        _ruled(action, verb, Reason.HOOK_RECORDED),
+        _ruled(action, verb, ReasonCode.HOOK_RECORDED),
         drift_class=Class.CHANGE if ours else Class.LAG,
         reason=reason,
         message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
@@ -140,8 +140,8 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
 
 
 _THEN = {
-    Reason.HOOK_FAILED: "The hook was called and did not succeed",
-    Reason.HOOK_UNKNOWN: "The hook was called and nobody can say how it ended",
+    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and nobody can say how it ended",
 }
 
 

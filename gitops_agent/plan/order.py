@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind, ResourceKey
+from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Verb
 
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
-_LAST = len(KIND_ORDER)
 # A hook for the end is called when the runtime is gone and what the agent was made of is still there.
-_ENDING = {Kind.HOOK.value: KIND_ORDER[Kind.RUNTIME] - 0.5}
+_ENDING = {HOOK.name: RUNTIME.position - 0.5}
 
 Position = tuple[int, AgentKey, float, str, str]
 
 
-def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -> tuple[Action, ...]:
+def order_actions(
+    actions: Iterable[Action], agents: Mapping[AgentKey, Agent], catalog: Catalog = BUILT_IN
+) -> tuple[Action, ...]:
     """The actions in the order in which they are to be done.
 
     Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice.
@@ -25,7 +27,7 @@ def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -
     depth = depths({action.key.agent for action in listed}, agents)
 
     def place(action: Action) -> Position:
-        return position(action.key, depth[action.key.agent])
+        return position(action.key, depth[action.key.agent], catalog)
 
     def ending(action: Action) -> Position:
         level, agent, rank, kind, identity = place(action)
@@ -36,9 +38,9 @@ def order_actions(actions: Iterable[Action], agents: Mapping[AgentKey, Agent]) -
     return (*teardown, *bring_up)
 
 
-def position(key: ResourceKey, depth: int) -> Position:
+def position(key: ResourceKey, depth: int, catalog: Catalog = BUILT_IN) -> Position:
     """Where a resource stands in bring-up: dependencies first, then by agent, then by kind."""
-    return (depth, key.agent, KIND_ORDER.get(key.kind, _LAST), key.kind, key.id)
+    return (depth, key.agent, catalog.position(key.kind), key.kind, key.id)
 
 
 def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:

@@ -22,7 +22,7 @@ def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
     """
     if not verb.touches_live:
         return ()
-    wanted = three_way.intended
+    wanted = three_way.target_fields
     target = wanted.value if wanted is not None and verb is not Verb.DELETE else {}
     if not three_way.present:
         # From nothing there is nothing to search for, and a new fleet brings thousands of these.
@@ -33,9 +33,9 @@ def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
 def import_patch(three_way: ThreeWay) -> Patch:
     """The other way round: from what Git says to what live decided, each step with what was there before."""
     assert three_way.desired is not None
-    assert three_way.intended is not None
+    assert three_way.target_fields is not None
     git = three_way.desired.fields.value
-    steps = jsonpatch.make_patch(git, three_way.intended.value).patch
+    steps = jsonpatch.make_patch(git, three_way.target_fields.value).patch
     return tuple(
         step if step["op"] == "add" else {**step, "before": jsonpointer.resolve_pointer(git, step["path"])}
         for step in steps
@@ -44,7 +44,7 @@ def import_patch(three_way: ThreeWay) -> Patch:
 
 def changed_names(three_way: ThreeWay) -> tuple[str, ...]:
     """The top-level fields that differ between what is and what is desired, sorted."""
-    wanted = three_way.intended
+    wanted = three_way.target_fields
     if wanted is None or not three_way.present:
         return ()
     return tuple(sorted(differing(before(three_way), wanted.value)))

@@ -1,18 +1,18 @@
 """Reason codes: why an action exists, or why it is held. Stable, because people and dashboards match on them.
 
-``docs/reasons.md`` is ``markdown()`` of this module.
+``docs/reasons.md`` is ``markdown()`` of this module. What a code of a driver means comes from its plugin.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops_agent.model.catalog import Catalog, Reason, Repair
 from gitops_agent.model.plan import Class, Decision
 
 
-class Reason(StrEnum):
-    """Why an action exists. A driver of a third party may bring more of its own."""
+class ReasonCode(StrEnum):
+    """Why an action exists, as far as core knows. Drivers bring more of their own (``Plugin.reasons``)."""
 
     AGENT_ADDED = "AgentAdded"
     SPEC_CHANGED = "SpecChanged"
@@ -31,19 +31,7 @@ class Reason(StrEnum):
     NOT_MARKED = "NotMarked"
     LIVENESS_FAILED = "LivenessFailed"
     HEARTBEAT_STALE = "HeartbeatStale"
-    PROCESS_GONE = "ProcessGone"
-    HOST_RESTARTED = "HostRestarted"
-    SPEC_DIFFERS = "SpecDiffers"
-    COMMAND_DIFFERS = "CommandDiffers"
-    ENVIRONMENT_DIFFERS = "EnvironmentDiffers"
-    EXTRA_REPLICA = "ExtraReplica"
-    REPLICA_MISSING = "ReplicaMissing"
-    SUSPENDED = "Suspended"
     SOURCES_DISAGREE = "SourcesDisagree"
-    ZOMBIE = "Zombie"
-    MEMORY_LIMIT = "MemoryLimit"
-    CONFIG_EDITED = "ConfigEdited"
-    CONFIG_LOST = "ConfigLost"
     HOOK_DUE = "HookDue"
     HOOK_RETIRED = "HookRetired"
     HOOK_RECORDED = "HookRecorded"
@@ -78,81 +66,57 @@ class Hold(StrEnum):
     LEASE_HELD = "LeaseHeld"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a reason stands for. ``restart``: an object with this reason is restarted, not updated in place.
-
-    ``fields``: it says no more than that some field differs from what was applied.
-    """
-
-    drift_class: Class
-    decision: Decision
-    text: str
-    restart: bool = False
-    fields: bool = False
-
-
-_REPAIR, _ALERT = Decision.REPAIR, Decision.ALERT
-_CHANGE, _CONFLICT, _STUCK = Class.CHANGE, Class.CONFLICTING, Class.STUCK_PROGRESS
+_ALERT, _ASK, _WAIT = Decision.ALERT, Decision.ASK, Decision.WAIT
+_CHANGE, _CONFLICT, _STUCK, _LAG = Class.CHANGE, Class.CONFLICTING, Class.STUCK_PROGRESS, Class.LAG
 _INTERNAL, _EXTERNAL, _UNSAFE = Class.MISSING_INTERNAL, Class.MISSING_EXTERNAL, Class.UNSAFE_AMBIGUITY
 
-MEANINGS: dict[Reason, Meaning] = {
-    Reason.AGENT_ADDED: Meaning(_CHANGE, _REPAIR, "Git asks for it and there is neither a record nor an object."),
-    Reason.SPEC_CHANGED: Meaning(_CHANGE, _REPAIR, "A commit changed what is desired."),
-    Reason.AGENT_REMOVED: Meaning(_CHANGE, _REPAIR, "Git no longer asks for it; its deletionPolicy decides."),
-    Reason.AGENT_RETIRED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Retired."),
-    Reason.PROVISIONING_TIMED_OUT: Meaning(
-        _CHANGE, _REPAIR, "It did not become Ready in time: what was built of it is taken down again."
+MEANINGS: dict[ReasonCode, Reason] = {
+    ReasonCode.AGENT_ADDED: Reason("Git asks for it and there is neither a record nor an object.", _CHANGE),
+    ReasonCode.SPEC_CHANGED: Reason("A commit changed what is desired.", _CHANGE),
+    ReasonCode.AGENT_REMOVED: Reason("Git no longer asks for it; its deletionPolicy decides.", _CHANGE),
+    ReasonCode.AGENT_RETIRED: Reason("The document says lifecycle: Retired.", _CHANGE),
+    ReasonCode.PROVISIONING_TIMED_OUT: Reason(
+        "It did not become Ready in time: what was built of it is taken down again.", _CHANGE
     ),
-    Reason.LIFECYCLE_STOPPED: Meaning(_CHANGE, _REPAIR, "The document says lifecycle: Stopped, and it runs."),
-    Reason.ADOPTED: Meaning(_INTERNAL, _REPAIR, "Live is right and our record was not: the record is written."),
-    Reason.RETAINED: Meaning(_CHANGE, _REPAIR, "deletionPolicy: Retain: the object stays, our claim on it ended."),
-    Reason.BOTH_MOVED: Meaning(_CONFLICT, _REPAIR, "A commit and someone else both changed it; Git wins."),
-    Reason.FIELDS_DIFFER: Meaning(
-        _CONFLICT, _REPAIR, "The live object was changed by something else.", fields=True
+    ReasonCode.LIFECYCLE_STOPPED: Reason("The document says lifecycle: Stopped, and it runs.", _CHANGE),
+    ReasonCode.ADOPTED: Reason("Live is right and our record was not: the record is written.", _INTERNAL),
+    ReasonCode.RETAINED: Reason("deletionPolicy: Retain: the object stays, our claim on it ended.", _CHANGE),
+    ReasonCode.BOTH_MOVED: Reason("A commit and someone else both changed it; Git wins.", _CONFLICT),
+    ReasonCode.FIELDS_DIFFER: Reason("The live object was changed by something else.", about_fields=True),
+    ReasonCode.OBJECT_MISSING: Reason("We applied it and it is gone (asks if not idempotent).", _EXTERNAL),
+    ReasonCode.UNEXPECTEDLY_RUNNING: Reason("It was stopped by Git and something started it.", _CONFLICT),
+    ReasonCode.ORPHAN: Reason(
+        "It carries our mark; neither Git nor our record knows it.", _INTERNAL, decision=Decision.QUARANTINE
     ),
-    Reason.OBJECT_MISSING: Meaning(_EXTERNAL, _REPAIR, "We applied it and it is gone (asks if not idempotent)."),
-    Reason.UNEXPECTEDLY_RUNNING: Meaning(_CONFLICT, _REPAIR, "It was stopped by Git and something started it."),
-    Reason.ORPHAN: Meaning(
-        _INTERNAL, Decision.QUARANTINE, "It carries our mark; neither Git nor our record knows it."
+    ReasonCode.MARKED_BY_OTHER: Reason(
+        "The object in the way is marked by another instance.", _UNSAFE, decision=_ALERT
     ),
-    Reason.MARKED_BY_OTHER: Meaning(_UNSAFE, _ALERT, "The object in the way is marked by another instance."),
-    Reason.NOT_MARKED: Meaning(
-        _UNSAFE, _ALERT, "The object in the way carries no mark; adopt: true takes it over."
+    ReasonCode.NOT_MARKED: Reason(
+        "The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, decision=_ALERT
     ),
-    Reason.LIVENESS_FAILED: Meaning(_STUCK, _REPAIR, "The liveness probe failed too often.", restart=True),
-    Reason.HEARTBEAT_STALE: Meaning(_STUCK, _REPAIR, "No heartbeat in time, no tool call open.", restart=True),
-    Reason.PROCESS_GONE: Meaning(_EXTERNAL, _REPAIR, "The process ended or was killed."),
-    Reason.HOST_RESTARTED: Meaning(_EXTERNAL, _REPAIR, "The host was restarted since it was last applied."),
-    Reason.SPEC_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs from another spec than applied.", restart=True),
-    Reason.COMMAND_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs another command than applied.", restart=True),
-    Reason.ENVIRONMENT_DIFFERS: Meaning(_CONFLICT, _REPAIR, "It runs with another environment.", restart=True),
-    Reason.EXTRA_REPLICA: Meaning(_INTERNAL, _REPAIR, "More replicas run than desired.", fields=True),
-    Reason.REPLICA_MISSING: Meaning(_EXTERNAL, _REPAIR, "Fewer replicas run than desired.", fields=True),
-    Reason.SUSPENDED: Meaning(_STUCK, _REPAIR, "The process was stopped by a signal."),
-    Reason.SOURCES_DISAGREE: Meaning(
-        _STUCK, _ALERT, "One source says that a live agent is stuck, as many or more say that it is not."
+    ReasonCode.LIVENESS_FAILED: Reason("The liveness probe failed too often.", _STUCK, Repair.RESTART),
+    ReasonCode.HEARTBEAT_STALE: Reason("No heartbeat in time, no tool call open.", _STUCK, Repair.RESTART),
+    ReasonCode.SOURCES_DISAGREE: Reason(
+        "One source says that a live agent is stuck, as many or more say that it is not.", _STUCK, decision=_ALERT
     ),
-    Reason.ZOMBIE: Meaning(_EXTERNAL, _REPAIR, "The process ended and was not collected by its parent."),
-    Reason.MEMORY_LIMIT: Meaning(_STUCK, _REPAIR, "It used more memory than its limit.", restart=True),
-    Reason.CONFIG_EDITED: Meaning(_CONFLICT, _REPAIR, "The config bundle was edited in place.", fields=True),
-    Reason.CONFIG_LOST: Meaning(_EXTERNAL, _REPAIR, "The config bundle is gone."),
-    Reason.HOOK_DUE: Meaning(_CHANGE, _REPAIR, "The agent is Ready for the first time: onProvisioned is called."),
-    Reason.HOOK_RETIRED: Meaning(_CHANGE, _REPAIR, "The agent has ended: onRetired is called."),
-    Reason.HOOK_RECORDED: Meaning(_CHANGE, _REPAIR, "A hook is written down; it is not called now."),
-    Reason.HOOK_FORGOTTEN: Meaning(_CHANGE, _REPAIR, "A hook is no longer asked for; it is not called."),
-    Reason.HOOK_FAILED: Meaning(_CHANGE, Decision.ASK, "A hook was called and failed; it is never called twice."),
-    Reason.HOOK_UNKNOWN: Meaning(
-        _CHANGE, Decision.ASK, "A hook was called and nobody knows how it ended; it is never called twice."
+    ReasonCode.HOOK_DUE: Reason("The agent is Ready for the first time: onProvisioned is called.", _CHANGE),
+    ReasonCode.HOOK_RETIRED: Reason("The agent has ended: onRetired is called.", _CHANGE),
+    ReasonCode.HOOK_RECORDED: Reason("A hook is written down; it is not called now.", _CHANGE),
+    ReasonCode.HOOK_FORGOTTEN: Reason("A hook is no longer asked for; it is not called.", _CHANGE),
+    ReasonCode.HOOK_FAILED: Reason(
+        "A hook was called and failed; it is never called twice.", _CHANGE, decision=_ASK
     ),
-    Reason.PROGRESSING: Meaning(
-        Class.LAG, Decision.WAIT, "It was applied, and the live system is still working on it."
+    ReasonCode.HOOK_UNKNOWN: Reason(
+        "A hook was called and its end is unknown; it is never called twice.", _CHANGE, decision=_ASK
     ),
-    Reason.NOT_SEEN_YET: Meaning(
-        Class.LAG, Decision.WAIT, "What was seen is older than what we applied last; it is looked at again."
+    ReasonCode.PROGRESSING: Reason(
+        "It was applied, and the live system is still working on it.", _LAG, decision=_WAIT
     ),
-    Reason.LIVE_DECIDES: Meaning(
-        Class.LAG, Decision.IMPORT, "Live decides a field (`authority`), and Git says something else of it."
+    ReasonCode.NOT_SEEN_YET: Reason(
+        "What was seen is older than what we applied last; it is looked at again.", _LAG, decision=_WAIT
+    ),
+    ReasonCode.LIVE_DECIDES: Reason(
+        "Live decides a field (`authority`), and Git says something else of it.", _LAG, decision=Decision.IMPORT
     ),
 }
 
@@ -178,51 +142,43 @@ HOLDS: dict[Hold, str] = {
 }
 
 
-def restarts(reason: str | None) -> bool:
-    """Whether an object with this reason of its driver has to be restarted."""
-    meaning = _meaning(reason)
-    return meaning is not None and meaning.restart
+def meaning_of(catalog: Catalog, driver: str, code: str | None) -> Reason | None:
+    """What a reason code means: in the terms of its driver, or else of core; None for one that neither knows."""
+    if code is None:
+        return None
+    return catalog.reasons.get((driver, code)) or (MEANINGS[ReasonCode(code)] if code in _CODES else None)
 
 
-def is_stuck(reason: str | None) -> bool:
-    """Whether this reason of a driver is about progress, which no field shows."""
-    meaning = _meaning(reason)
-    return meaning is not None and meaning.drift_class is Class.STUCK_PROGRESS
-
-
-def speaks_of_fields(reason: str | None) -> bool:
-    """Whether this reason of a driver says no more than that a field differs from what was applied."""
-    meaning = _meaning(reason)
-    return meaning is not None and meaning.fields
-
-
-def drift_class(reason: str, *, present: bool) -> Class:
-    """The class of drift (or the lag) a reason stands for; unknown ones are judged by whether it is there."""
-    meaning = _meaning(reason)
-    if meaning is not None and meaning.drift_class is Class.LAG:
+def drift_class(reason: Reason | None, *, present: bool) -> Class:
+    """The class of drift (or the lag) a reason is of; unknown ones are classed by whether the object is there."""
+    if reason is not None and reason.drift is Class.LAG:
         return Class.LAG
     if not present:
         return Class.MISSING_EXTERNAL
-    return meaning.drift_class if meaning is not None and meaning.drift_class.is_drift else Class.CONFLICTING
+    return reason.drift if reason is not None and reason.drift.is_drift else Class.CONFLICTING
 
 
-def _meaning(reason: str | None) -> Meaning | None:
-    return MEANINGS[Reason(reason)] if reason in _CODES else None
+_CODES = frozenset(ReasonCode)
 
 
-_CODES = frozenset(Reason)
-
-
-def markdown() -> str:
+def markdown(catalog: Catalog) -> str:
     """The content of ``docs/reasons.md``."""
+    own = sorted(catalog.reasons.items())
     lines = [
         "# Reason codes",
         "",
-        "Every action carries one. Generated from `gitops_agent/plan/reasons.py`; a test keeps the two in step.",
+        "Every action carries one. Generated from `gitops_agent/plan/reasons.py` and the drivers' `reasons`; a",
+        "test keeps the two in step.",
         "",
         "| code | class | meaning | decision |",
         "|---|---|---|---|",
-        *(f"| `{reason}` | {m.drift_class} | {m.text} | {m.decision} |" for reason, m in MEANINGS.items()),
+        *(f"| `{code}` | {m.drift} | {m.text} | {m.decision} |" for code, m in MEANINGS.items()),
+        "",
+        "## Of the drivers",
+        "",
+        "| code | driver | class | meaning | repair |",
+        "|---|---|---|---|---|",
+        *(f"| `{code}` | {driver} | {m.drift} | {m.text} | {m.repair} |" for (driver, code), m in own),
         "",
         "The decision is that of high confidence. With medium confidence a repair of drift asks first, with low",
         "it only alerts. What a commit asks for is always repaired, unless a guard holds it. Lag is no drift, and",

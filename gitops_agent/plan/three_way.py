@@ -7,27 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.catalog import BUILT_IN, Catalog, Reason
 from gitops_agent.model.fields import Fields, canonical
+from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.plan.reasons import meaning_of
 
 Path = tuple[str, ...]
 Value = dict[str, Any]
 
-DORMANT = "dormant"
-"""The field that a stopped resource carries in its base: without it a base could not tell whether the agent was
-last applied running or stopped, and starting it again by commit would look like a process that died."""
-
 
 @dataclass(frozen=True, slots=True)
 class ThreeWay:
-    """The three legs of one resource; ``agent`` is None once its document has left Git."""
+    """The three legs of one resource; ``agent`` is None once its document has left Git.
+
+    ``catalog`` says what the reasons of drivers mean.
+    """
 
     key: ResourceKey
     agent: Agent | None
     desired: Resource | None
     base: Base | None
     live: Observation | None
+    catalog: Catalog = BUILT_IN
 
     @property
     def present(self) -> bool:
@@ -43,29 +46,39 @@ class ThreeWay:
         return self.live.owner is Owner.OURS
 
     @property
-    def known(self) -> Base | None:
+    def effective_base(self) -> Base | None:
         """The base as the comparison may use it: a claim we gave up says nothing about a new one."""
         return None if self.base is None or (self.base.retained and self.desired is not None) else self.base
 
     @property
-    def lived(self) -> Fields | None:
+    def live_fields(self) -> Fields | None:
         """The live fields, None when nothing is there."""
         return self.live.fields if self.live is not None else None
 
     @property
-    def intended(self) -> Fields | None:
+    def target_fields(self) -> Fields | None:
         """What we want on record and in the live system, with what live decides taken from live."""
         if self.desired is None:
             return None
         paths = live_paths(self.agent, self.key.kind)
-        if not paths and not self.desired.dormant:
+        if not paths and not self.desired.stopped:
             return self.desired.fields
         value = self.desired.fields.value
-        if self.lived is not None:
-            graft(value, self.lived.value, paths)
-        if self.desired.dormant:
-            value[DORMANT] = True
+        if self.live_fields is not None:
+            graft(value, self.live_fields.value, paths)
+        if self.desired.stopped:
+            value[STOPPED] = True
         return Fields.of(value)
+
+    @property
+    def reason(self) -> Reason | None:
+        """What the driver's reason means; None when it gives none, or one that no plugin explains."""
+        return self.reason_of(self.live.reason) if self.live is not None else None
+
+    def reason_of(self, code: str | None) -> Reason | None:
+        """What a reason code means for this resource, in the terms of its driver or of core."""
+        leg = self.live or self.desired or self.base
+        return meaning_of(self.catalog, leg.driver if leg is not None else "", code)
 
 
 def live_paths(agent: Agent | None, kind: str) -> tuple[Path, ...]:

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
 from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
@@ -26,7 +27,6 @@ from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_a
 
 PREFIX = "gitops-agent/import"
 
-_PARENTS: dict[str, Path] = {Kind.RUNTIME: ("spec", "runtime"), Kind.CONFIG: ("spec",)}
 """Where the fields of a kind of resource stand in the document."""
 
 
@@ -59,6 +59,7 @@ class Desk:
     instance: str
     limits: Limits
     push: bool = True
+    catalog: Catalog = BUILT_IN
 
 
 def branch_of(action: Action) -> str:
@@ -95,7 +96,7 @@ class ImportProposer:
         return self._pushed(change, values, sha, head)
 
     def _values(self, change: _Change) -> dict[Path, Any]:
-        parent = _PARENTS.get(change.action.key.kind)
+        parent = self._desk.catalog.section(change.action.key.kind)
         if parent is None:
             raise Refused(change, f"a {change.action.key.kind} has no place in the document")
         try:
@@ -111,7 +112,7 @@ class ImportProposer:
         data = dict(self._desk.source.blobs([origin.blob]))[origin.blob]
         try:
             content = edited(data, origin.line, values, self._desk.limits)
-            return self._desk.writer.edit({origin.path: content}, _message(change, values, self._desk.instance))
+            return self._desk.writer.edit({origin.path: content}, _message(change, values, self._desk))
         except CannotEdit as problem:
             raise Refused(change, str(problem)) from problem
 
@@ -210,8 +211,8 @@ def _content(snapshot: Snapshot, key: AgentKey) -> Agent | None:
     return None if agent is None else replace(agent, origin=replace(agent.origin, line=0, blob=""))
 
 
-def _message(change: _Change, values: Mapping[Path, Any], instance: str) -> str:
-    agent, parent = change.agent.key, _PARENTS[change.action.key.kind]
+def _message(change: _Change, values: Mapping[Path, Any], desk: Desk) -> str:
+    agent, parent = change.agent.key, desk.catalog.section(change.action.key.kind) or ()
     moves = [
         f"{'.'.join(path)}: {_before(change, path[len(parent) :])} -> {_shown(value)}"
         for path, value in values.items()
@@ -219,7 +220,7 @@ def _message(change: _Change, values: Mapping[Path, Any], instance: str) -> str:
     names = ", ".join(path[-1] for path in values)
     return (
         f"{agent}: {names} as the live system has it\n\n" + "\n".join(moves) + "\n\n"
-        f"The document leaves this to the live system (spec.authority); instance {instance} saw it there."
+        f"The document leaves this to the live system (spec.authority); instance {desk.instance} saw it there."
     )
 
 

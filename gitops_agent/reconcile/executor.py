@@ -18,6 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, replace
 from random import Random
 
+from gitops_agent.drivers.api import Driver, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
 from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.fields import Fields
@@ -26,7 +27,7 @@ from gitops_agent.model.observation import EMPTY, Base
 from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
-from gitops_agent.ports import Applier, Clock, Journal, Leases
+from gitops_agent.ports import Clock, Journal, Leases
 from gitops_agent.reconcile.bases import base_after, base_spent
 from gitops_agent.reconcile.retry import after_failure, after_permanent
 
@@ -41,7 +42,7 @@ class ExecutorContext:
     ``pool`` is for doing, ``eyes`` for looking: what is slow to be done must not keep anybody from looking.
     """
 
-    appliers: Mapping[str, Applier]
+    drivers: Mapping[str, Driver]
     journal: Journal
     clock: Clock
     random: Random
@@ -196,12 +197,12 @@ def _carry_out(intent: Intent, bench: ExecutorContext) -> Outcome:
     if not action.verb.touches_live:
         return outcome(Result.DONE, "recorded")
     try:
-        applier = bench.appliers[action.driver]
-        if not applier.unchanged(action):
+        driver = bench.drivers[action.driver]
+        if not is_unchanged(driver, action):
             return outcome(Result.SKIPPED, "live moved since the plan was made; planned again on the next pass")
         if bench.leases is not None and not bench.leases.holds(action.key.agent):
             return outcome(Result.SKIPPED, "its lease was lost since the plan was made; asked for again")
-        applied = applier.apply(action, intent.id)
+        applied = driver.apply(action, intent.id)
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from gitops_agent.control.directives import NO_DIRECTIVES, Order, Orders, approved_by
 from gitops_agent.errors import SourceError
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Plan
@@ -21,7 +22,6 @@ from gitops_agent.observe import Observed
 from gitops_agent.observe.observer import Lookout
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
-from gitops_agent.plan.reasons import Reason
 from gitops_agent.ports import Journal, Scope
 from gitops_agent.reconcile.executor import ExecutorContext
 from gitops_agent.rollout.provisioning import ProvisioningDeadlines
@@ -149,8 +149,9 @@ class Planning:
             frozen_since=self._receiver.frozen_since(),
             approved=self.order.approved,
             circuits=self._books.circuits(),
-            drifted=_Drifted(statuses),
-            recently_repaired=_Mended(self._journal, self.order, self._busy(), now),
+            drifted=_Drifted(statuses, self._lookout.catalog),
+            recently_repaired=_Mended(self._journal, self.order, self._busy(), now, self._lookout.catalog),
+            catalog=self._lookout.catalog,
             failed=failed,
         )
         plan = build(snapshot, look.observed.seen.values(), context, look.health, is_whole=is_whole)
@@ -186,23 +187,24 @@ class _Drifted(Set[AgentKey]):
     Not those that wait for their turn after a restart of the host: their absence is explained.
     """
 
-    def __init__(self, statuses: Statuses) -> None:
+    def __init__(self, statuses: Statuses, catalog: Catalog) -> None:
         self._statuses = statuses
+        self._explained = catalog.explained
 
     def __contains__(self, key: object) -> bool:
         status = self._statuses().get(key)  # type: ignore[call-overload]
-        return status is not None and _is_unexplained(status)
+        return status is not None and _is_unexplained(status, self._explained)
 
     def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key, status in self._statuses().items() if _is_unexplained(status))
+        return (key for key, status in self._statuses().items() if _is_unexplained(status, self._explained))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def _is_unexplained(status: AgentStatus) -> bool:
+def _is_unexplained(status: AgentStatus, explained: frozenset[str]) -> bool:
     drift = ConditionType.DRIFTED
-    return any(said.type is drift and said.reason != Reason.HOST_RESTARTED for said in status.conditions)
+    return any(said.type is drift and said.reason not in explained for said in status.conditions)
 
 
 class _Mended(Mapping[AgentKey, float]):
@@ -211,7 +213,10 @@ class _Mended(Mapping[AgentKey, float]):
     Not what people approved, what a restart of the host explains, nor what is still being built.
     """
 
-    def __init__(self, journal: Journal, order: Order, busy: Sequence[Action], now: float) -> None:
+    def __init__(
+        self, journal: Journal, order: Order, busy: Sequence[Action], now: float, catalog: Catalog
+    ) -> None:
+        self._explained = catalog.explained
         self._journal = journal
         self._order = order
         self._busy = busy
@@ -228,7 +233,7 @@ class _Mended(Mapping[AgentKey, float]):
             action.key.agent: at
             for action, at in sorted(done, key=lambda each: each[1])
             if action.drift_class.is_drift
-            and action.reason != Reason.HOST_RESTARTED
+            and action.reason not in self._explained
             and action.digest not in self._order.given
             and (base := bases.get(action.key)) is not None
             and base.established

@@ -17,10 +17,10 @@ from zlib import crc32
 
 import orjson
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.codec import decode, encode
-from gitops_agent.snapshot.compile import Compilers
 from gitops_agent.snapshot.compiled_file import FileUnit
 from gitops_agent.snapshot.schema import json_schema
 
@@ -162,12 +162,13 @@ class Cache:
                 return  # not ours to remove: do without
 
 
-def version_of(settings: Settings, compilers: Compilers) -> str:
+def version_of(settings: Settings, plugins: Plugins) -> str:
     """The name of everything besides the files themselves that decides what a unit holds."""
     sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
-    sources += [f"{name}={_source(str(compiler.__module__).rpartition('.')[0])}" for name, compiler in compilers]
+    packages = ((plugin.name, plugin.compile.__module__.rpartition(".")[0]) for plugin in plugins)
+    sources += [f"{name}={_source(package)}" for name, package in packages]
     limits = settings.limits.model_dump()
-    return digest(canonical([settings.instance, limits, json_schema(), sources]))
+    return digest(canonical([settings.instance, limits, json_schema(plugins.documents), sources]))
 
 
 def _source(package: str) -> str:

@@ -65,7 +65,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.key.tenant,
         agent.key.name,
         agent.origin.line,
-        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.dormant, r.idempotent] for r in agent.resources],
+        [[r.key.kind, r.key.id, r.driver, r.restart_on, r.stopped, r.idempotent, r.kept] for r in agent.resources],
         agent.lifecycle,
         agent.deletion_policy,
         agent.mode,
@@ -113,14 +113,13 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
 
 
 def _resource(key: AgentKey, row: list[Any], contents: Any) -> Resource:
-    kind, identity, driver, restart_on, dormant, idempotent = row
+    kind, identity, driver, restart_on, *flags = row
     return Resource(
         ResourceKey(key, intern(kind), identity),
         intern(driver),
         Fields(next(contents)),
         tuple(map(intern, restart_on)),
-        dormant,
-        idempotent,
+        *flags,
     )
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from sys import intern
 from typing import NamedTuple
 
+from gitops_agent.drivers.api import Compilation, Plugin, Refused
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause, Resource
 from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Hooks, Reconcile
-from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind
+from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
-from gitops_agent.ports import SpecCompiler
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, shown
 from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, OverlayUnit
@@ -29,8 +30,6 @@ _DELETION = {str(member): member for member in DeletionPolicy}
 _RUNTIME = Kind.RUNTIME.value
 NO_HOOKS = Hooks()
 _MODE = {str(member): member for member in Mode}
-
-Compilers = Sequence[tuple[str, SpecCompiler]]
 
 
 class Draft(NamedTuple):
@@ -48,7 +47,7 @@ class Draft(NamedTuple):
 class CompileContext:
     """What compiling one document may look at besides the document."""
 
-    compilers: Compilers
+    plugins: Plugins
     entries: Mapping[str, Entry]
     overlays: Sequence[OverlayUnit]
     file_bytes: int
@@ -66,7 +65,7 @@ def draft(
     labels = _labels(document)
     chosen = overlays.matching(bench.overlays, key, labels)
     if chosen:
-        patched, issues = overlays.apply(raw, chosen, key, bench.file_bytes)
+        patched, issues = overlays.apply(raw, chosen, key, bench.file_bytes, bench.plugins.documents)
         if patched is None:
             return None, issues
         document = patched
@@ -87,7 +86,7 @@ def finish(bench: CompileContext, made: Draft, content: bytes | None) -> tuple[A
         inlined = (made.inlined, bench.entries[made.inlined].blob)
         spec = document.spec.model_copy(update={"instructions": text, "instructions_from": None})
         document = document.model_copy(update={"spec": spec})
-    resources, issues = _resources(bench.compilers, made, document)
+    resources, issues = _resources(bench.plugins, made, document)
     depends_on, crossing = _dependencies(made, document)
     if issues or crossing:
         return None, issues + crossing
@@ -201,24 +200,37 @@ def _dependencies(made: Draft, document: AgentDocument) -> tuple[tuple[AgentKey,
     return tuple(dict.fromkeys(keys)), issues
 
 
-def _resources(
-    compilers: Compilers, made: Draft, document: AgentDocument
-) -> tuple[tuple[Resource, ...], list[Issue]]:
+def _resources(plugins: Plugins, made: Draft, document: AgentDocument) -> tuple[tuple[Resource, ...], list[Issue]]:
     """What the drivers make of the document, in bring-up order, and the demands that none of them met."""
     if document.spec.lifecycle == "Retired":
         return (), []
+    asked = _compilation(plugins, made.key, document)
     found: list[Resource] = []
     issues: list[Issue] = []
-    for name, compiler in compilers:
+    for plugin in plugins:
+        options = plugins.options(plugin, document)
         try:
-            found.extend(compiler(made.key, document))
+            found.extend(plugin.compile(asked if options is None else replace(asked, options=options)))
         except ValueError as refused:
-            summary = f"agent {made.key}: driver {name} refuses it: {shown(refused, 240)}"
-            issues.append(Issue(Code.DRIVER_REFUSED, made.origin, ("spec",), summary, "Correct what it names."))
-    found.sort(key=lambda resource: (KIND_ORDER.get(resource.key.kind, len(KIND_ORDER)), resource.key.id))
+            issues.append(_refused(made, plugin, refused))
+    position = plugins.catalog.position
+    found.sort(key=lambda resource: (position(resource.key.kind), resource.key.id))
     if not issues:
-        issues = _unmet(made, document.spec, {resource.key.kind for resource in found}, compilers)
+        issues = _unmet(made, document.spec, {resource.key.kind for resource in found}, plugins)
     return tuple(found), issues
+
+
+def _compilation(plugins: Plugins, agent: AgentKey, document: AgentDocument) -> Compilation:
+    runtime = plugins.get(document.spec.runtime.driver)
+    own = runtime.run_as(document) if runtime is not None and runtime.run_as is not None else {}
+    run_as = {"driver": document.spec.runtime.driver, **own}
+    return Compilation(agent, document, run_as=run_as, bundle_file=runtime is not None and runtime.bundle_file)
+
+
+def _refused(made: Draft, plugin: Plugin, refused: ValueError) -> Issue:
+    at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
+    summary = f"agent {made.key}: driver {plugin.name} refuses it: {shown(refused, 240)}"
+    return Issue(Code.DRIVER_REFUSED, made.origin, at, summary, "Correct what it names.")
 
 
 # Where the schema asks for something, and the kind of resource that answers it.
@@ -231,20 +243,19 @@ _DEMANDS: tuple[tuple[str, str, Callable[[AgentSpec], object]], ...] = (
 )
 
 
-def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], compilers: Compilers) -> list[Issue]:
+def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], plugins: Plugins) -> list[Issue]:
     asked = spec.dns or spec.channels or spec.entitlement or spec.credential_pool_ref or spec.checks
     if not asked and spec.hooks == NO_HOOKS and _RUNTIME in kinds:
         return []
     unmet = [(field, kind) for field, kind, asks in _DEMANDS if asks(spec) and kind not in kinds]
     missing: list[tuple[tuple[str, ...], str, str]] = [(("spec", field), field, kind) for field, kind in unmet]
     if _RUNTIME not in kinds:
-        missing.append((("spec", "runtime", "driver"), f"runtime.driver {spec.runtime.driver}", _RUNTIME))
+        what = f"runtime.driver {spec.runtime.driver}{nearest(spec.runtime.driver, plugins.runtimes)}"
+        missing.append((("spec", "runtime", "driver"), what, _RUNTIME))
     issues: list[Issue] = []
     for loc, what, kind in missing:
-        installed = ", ".join(sorted(name for name, _ in compilers)) or "none"
-        detail = (
-            f"Not built yet: only runtime.driver process works today (installed: {installed}). Change the field."
-        )
+        installed = ", ".join(plugins.names) or "none"
+        detail = f"Install a driver for it, or change the field (installed: {installed})."
         summary = f"agent {made.key}: no driver for {what} ({kind})"
         issues.append(Issue(Code.DRIVER_NOT_INSTALLED, made.origin, loc, summary, detail, at_key=len(loc) == 2))
     if spec.checks:

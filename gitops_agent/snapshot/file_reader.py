@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import (
@@ -25,7 +26,7 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.ports import BlobReader
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import compile as compiling
-from gitops_agent.snapshot.compile import CompileContext, Compilers, Draft
+from gitops_agent.snapshot.compile import CompileContext, Draft
 from gitops_agent.snapshot.compiled_file import AgentUnit, FileUnit, Issue, OverlayUnit, PolicyUnit, PoolUnit
 from gitops_agent.snapshot.overlay import in_path_order, unit_of
 from gitops_agent.snapshot.policy import effective, loosened
@@ -80,12 +81,12 @@ class Reading:
     """Turns paths into units, and remembers what is wrong with the files that became none."""
 
     def __init__(
-        self, reader: BlobReader, compilers: Compilers, settings: Settings, entries: Mapping[str, Entry]
+        self, reader: BlobReader, plugins: Plugins, settings: Settings, entries: Mapping[str, Entry]
     ) -> None:
         self.failed: dict[str, _Failure] = {}
         self.locator = Locator(settings.limits.located)
         self._reader = reader
-        self._compilers = compilers
+        self._plugins = plugins
         self._settings = settings
         self._entries = entries
         self._parser = FileParser(settings.limits, self.locator)
@@ -150,7 +151,7 @@ class Reading:
     def _bench(self, known: Sequence[OverlayUnit]) -> CompileContext:
         limits = self._settings.limits
         chosen = in_path_order(known)
-        return CompileContext(self._compilers, self._entries, chosen, limits.file_bytes, limits.instructions_bytes)
+        return CompileContext(self._plugins, self._entries, chosen, limits.file_bytes, limits.instructions_bytes)
 
     def _contents(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
         """Path, blob and content of each file; a blob that stands at several paths is read once."""
@@ -175,7 +176,7 @@ class Reading:
         """The common file: one valid agent with nothing to wait for. None: it needs the longer way."""
         if document.kind != "Agent" or document.version != API_VERSION:
             return None
-        model, _ = check(document.raw, "Agent")
+        model, _ = check(document.raw, "Agent", self._plugins.documents)
         if not isinstance(model, AgentDocument):
             return None
         draft, _ = compiling.draft(bench, Origin(path, document.line, blob), model, document.raw)
@@ -186,7 +187,7 @@ class Reading:
 
     def _open(self, bench: CompileContext, opened: _Opened, documents: Sequence[Document]) -> _Opened:
         for document in documents:
-            model, wrong = validate(opened.path, document, self.locator)
+            model, wrong = validate(opened.path, document, self.locator, self._plugins.documents)
             opened.findings.extend(wrong)
             if model is not None:
                 self._sort(bench, opened, document, model)

@@ -7,12 +7,12 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState, UsageError
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Settings
-from gitops_agent.snapshot.compile import Compilers
 from gitops_agent.snapshot.loader import Loader
 
 
@@ -70,12 +70,12 @@ class FolderReader:
                 yield TreeEntry(_mode(about.st_mode), "blob", identity, about.st_size, path)
 
 
-def validate_folder(path: Path, compilers: Compilers, settings: Settings) -> tuple[Finding, ...]:
+def validate_folder(path: Path, plugins: Plugins, settings: Settings) -> tuple[Finding, ...]:
     """Everything there is to say about the folder as desired state; valid when no finding is an error."""
     name = "folder"
     revision = Revision(name, name, (), author="", authored_at=0.0, committed_at=0.0, message="")
     try:
-        return Loader(FolderReader(path), compilers, settings).load(revision).findings
+        return Loader(FolderReader(path), plugins, settings).load(revision).findings
     except InvalidDesiredState as invalid:
         return invalid.findings
 

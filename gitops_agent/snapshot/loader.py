@@ -11,6 +11,7 @@ import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState, SourceRefused
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, errors
@@ -22,7 +23,6 @@ from gitops_agent.settings import Settings
 from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.codes import Code, FilePosition, error, in_order
-from gitops_agent.snapshot.compile import Compilers
 from gitops_agent.snapshot.compiled_file import FileUnit
 from gitops_agent.snapshot.file_reader import Reading
 from gitops_agent.snapshot.index import Index
@@ -45,13 +45,13 @@ class _Kept:
 
 
 class Loader:
-    """Implements ``ports.SnapshotLoader`` over a reader of blobs and the drivers' compilers."""
+    """Implements ``ports.SnapshotLoader`` over a reader of blobs and the drivers' plugins."""
 
     def __init__(
-        self, reader: BlobReader, compilers: Compilers, settings: Settings, cache: Cache | None = None
+        self, reader: BlobReader, plugins: Plugins, settings: Settings, cache: Cache | None = None
     ) -> None:
         self._reader = reader
-        self._compilers = tuple(compilers)
+        self._plugins = plugins
         self._settings = settings
         self._cache = cache
         self._kept: _Kept | None = None
@@ -85,7 +85,7 @@ class Loader:
         if refusals := survey.over_limits(self._settings.limits):
             raise _refused(revision, refusals + survey.findings)
         before = kept.index if kept is not None else Index()
-        reading = Reading(self._reader, self._compilers, self._settings, survey.entries)
+        reading = Reading(self._reader, self._plugins, self._settings, survey.entries)
         index = self._indexed(reading, survey, before)
         issues = reading.issues + index.issues(reading.suspects)
         findings = survey.findings + survey.notes() + reading.findings + index.notes()

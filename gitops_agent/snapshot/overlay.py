@@ -14,12 +14,12 @@ import jsonpointer
 import orjson
 
 from gitops_agent.model.agent import Origin
-from gitops_agent.model.document import AgentDocument, OverlayDocument
+from gitops_agent.model.document import DOCUMENTS, AgentDocument, OverlayDocument
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey
 from gitops_agent.snapshot.codes import Code
 from gitops_agent.snapshot.compiled_file import Issue, Labels, OverlayUnit
-from gitops_agent.snapshot.schema import check
+from gitops_agent.snapshot.schema import Documents, check
 from gitops_agent.snapshot.schema_errors import Problem
 
 _IDENTITY = ("name", "tenant")
@@ -62,7 +62,11 @@ def _selects(overlay: OverlayUnit, key: AgentKey, labels: Labels) -> bool:
 
 
 def apply(
-    raw: bytes, overlays: Sequence[OverlayUnit], key: AgentKey, size_limit: int
+    raw: bytes,
+    overlays: Sequence[OverlayUnit],
+    key: AgentKey,
+    size_limit: int,
+    documents: Documents = DOCUMENTS,
 ) -> tuple[AgentDocument | None, list[Issue]]:
     """The document as patched and validated again, or what went wrong, addressed to the overlay."""
     value = orjson.loads(raw)
@@ -79,7 +83,7 @@ def apply(
                 return None, [
                     _issue(steps[-1], key, Code.OVERLAY_IDENTITY, "changes apiVersion, kind, name or tenant")
                 ]
-    model, problems = check(orjson.dumps(value), "Agent")
+    model, problems = check(orjson.dumps(value), "Agent", documents)
     if isinstance(model, AgentDocument):
         return model, []
     return None, [_blamed(steps, key, problem) for problem in problems]

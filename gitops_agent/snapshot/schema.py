@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -17,15 +18,17 @@ from gitops_agent.snapshot.schema_errors import Problem, explain, nearest
 from gitops_agent.snapshot.yaml_documents import Document
 from gitops_agent.support.secret_patterns import SHORTEST_TOKEN, looks_secret
 
-_VALIDATORS = {kind: model.__pydantic_validator__.validate_json for kind, model in DOCUMENTS.items()}
+Documents = Mapping[str, type[Strict]]
+"""The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
 
 
-def validate(path: str, document: Document, locator: Locator) -> tuple[Strict | None, list[Finding]]:
+def validate(
+    path: str, document: Document, locator: Locator, documents: Documents = DOCUMENTS
+) -> tuple[Strict | None, list[Finding]]:
     """The model of a document, or every finding about it."""
-    validator = _VALIDATORS.get(document.kind)
-    if validator is None or document.version != API_VERSION:
+    if document.kind not in documents or document.version != API_VERSION:
         return None, [_unknown(path, document, locator)]
-    model, problems = check(document.raw, document.kind)
+    model, problems = check(document.raw, document.kind, documents)
     if not problems:
         return model, []
     positions = locator.positions(document.text, document.line)
@@ -36,19 +39,19 @@ def validate(path: str, document: Document, locator: Locator) -> tuple[Strict | 
     return None, findings
 
 
-def check(raw: bytes, kind: str) -> tuple[Strict | None, list[Problem]]:
+def check(raw: bytes, kind: str, documents: Documents = DOCUMENTS) -> tuple[Strict | None, list[Problem]]:
     """The model, or what is wrong with the JSON of a document, addressed by paths into it."""
     try:
-        model: Strict = _VALIDATORS[kind](raw)
+        model: Strict = documents[kind].__pydantic_validator__.validate_json(raw)
     except ValidationError as invalid:
-        return None, explain(invalid, DOCUMENTS[kind])
+        return None, explain(invalid, documents[kind])
     problems = [_literal(loc) for loc in _literal_secrets(model)] if isinstance(model, AgentDocument) else []
     return (None if problems else model), problems
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(documents: Documents = DOCUMENTS) -> dict[str, Any]:
     """The JSON Schema of every kind, generated from the models."""
-    refs, schema = models_json_schema([(model, "validation") for model in DOCUMENTS.values()], by_alias=True)
+    refs, schema = models_json_schema([(model, "validation") for model in documents.values()], by_alias=True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://{API_VERSION}/schema.json",

@@ -28,7 +28,7 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, 
 from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.verdicts import is_from_commit
-from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.ports import Clock, Journal, Report, Scope, Sink
 from gitops_agent.proposals.revert import RevertProposer, told
 from gitops_agent.reconcile.breaker import after_round, dump_circuits, load_circuits
@@ -544,7 +544,7 @@ def _is_undecided(standing: CommitProgress) -> bool:
     It may have been our own end that interrupted it, so taking the commit back by ourselves would be a guess.
     """
     late = [action for action in standing.owed if action.key.agent in standing.overdue]
-    return not standing.unready and bool(late) and all(a.reason == Reason.HOOK_UNKNOWN for a in late)
+    return not standing.unready and bool(late) and all(a.reason == ReasonCode.HOOK_UNKNOWN for a in late)
 
 
 def _still_true(findings: tuple[Finding, ...], scope: Scope) -> tuple[Finding, ...]:

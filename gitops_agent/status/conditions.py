@@ -255,8 +255,13 @@ def _resources(view: AgentView) -> list[ResourceStatus]:
     rows = []
     for resource in view.agent.resources:
         seen = view.seen.get(resource.key)
-        absent = "Stopped" if resource.dormant else "Missing"
-        health = view.health.state.value if view.health and resource.key.kind == "runtime" else ""
+        absent = "Stopped" if resource.stopped else "Missing"
+        own = seen.health if seen is not None else None
+        health = view.health if own is None and resource.key.kind == "runtime" else own
         state = seen.state if seen else absent
-        rows.append(ResourceStatus(resource.key, resource.driver, state, health, seen.live if seen else {}))
+        rows.append(
+            ResourceStatus(
+                resource.key, resource.driver, state, health.state if health else "", seen.live if seen else {}
+            )
+        )
     return rows

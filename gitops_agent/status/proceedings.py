@@ -17,7 +17,7 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 from gitops_agent.observe import Observed
-from gitops_agent.plan.reasons import Hold, Reason
+from gitops_agent.plan.reasons import Hold, ReasonCode
 from gitops_agent.ports import Scope
 from gitops_agent.source.tracker import Intake
 
@@ -79,7 +79,7 @@ class PassRecord:
         return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
 
 
-_OF_A_PASS = frozenset(map(str, (*Reason, *Hold)))
+_OF_A_PASS = frozenset(map(str, (*ReasonCode, *Hold)))
 
 
 def lasting(record: CommitRecord) -> tuple[Finding, ...]:

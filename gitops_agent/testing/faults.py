@@ -13,17 +13,12 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from gitops_agent.drivers.api import Action, Applied, Driver, Observation, ObserveRequest
 from gitops_agent.errors import JournalError
-from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.observation import Base, Observation
-from gitops_agent.model.outcome import Applied
-from gitops_agent.model.plan import Action
-from gitops_agent.ports import NO_CLAIMS, Applier, Claims, Driver, Observer, Scope
 
 Effect = Callable[[], None]
 
@@ -81,21 +76,35 @@ class FaultInjector:
         return tuple(self.trace)
 
 
-class FaultyApplier:
-    """An applier with a point before and after every effect (``apply:before``, ``apply:after``)."""
+class WrappedDriver:
+    """A driver in front of another: what it does not change is the other's, capabilities included."""
 
-    def __init__(self, applier: Applier, injector: FaultInjector) -> None:
-        self._applier = applier
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        """The answer of the driver."""
+        return self._driver.observe(request)
+
+    def apply(self, action: Action, key: str) -> Applied:
+        """Have the driver do it."""
+        return self._driver.apply(action, key)
+
+
+class FaultyDriver(WrappedDriver):
+    """A driver with a point before and after every effect (``apply:before``, ``apply:after``)."""
+
+    def __init__(self, driver: Driver, injector: FaultInjector) -> None:
+        super().__init__(driver)
         self._injector = injector
 
-    def unchanged(self, action: Action) -> bool:
-        """Whether live is still as planned."""
-        return self._applier.unchanged(action)
-
-    def apply(self, action: Action, intent: str) -> Applied:
+    def apply(self, action: Action, key: str) -> Applied:
         """Do it, between two points."""
         self._injector.reach("apply:before")
-        applied = self._applier.apply(action, intent)
+        applied = self._driver.apply(action, key)
         self._injector.reach("apply:after")
         return applied
 
@@ -103,33 +112,29 @@ class FaultyApplier:
 Lie = Callable[[Sequence[Observation]], Sequence[Observation]]
 
 
-class LyingObserver:
-    """An observer whose answer is changed on the way: eyes that are wrong rather than closed."""
+class LyingDriver(WrappedDriver):
+    """A driver whose observations are changed on the way: wrong rather than missing."""
 
-    def __init__(self, observer: Observer, lie: Lie) -> None:
-        self._observer = observer
+    def __init__(self, driver: Driver, lie: Lie) -> None:
+        super().__init__(driver)
         self._lie = lie
 
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """The answer as the lie has it."""
-        return self._lie(self._observer.observe(scope, bases, claims))
+        return self._lie(self._driver.observe(request))
 
 
-class SlowObserver:
-    """An observer that answers only after ``wait`` returns: pass the ``wait`` of an event, never a sleep."""
+class SlowDriver(WrappedDriver):
+    """A driver that observes only after ``wait`` returns: pass the ``wait`` of an event, never a sleep."""
 
-    def __init__(self, observer: Observer, wait: Callable[[], object]) -> None:
-        self._observer = observer
+    def __init__(self, driver: Driver, wait: Callable[[], object]) -> None:
+        super().__init__(driver)
         self._wait = wait
 
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """The answer, late."""
         self._wait()
-        return self._observer.observe(scope, bases, claims)
+        return self._driver.observe(request)
 
 
 def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:
@@ -140,8 +145,3 @@ def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:
 def sees_half(seen: Sequence[Observation]) -> Sequence[Observation]:
     """A lie: every other object is missing."""
     return seen[::2]
-
-
-def faulty(driver: Driver, injector: FaultInjector) -> Driver:
-    """The driver with points around its effects."""
-    return replace(driver, applier=FaultyApplier(driver.applier, injector))

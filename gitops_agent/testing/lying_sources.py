@@ -1,11 +1,11 @@
-"""Sources that lie about agents that are alive: the process table, the heartbeats, the probes.
+"""Sources that are wrong about agents that are alive: the driver, the heartbeats, the probes.
 
-What an observer says is changed by one of the lies below (``LyingObserver`` takes them); what a probe says is
-changed by a ``LyingRunner``. Each lies about its own subject and leaves the others as they are::
+What a driver observes is changed by one of the lies below (``LyingDriver`` takes them); what a probe answers is
+changed by a ``LyingExecutor``. Each is wrong about its own subject and leaves the others as they are::
 
-    LyingObserver(observer, says_suspended)
-    LyingObserver(observer, hears_until(clock.now()))     # as if nothing had been written since
-    LyingRunner(runner, {"alive": False})                 # the command "alive" fails, whatever it would say
+    LyingDriver(driver, says_suspended)
+    LyingDriver(driver, hears_until(clock.now()))         # as if nothing had been written since
+    LyingExecutor(driver, {"alive": False})               # the command "alive" fails, whatever it would answer
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gitops_agent.model.key import AgentKey, Kind
-from gitops_agent.model.observation import Heartbeat, Observation
-from gitops_agent.ports import AS_IT_RUNS, Clock, ExecResult, RunAs, Runner
-from gitops_agent.testing.faults import Lie
+from gitops_agent.drivers.api import (
+    AS_IT_RUNS,
+    AgentKey,
+    Clock,
+    Driver,
+    ExecResult,
+    Heartbeat,
+    Kind,
+    Observation,
+    RunAs,
+    executing,
+)
+from gitops_agent.testing.faults import Lie, WrappedDriver
 
 SUSPENDED = "Suspended"
 
@@ -55,19 +64,21 @@ def hears_always(clock: Clock) -> Lie:
     return lie
 
 
-class LyingRunner:
-    """A runner that answers some commands, named by their first word, without running them."""
+class LyingExecutor(WrappedDriver):
+    """A driver that answers some commands, named by their first word, without running them."""
 
-    def __init__(self, runner: Runner, lies: Mapping[str, bool]) -> None:
-        self._runner = runner
+    def __init__(self, driver: Driver, lies: Mapping[str, bool]) -> None:
+        super().__init__(driver)
         self._lies = dict(lies)
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
+    def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         """The lie, or else the truth."""
         if command[0] in self._lies:
             ok = self._lies[command[0]]
             return ExecResult(ok, "fine" if ok else "exit code 1")
-        return self._runner.run(agent, command, timeout, how)
+        able = executing(self._driver)
+        assert able is not None
+        return able.exec(agent, command, timeout, how)
 
 
 def _runs(seen: Observation) -> bool:
@@ -75,5 +86,4 @@ def _runs(seen: Observation) -> bool:
 
 
 def _with_beats(seen: Observation, at: float) -> Observation:
-    replicas = max(1, len(seen.heartbeats))
-    return replace(seen, heartbeats=(Heartbeat(at),) * replicas)
+    return replace(seen, instances=tuple(replace(each, heartbeat=Heartbeat(at)) for each in seen.instances))

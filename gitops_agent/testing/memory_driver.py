@@ -3,34 +3,56 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from gitops_agent.errors import ApplyError, ObserveError
-from gitops_agent.model.agent import Resource
-from gitops_agent.model.bundle import bundle
-from gitops_agent.model.document import AgentDocument
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation, Owner
-from gitops_agent.model.outcome import Applied
-from gitops_agent.model.plan import Action, Verb
-from gitops_agent.ports import (
+from gitops_agent.drivers.api import (
     AS_IT_RUNS,
-    NO_CLAIMS,
-    Claims,
+    CONFIG,
+    RUNTIME,
+    Action,
+    AgentInstance,
+    AgentKey,
+    Applied,
+    ApplyError,
+    Base,
+    Class,
     Clock,
+    Compilation,
+    Context,
     Driver,
-    DriverContext,
+    Evidence,
     ExecResult,
+    Fields,
+    Kind,
+    Notify,
+    Observation,
+    ObserveError,
+    ObserveRequest,
+    Owner,
+    Plugin,
+    Reason,
+    Repair,
+    Resource,
+    ResourceKey,
     RunAs,
-    Scope,
+    Verb,
+    health_fields,
 )
 from gitops_agent.testing.clock import FrozenClock
 
-Notify = Callable[[AgentKey, str], None]
+LOOPBACK = "127.0.0.1"
+REASONS = {
+    "Gone": Reason("It vanished.", Class.MISSING_EXTERNAL),
+    "HostRestarted": Reason("Its host was restarted.", Class.MISSING_EXTERNAL, explained=True),
+    "Suspended": Reason("It was suspended.", Class.STUCK_PROGRESS, cross_check=True),
+    "MemoryLimit": Reason("It used more memory than its limit.", Class.STUCK_PROGRESS, Repair.RESTART),
+    "CommandDiffers": Reason("It runs another command.", repair=Repair.RESTART),
+    "ReplicaMissing": Reason("Fewer replicas run than desired.", Class.MISSING_EXTERNAL, about_fields=True),
+    "ExtraReplica": Reason("More replicas run than desired.", Class.MISSING_INTERNAL, about_fields=True),
+}
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -44,6 +66,11 @@ class Thing:
     started_at: float
     reason: str | None = None
     state: str = "Running"
+
+    @property
+    def instances(self) -> tuple[AgentInstance, ...]:
+        """The one copy of it that runs."""
+        return (AgentInstance("main", self.started_at, address=LOOPBACK),)
 
 
 @dataclass(slots=True)
@@ -68,8 +95,7 @@ def runtime_key(agent: AgentKey) -> ResourceKey:
 class MemoryDriver:
     """A whole live system in a dictionary.
 
-    It is compiler, observer, applier, watcher and runner in one; ``driver`` gives it as the ``ports.Driver`` that
-    the stages know, and calling it makes it a ``ports.DriverFactory``. The object outlives a simulated crash of
+    ``plugin`` gives it as core knows it; connecting gives this very object. It outlives a simulated crash of
     gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew,
     ``ran`` holds the commands that were run.
     """
@@ -89,66 +115,65 @@ class MemoryDriver:
         self._notify: Notify | None = None
 
     @property
-    def driver(self) -> Driver:
-        """This live system as the stages know it."""
-        return Driver(self.name, self.compile, self, self, self, self)
+    def plugin(self) -> Plugin:
+        """This live system as an entry point would name it."""
+        return Plugin(
+            self.name,
+            (CONFIG, RUNTIME),
+            self.compile,
+            self.connect,
+            reasons=REASONS,
+            run_as=lambda document: {"workdir": document.spec.runtime.workdir},
+            local=True,
+        )
 
-    def __call__(self, workplace: DriverContext, clock: Clock) -> Driver:  # noqa: ARG002 - nothing is kept in a place
-        """This live system as a factory of drivers, on the clock of the instance."""
-        self.clock = clock
-        return self.driver
+    def connect(self, context: Context) -> Driver:
+        """This live system, on the clock of the instance."""
+        self.clock = context.clock
+        return self
 
     # -- the pure part
 
-    def compile(self, agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
+    def compile(self, asked: Compilation) -> tuple[Resource, ...]:
         """A config and a runtime for every document, whatever runtime it names; none once it is retired."""
-        spec = document.spec
+        spec = asked.document.spec
         if spec.lifecycle == "Retired":
             return ()
-        brain = bundle(agent, document)
         runtime = spec.runtime
         body: dict[str, Any] = {
             "command": list(runtime.command),
             "replicas": runtime.replicas,
             "env": {item.name: item.value for item in runtime.env},
+            **health_fields(asked.document),
         }
         if runtime.reload == "Restart":
-            body["config"] = brain.digest
+            body["config"] = asked.bundle.digest
         return (
-            Resource(config_key(agent), self.name, brain),
+            Resource(config_key(asked.agent), self.name, asked.bundle),
             Resource(
-                runtime_key(agent),
+                runtime_key(asked.agent),
                 self.name,
                 Fields.of(body),
                 restart_on=("command", "env", "config"),
-                dormant=spec.lifecycle == "Stopped",
+                stopped=spec.lifecycle == "Stopped",
             ),
         )
 
     # -- the reading part
 
-    def observe(
-        self,
-        scope: Scope,
-        bases: Mapping[ResourceKey, Base],
-        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - all there is, is seen
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Everything there is in the scope, and the absence of what our record says should be there."""
         self.calls["observe"] += 1
         if self._unreachable:
             raise ObserveError(self._unreachable.pop(0), hint="scripted by the test")
-        now, live = self.clock.now(), self.live
+        now, live, scope = self.clock.now(), self.live, request.scope
         present = (Evidence("memory", "present", now),)
         seen = [
             self._seen(key, thing, now, present)
             for key, thing in live.items()
             if scope is None or key.agent in scope
         ]
-        seen += [
-            self._absent(base, now)
-            for key, base in bases.items()
-            if (scope is None or key.agent in scope) and key not in live and base.driver == self.name
-        ]
+        seen += [self._absent(base, now) for key, base in request.bases.items() if key not in live]
         return seen
 
     def _seen(self, key: ResourceKey, thing: Thing, now: float, evidence: tuple[Evidence, ...]) -> Observation:
@@ -163,12 +188,12 @@ class MemoryDriver:
             live=NOTHING,
             handle=thing.handle,
             evidence=evidence,
-            started_at=thing.started_at if key.kind == "runtime" else None,
+            instances=thing.instances if key.kind == Kind.RUNTIME else (),
         )
 
     def _absent(self, base: Base, now: float) -> Observation:
         # A base that asks for absence is what a stopped agent leaves behind; then nothing is wrong.
-        stopped = base.fields.value.get("dormant") is True
+        stopped = base.fields.value.get("stopped") is True
         state, reason = ("Stopped", None) if stopped else ("Missing", "Gone")
         evidence = (Evidence("memory", "absent", now),)
         return Observation(base.key, self.name, Owner.NONE, None, state, now, reason, evidence=evidence)
@@ -182,10 +207,10 @@ class MemoryDriver:
         thing = self.live.get(action.key)
         return (thing.fields if thing else None) == action.live
 
-    def apply(self, action: Action, intent: str) -> Applied:
+    def apply(self, action: Action, key: str) -> Applied:
         """Make live equal to desired, unless a failure is scripted."""
         with self._lock:
-            return self._apply(action, intent)
+            return self._apply(action, key)
 
     def _apply(self, action: Action, intent: str) -> Applied:
         self.calls["apply"] += 1
@@ -230,7 +255,7 @@ class MemoryDriver:
         """Tell nobody any more."""
         self._notify = None
 
-    def run(
+    def exec(
         self,
         agent: AgentKey,
         command: Sequence[str],

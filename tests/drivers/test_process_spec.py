@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.drivers.api import Compilation
 from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
@@ -17,7 +18,9 @@ from gitops_agent.drivers.local.marks import Marks, read_marks
 from gitops_agent.drivers.local.process_tree import build_tree, split_extras, tree_of
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
 from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.drivers.process.spec import resources
+from gitops_agent.drivers.process import PLUGIN
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import agent_document
@@ -28,8 +31,12 @@ AGENT = AgentKey("acme", "bot")
 COMMAND = ["python", "-m", "bot"]
 
 
+def made(document: AgentDocument) -> tuple[Resource, ...]:
+    return tuple(PLUGIN.compile(Compilation(AGENT, document)))
+
+
 def fields(spec: dict[str, Any] | None = None, **runtime: Any) -> dict[str, Any]:
-    (resource,) = resources(AGENT, agent_document(AGENT, spec=spec, **{"command": COMMAND, **runtime}))
+    (resource,) = made(agent_document(AGENT, spec=spec, **{"command": COMMAND, **runtime}))
     return resource.fields.value
 
 
@@ -70,6 +77,8 @@ def test_what_needs_a_restart_changes_the_spec(change: dict[str, Any]) -> None:
         {"stop": {"signal": "SIGINT", "grace": "1s"}},
         {"resources": {"limits": {"memory": "1Gi"}}},
         {"minUptime": "9s"},
+        {"spec": {"probes": {"liveness": {"http": {"port": 80}}}}},
+        {"spec": {"heartbeat": {"staleAfter": "5s"}}},
         {"spec": {"lifecycle": "Stopped"}},
         {"spec": {"description": "New words"}},
     ],
@@ -82,12 +91,12 @@ def test_hot_reload_keeps_the_bundle_out_of_the_spec() -> None:
     assert fields(reload="Hot")["spec"] == fields(reload="Hot", spec={"instructions": "Be kind."})["spec"]
 
 
-def test_stopped_is_dormant_and_retired_is_nothing() -> None:
-    (stopped,) = resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Stopped"}, command=COMMAND))
-    assert stopped.dormant
+def test_stopped_is_absence_and_retired_is_nothing() -> None:
+    (stopped,) = made(agent_document(AGENT, spec={"lifecycle": "Stopped"}, command=COMMAND))
+    assert stopped.stopped
     assert (stopped.fields.value["replicas"], stopped.fields.value["state"]) == (0, "Stopped")
-    assert resources(AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=COMMAND)) == ()
-    assert resources(AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
+    assert made(agent_document(AGENT, spec={"lifecycle": "Retired"}, command=COMMAND)) == ()
+    assert made(agent_document(AGENT, driver="kubernetes", image="x")) == ()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,7 @@ def test_a_grace_that_nobody_waits_for_is_not_waited_for() -> None:
 
 
 def test_desired_reads_back_what_the_compiler_wrote() -> None:
-    (resource,) = resources(AGENT, agent_document(AGENT, command=COMMAND, replicas=4))
+    (resource,) = made(agent_document(AGENT, command=COMMAND, replicas=4))
     desired = Desired.of(resource.fields)
     assert (desired.command, desired.replicas, desired.grace) == (tuple(COMMAND), 4, 10.0)
 

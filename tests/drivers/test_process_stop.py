@@ -107,7 +107,7 @@ def test_a_reused_pid_is_neither_ours_nor_touched(fleet: Fleet, bystander: subpr
     seen = fleet.look()
     assert (seen.fields, seen.reason) == (None, "ProcessGone")
     step = action(key, Verb.DELETE, seen=seen, base=fleet.bases[key])
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert alive(bystander.pid)
 
 
@@ -117,10 +117,10 @@ def test_a_restart_replaces_what_ran_when_it_was_planned_and_nothing_younger(fle
     base = fleet.bases[process_key(BOT)]
     step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=seen, base=base)
     before = fleet.pids()
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     between = fleet.pids()
     assert not set(before) & set(between)
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert fleet.pids() == between
 
 
@@ -193,8 +193,7 @@ def test_a_wait_of_any_length_ends_with_the_process(
 
 def test_a_long_exec_probe_does_not_overflow_either(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
-    assert fleet.driver.runner is not None
-    assert fleet.driver.runner.run(BOT, ["true"], 25 * 86400.0).ok
+    assert fleet.driver.exec(BOT, ["true"], 25 * 86400.0).ok
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ HUNGRY = "import time; ballast = bytearray(96 * 2**20); print('full', flush=True
 
 def watching(fleet: Fleet) -> Events:
     events: Events = queue.Queue()
-    assert fleet.driver.watcher is not None
-    fleet.driver.watcher.start(lambda agent, reason: events.put((agent, reason)))
+    fleet.driver.start(lambda agent, reason: events.put((agent, reason)))
     return events
 
 
@@ -66,8 +65,7 @@ def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
     fleet.apply(None, Verb.DELETE)
     kill(fleet.pids(other)[0])
     assert events.get(timeout=10) == (other, "ProcessExited")
-    assert fleet.driver.watcher is not None
-    fleet.driver.watcher.stop()
+    fleet.driver.stop()
     assert events.empty()
 
 
@@ -101,9 +99,8 @@ def test_a_watcher_can_be_stopped_and_started_again(fleet: Fleet) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         watching(fleet)
-        assert fleet.driver.watcher is not None
-        fleet.driver.watcher.stop()
-        fleet.driver.watcher.stop()
+        fleet.driver.stop()
+        fleet.driver.stop()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -189,9 +186,8 @@ def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pyt
             raise RuntimeError("a bug in whoever is told")
         events.put((agent, reason))
 
-    assert fleet.driver.watcher is not None
     with structlog.testing.capture_logs() as logged:
-        fleet.driver.watcher.start(notify)
+        fleet.driver.start(notify)
         fleet.run(*SLEEP)
         kill(fleet.pids()[0])
         assert broken.wait(10)
@@ -282,8 +278,7 @@ def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
 
 def test_exec_probes_run_as_the_agent(fleet: Fleet, tmp_path: Path) -> None:
     fleet.run(*SLEEP, workdir=str(tmp_path), env=[{"name": "LEVEL", "value": "info"}])
-    assert fleet.driver.runner is not None
-    run = fleet.driver.runner.run
+    run = fleet.driver.exec
     assert run(BOT, ["sh", "-c", 'echo "$LEVEL $PWD"'], 10).message == f"exit code 0: info {tmp_path}"
     assert run(BOT, ["sh", "-c", "exit 3"], 10) == type(run(BOT, ["true"], 10))(False, "exit code 3")
     assert not run(BOT, ["no-such-program"], 10).ok
@@ -294,8 +289,7 @@ def test_exec_probes_run_as_the_agent(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_an_exec_probe_is_cut_off_in_time_and_size(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
-    assert fleet.driver.runner is not None
-    run = fleet.driver.runner.run
+    run = fleet.driver.exec
     slow = run(BOT, ["sh", "-c", "sleep 300 & sleep 300"], 0.2)
     assert not slow.ok
     assert "no answer within 0.2 s" in slow.message

@@ -19,15 +19,16 @@ from typing import Any
 import pytest
 from libtmux import Server
 
-from gitops_agent.drivers.local.driver import Options
+from gitops_agent.drivers.api import Context, ObserveRequest
+from gitops_agent.drivers.local.driver import LocalDriver, Options
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.spec import runtime_key
-from gitops_agent.drivers.tmux import build, server
+from gitops_agent.drivers.tmux import server
+from gitops_agent.drivers.tmux.launcher import build
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Driver, DriverContext
-from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, until
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, until
 
 SESSION = f"{BOT.tenant}/{BOT.name}"
 
@@ -37,8 +38,8 @@ class TmuxFleet(Fleet):
 
     name = "tmux"
 
-    def build(self, context: DriverContext, options: Options) -> Driver:
-        return build(context, RealClock(), options)
+    def build(self, context: Context, options: Options) -> LocalDriver:
+        return build(context, options)
 
     @property
     def tmux(self) -> Server:
@@ -331,11 +332,11 @@ def test_found_again_after_the_loss_of_the_state_directory(fleet: TmuxFleet, tmp
 
 def test_a_start_that_was_never_recorded_is_not_repeated(fleet: TmuxFleet) -> None:
     step = action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fleet.fields(*SLEEP, replicas=2))
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     before = fleet.pids()
     for _ in range(3):  # killed before the outcome was written, each time
         fleet.restart()
-        fleet.driver.applier.apply(step, "intent")
+        fleet.driver.apply(step, "intent")
     assert fleet.pids() == before
     assert len(fleet.marked()) == 2
 
@@ -349,19 +350,20 @@ def test_a_kill_between_start_and_record_starts_nothing_twice(fleet: TmuxFleet, 
             import os, signal
             from gitops_agent.drivers.local.driver import Options
             from gitops_agent.drivers.local.spec import runtime_key
-            from gitops_agent.drivers.tmux import build, server
+            from gitops_agent.drivers.tmux import server
+            from gitops_agent.drivers.tmux.launcher import build
             from gitops_agent.model.fields import Fields
-            from gitops_agent.ports import DriverContext
+            from gitops_agent.drivers.api import Context
             from tests.drivers.conftest import BOT, RealClock, Verb, action
             real = server.TmuxServer.run
             def run(*arguments):
                 real(*arguments)
                 os.kill(os.getpid(), signal.SIGKILL)
             server.TmuxServer.run = run
-            context = DriverContext({fleet.instance!r}, {str(fleet.state)!r})
-            driver = build(context, RealClock(), Options(groups=None))
+            context = Context({fleet.instance!r}, {str(fleet.state)!r}, RealClock())
+            driver = build(context, Options(groups=None))
             key = runtime_key(type(BOT)({BOT.tenant!r}, {BOT.name!r}), "tmux")
-            driver.applier.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
+            driver.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
             """
         )
     )
@@ -469,7 +471,7 @@ def test_a_person_who_is_attached_is_not_disturbed(fleet: TmuxFleet) -> None:
 
         for _ in range(3):
             assert fleet.look().reason is None
-            fleet.driver.observer.observe(None, fleet.bases)
+            fleet.driver.observe(ObserveRequest(None, fleet.bases))
         fleet.apply(fields, Verb.UPDATE)
         assert [fleet.ask(*look) for look in looks] == before
         assert terminal.read() == b"", "a pass that changes nothing draws nothing"
@@ -528,7 +530,7 @@ def test_a_server_that_does_not_answer_is_unreachable_and_nothing_is_concluded(
         with pytest.raises(ObserveError, match="no answer within"):
             fleet.look()
         with pytest.raises(ApplyError, match="no answer within"):
-            fleet.driver.applier.apply(action(runtime_key(BOT, "tmux"), Verb.RESTART, desired=fields), "intent")
+            fleet.driver.apply(action(runtime_key(BOT, "tmux"), Verb.RESTART, desired=fields), "intent")
     finally:
         os.kill(pid, signal.SIGCONT)
     monkeypatch.undo()
@@ -540,9 +542,9 @@ def test_without_tmux_it_says_how_to_get_it_and_only_where_it_is_needed(
 ) -> None:
     fields = fleet.fields(*SLEEP)
     monkeypatch.setattr(server.shutil, "which", lambda *_, **__: None)
-    assert fleet.driver.observer.observe(None, {}) == []
+    assert fleet.driver.observe(ObserveRequest()) == []
     with pytest.raises(ApplyError, match="tmux is not installed") as refused:
-        fleet.driver.applier.apply(action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fields), "intent")
+        fleet.driver.apply(action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fields), "intent")
     assert "gitops-agent[tmux]" in refused.value.hint
 
 
@@ -550,7 +552,7 @@ def test_without_libtmux_it_says_how_to_get_it(fleet: TmuxFleet, monkeypatch: py
     fields = fleet.fields(*SLEEP)
     monkeypatch.setitem(sys.modules, "libtmux", None)
     with pytest.raises(ApplyError, match="libtmux is not installed"):
-        fleet.driver.applier.apply(action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fields), "intent")
+        fleet.driver.apply(action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fields), "intent")
 
 
 # -- what drivers/local gives
@@ -559,19 +561,17 @@ def test_without_libtmux_it_says_how_to_get_it(fleet: TmuxFleet, monkeypatch: py
 def test_probes_heartbeats_and_memory_limits_work_as_for_any_process(fleet: TmuxFleet) -> None:
     beat = 'echo "{\\"at\\": 5, \\"turn\\": 7}" > $MANAGED_AGENT_HEARTBEAT; sleep 300'
     fleet.run("sh", "-c", beat, resources={"limits": {"memory": "64Mi"}})
-    assert fleet.driver.runner is not None
-    done = fleet.driver.runner.run(BOT, ["sh", "-c", 'echo "$MANAGED_AGENT_CONFIG"'], 20)
+    done = fleet.driver.exec(BOT, ["sh", "-c", 'echo "$MANAGED_AGENT_CONFIG"'], 20)
     assert done.message == f"exit code 0: {fleet.folder()}/config.json"
     assert fleet.look().reason is None, "a probe is no replica"
-    until(lambda: [beat.turn for beat in fleet.look().heartbeats if beat] == [7])
+    until(lambda: [each.heartbeat.turn for each in fleet.look().instances if each.heartbeat] == [7])
     fleet.apply(fleet.fields(PYTHON, "-c", "x = 'x' * 2**27; input()", resources={"limits": {"memory": "64Mi"}}))
     assert until(lambda: fleet.look().reason) == "MemoryLimit"
 
 
 def test_an_exit_is_noticed_at_once(fleet: TmuxFleet) -> None:
     events: SimpleQueue[tuple[AgentKey, str]] = SimpleQueue()
-    assert fleet.driver.watcher is not None
-    fleet.driver.watcher.start(lambda agent, reason: events.put((agent, reason)))
+    fleet.driver.start(lambda agent, reason: events.put((agent, reason)))
     fleet.run(*SLEEP)
     kill(fleet.pids()[0])
     assert events.get(timeout=15) == (BOT, "ProcessExited")

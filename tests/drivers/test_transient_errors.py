@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.config import driver as config_driver
+from gitops_agent.drivers.api import Context, ObserveRequest
+from gitops_agent.drivers.config import connect as config_driver
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.stop import open_pidfd, wait_gone
@@ -18,7 +19,6 @@ from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import DriverContext
 from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, until
 
 OURS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO]
@@ -53,10 +53,10 @@ def test_a_process_that_cannot_be_read_now_is_not_a_process_that_is_gone(
         fleet.see()
     step = action(process_key(BOT), Verb.CREATE, desired=fields)
     with pytest.raises(ApplyError, match=os.strerror(number)):
-        fleet.driver.applier.apply(step, "intent")
+        fleet.driver.apply(step, "intent")
     broken.ends = None
     assert fleet.pids() == [pid], "the failed look left no trace"
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert fleet.marked() == [pid]
 
 
@@ -94,7 +94,7 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("gitops_agent.drivers.local.start.Starter._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
-            fleet.driver.applier.apply(step, "intent")
+            fleet.driver.apply(step, "intent")
     (pid,) = fleet.pids()
     fleet.apply(fields)
     assert fleet.marked() == [pid]
@@ -129,35 +129,35 @@ def test_a_heartbeat_that_cannot_be_read_now_is_not_silence(
     with pytest.raises(ObserveError, match=os.strerror(number)):
         fleet.see()
     broken.ends = None
-    assert fleet.look().heartbeats[0] is not None
+    assert fleet.look().instances[0].heartbeat is not None
 
 
 @pytest.mark.parametrize("number", OURS)
 def test_a_bundle_that_cannot_be_read_now_was_not_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
+    driver = config_driver(Context("test", str(tmp_path), RealClock()))
     wanted = Fields.of({"name": "bot"})
-    driver.applier.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
+    driver.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
     broken = Broken(monkeypatch, number)
     broken.ends = "config.json"
     with pytest.raises(ObserveError, match=os.strerror(number)):
-        driver.observer.observe(None, {})
+        driver.observe(ObserveRequest())
     broken.ends = None
-    (seen,) = driver.observer.observe(None, {})
+    (seen,) = driver.observe(ObserveRequest())
     assert seen.fields is not None
     assert seen.fields.value["name"] == "bot"
 
 
 def test_a_folder_that_an_agent_closed_blinds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = config_driver(DriverContext("test", str(tmp_path)), RealClock())
+    driver = config_driver(Context("test", str(tmp_path), RealClock()))
     other = BOT._replace(name="other")
     for agent in (BOT, other):
         wanted = Fields.of({"name": agent.name})
-        driver.applier.apply(action(config_key(agent), Verb.CREATE, desired=wanted), "intent")
+        driver.apply(action(config_key(agent), Verb.CREATE, desired=wanted), "intent")
     for call in ("lstat", "open"):
         Broken(monkeypatch, errno.EACCES, call).ends = f"{BOT.name}/config.json" if call == "lstat" else "bot"
-    seen = {one.key.agent: one.fields for one in driver.observer.observe(None, {})}
+    seen = {one.key.agent: one.fields for one in driver.observe(ObserveRequest())}
     closed, fine = seen[BOT], seen[other]
     assert closed is not None
     assert "unreadable" in closed.value

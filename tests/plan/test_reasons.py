@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.model.plan import Class
-from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, Reason, drift_class, markdown, restarts
+from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, drift_class, markdown, restarts
 
 pytestmark = pytest.mark.unit
 

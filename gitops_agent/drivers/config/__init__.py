@@ -6,15 +6,21 @@ What belongs here: writing, watching over and removing that file. What does not:
 
 from __future__ import annotations
 
-from gitops_agent.drivers.config.apply import ConfigApplier
-from gitops_agent.drivers.config.observe import ConfigObserver
+from gitops_agent.drivers.api import CONFIG, Class, Context, Driver, Plugin, Reason
 from gitops_agent.drivers.config.spec import DRIVER, resources
-from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.ports import Clock, Driver, DriverContext
+
+REASONS = {
+    "ConfigEdited": Reason("The config bundle was edited in place.", about_fields=True),
+    "ConfigLost": Reason("The config bundle is gone.", Class.MISSING_EXTERNAL),
+}
 
 
-def driver(workplace: DriverContext, clock: Clock) -> Driver:
+def connect(context: Context) -> Driver:
     """The config driver of one instance."""
-    place = AgentDir(workplace.state_dir)
-    observer = ConfigObserver(place, clock)
-    return Driver(name=DRIVER, compile=resources, observer=observer, applier=ConfigApplier(place, observer))
+    from gitops_agent.drivers.config.apply import ConfigDriver
+    from gitops_agent.drivers.local.agent_dir import AgentDir
+
+    return ConfigDriver(AgentDir(context.state_dir), context.clock)
+
+
+PLUGIN = Plugin(DRIVER, (CONFIG,), resources, connect, reasons=REASONS, local=True)

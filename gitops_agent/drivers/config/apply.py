@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import orjson
 
+from gitops_agent.drivers.api import (
+    Action,
+    Applied,
+    ApplyError,
+    Clock,
+    Fields,
+    Observation,
+    ObserveRequest,
+    Verb,
+)
 from gitops_agent.drivers.config.observe import FILE, ConfigObserver, handle_of, stamp_of
 from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.errors import ApplyError
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.outcome import Applied
-from gitops_agent.model.plan import Action, Verb
 from gitops_agent.support.atomic_file import remove_at as remove
 from gitops_agent.support.atomic_file import write_atomic_at as write_atomic
 
 
-class ConfigApplier:
-    """The writing part of the config driver."""
+class ConfigDriver:
+    """The config driver of one instance."""
 
-    def __init__(self, place: AgentDir, observer: ConfigObserver) -> None:
+    def __init__(self, place: AgentDir, clock: Clock) -> None:
         self._place = place
-        self._observer = observer
+        self._observer = ConfigObserver(place, clock)
+
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        """Every bundle file in the scope, and the absence of those we once wrote."""
+        return self._observer.observe(request)
 
     def unchanged(self, action: Action) -> bool:
         """Whether the file is still as planned."""
         return self._observer.live(action.key.agent) == action.live
 
-    def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - a rename is idempotent by nature
+    def apply(self, action: Action, key: str) -> Applied:  # noqa: ARG002 - a rename is idempotent by nature
         """Write the bundle whole, or remove it."""
         path, folder = self._place.config(action.key.agent), self._place.folder(action.key.agent)
         try:

@@ -8,18 +8,25 @@ from typing import Any
 
 import orjson
 
+from gitops_agent.drivers.api import (
+    AgentKey,
+    Base,
+    Clock,
+    Evidence,
+    Fields,
+    Observation,
+    ObserveError,
+    ObserveRequest,
+    Owner,
+    Scope,
+)
 from gitops_agent.drivers.config.spec import DRIVER, config_key
 from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
-from gitops_agent.errors import ObserveError
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation, Owner
-from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Scope
 
 FILE = "config.json"
-SIZE_CAP = 16 * 2**20
+SIZE_CAP_BYTES = 16 * 2**20
 KEYS = ("tenant", "name", "model", "instructions", "tools", "mcpServers", "limits")
-MISSING = "<missing>"  # stands for a key that somebody removed: it must not compare equal to anything desired
+MISSING = "<missing>"  # for a key that was removed: it must not compare equal to anything desired
 
 Stamp = tuple[int, int, int, int]
 CLOSED: Stamp = (0, 0, 0, 0)
@@ -33,20 +40,12 @@ class ConfigObserver:
         self._clock = clock
         self._seen: dict[AgentKey, tuple[Stamp, Fields]] = {}
 
-    def observe(
-        self,
-        scope: Scope,
-        bases: Mapping[ResourceKey, Base],
-        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - a bundle has one place, looked at anyway
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Every bundle file in the scope, and the absence of those we once wrote."""
         now = self._clock.now()
-        recorded = {
-            key.agent: base
-            for key, base in bases.items()
-            if base.driver == DRIVER and (scope is None or key.agent in scope)
-        }
-        found = (self._observation(agent, recorded.get(agent), now) for agent in self._candidates(scope, recorded))
+        recorded = {key.agent: base for key, base in request.bases.items()}
+        agents = self._candidates(request.scope, recorded)
+        found = (self._observation(agent, recorded.get(agent), now) for agent in agents)
         return [observation for observation in found if observation is not None]
 
     def live(self, agent: AgentKey, base: Base | None = None) -> Fields | None:
@@ -71,7 +70,7 @@ class ConfigObserver:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
-            return CLOSED  # the agent closed its own folder: its problem, and no reason to be blind for all
+            return CLOSED  # the agent closed its own folder: its problem, and no reason to be unreachable for all
         except OSError as problem:
             raise ObserveError(
                 f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
@@ -80,7 +79,7 @@ class ConfigObserver:
     def _read(self, agent: AgentKey) -> Fields:
         try:
             with self._place.opened(agent) as folder:
-                data, _ = read_regular(folder, FILE, SIZE_CAP)
+                data, _ = read_regular(folder, FILE, SIZE_CAP_BYTES)
         except OSError as problem:
             if is_transient(problem):
                 where = f"{config_key(agent)}: cannot read {self._place.config(agent)}"
@@ -96,7 +95,7 @@ class ConfigObserver:
         fields = self.live(agent, base)
         if fields is None and base is None:
             return None
-        reason, state, message = _judge(fields, base)
+        reason, state, message = _assess(fields, base)
         path = self._place.config(agent)
         return Observation(
             key=config_key(agent),
@@ -112,7 +111,7 @@ class ConfigObserver:
         )
 
 
-def _judge(fields: Fields | None, base: Base | None) -> tuple[str | None, str, str]:
+def _assess(fields: Fields | None, base: Base | None) -> tuple[str | None, str, str]:
     if fields is None:
         return "ConfigLost", "Missing", "is gone"
     if base is not None and fields != base.fields:
@@ -140,5 +139,5 @@ def stamp_of(found: os.stat_result) -> Stamp:
 
 
 def handle_of(stamp: Stamp) -> Fields:
-    """A stamp for the journal, so that a new process need not read again what nobody touched."""
+    """A stamp for the journal, so that a new process need not read an untouched file again."""
     return Fields(b'{"stamp":[%d,%d,%d,%d]}' % stamp)

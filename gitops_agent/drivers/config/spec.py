@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from gitops_agent.model.agent import Resource
-from gitops_agent.model.bundle import bundle
-from gitops_agent.model.document import AgentDocument
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.drivers.api import AgentKey, Compilation, Kind, Resource, ResourceKey
 
 DRIVER = "config"
-LOCAL_RUNTIMES = frozenset({"process"})
 
 
 def config_key(agent: AgentKey) -> ResourceKey:
@@ -16,9 +12,8 @@ def config_key(agent: AgentKey) -> ResourceKey:
     return ResourceKey(agent, Kind.CONFIG.value, "bundle")
 
 
-def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
-    """One bundle for an agent on a local runtime; stopped agents keep theirs."""
-    spec = document.spec
-    if spec.runtime.driver not in LOCAL_RUNTIMES or spec.lifecycle == "Retired":
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """One bundle for an agent whose runtime reads it from a file; stopped agents keep theirs."""
+    if not asked.bundle_file or asked.document.spec.lifecycle == "Retired":
         return ()
-    return (Resource(key=config_key(agent), driver=DRIVER, fields=bundle(agent, document)),)
+    return (Resource(key=config_key(asked.agent), driver=DRIVER, fields=asked.bundle),)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from gitops_agent.drivers.hook.call import Call, Caller
-from gitops_agent.errors import ApplyError
+from collections.abc import Sequence
+
+from gitops_agent.drivers.api import Action, Applied, ApplyError, Clock, Observation, ObserveRequest
+from gitops_agent.drivers.hook.call import Caller, HookCall
+from gitops_agent.drivers.hook.observe import observe_record
 from gitops_agent.model.one_shot import OneShot, generation_of
-from gitops_agent.model.outcome import Applied, Result
-from gitops_agent.model.plan import Action
+from gitops_agent.model.outcome import Result
 
 
-class HookApplier:
-    """The writing part of the hook driver. Only what calls gets here: arming is a matter of the record."""
+class HookDriver:
+    """The hook driver of one instance; its live system is our own record.
 
-    def __init__(self, caller: Caller) -> None:
+    Only what calls gets to ``apply``: arming is a matter of the record.
+    """
+
+    def __init__(self, caller: Caller, clock: Clock) -> None:
         self._caller = caller
+        self._clock = clock
 
-    def unchanged(self, action: Action) -> bool:  # noqa: ARG002 - nobody but us writes our record
-        """Always."""
-        return True
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        """One observation for each record in the scope."""
+        now = self._clock.now()
+        return [observe_record(base, now) for base in request.bases.values()]
 
-    def apply(self, action: Action, intent: str) -> Applied:
-        """Call it. ApplyError when nobody was reached, EffectSpent when somebody was and it did not succeed."""
+    def apply(self, action: Action, key: str) -> Applied:
+        """Call it. ApplyError when it did not get through, EffectSpent when it did and did not succeed."""
         fields = action.desired or action.base
         if fields is None:
             raise ApplyError(f"{action.key}: there is nothing on record to call", permanent=True)
-        call = Call(action.key, fields.value, generation_of(action.handle, intent))
-        said = self._caller.call(call)
-        return Applied(said, OneShot(call.generation, Result.DONE, said).handle)
+        call = HookCall(action.key, fields.value, generation_of(action.handle, key))
+        answer = self._caller.call(call)
+        return Applied(answer, OneShot(call.generation, Result.DONE, answer).handle)

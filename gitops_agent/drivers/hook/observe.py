@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
+from gitops_agent.drivers.api import Base, Fields, Observation, Owner, ResourceKey
 from gitops_agent.drivers.hook.spec import DRIVER
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import ON_RETIRED, ResourceKey
-from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.key import ON_RETIRED
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
-from gitops_agent.ports import NO_CLAIMS, Claims, Clock, Scope
 
 REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown", None: "HookDue"}
 """What the plan must look at. A hook that is done, or was never called, has nothing to say."""
 
 
-class HookObserver:
-    """The reading part of the hook driver."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def observe(
-        self,
-        scope: Scope,
-        bases: Mapping[ResourceKey, Base],
-        claims: Claims = NO_CLAIMS,  # noqa: ARG002 - nobody else writes our record
-    ) -> Sequence[Observation]:
-        """One observation for each record in the scope."""
-        now = self._clock.now()
-        return [
-            _seen(key, base, now)
-            for key, base in bases.items()
-            if base.driver == DRIVER and (scope is None or key.agent in scope)
-        ]
-
-
-def _seen(key: ResourceKey, base: Base, now: float) -> Observation:
+def observe_record(base: Base, now: float) -> Observation:
+    """The observation of one hook, from its base."""
     shot = OneShot.read(base.handle)
     return Observation(
-        key=key,
+        key=base.key,
         driver=DRIVER,
         owner=Owner.OURS,
         fields=_fields(base, shot),
-        state=_state(key, shot),
+        state=_state(base.key, shot),
         observed_at=now,
         reason=REASONS.get(shot.result) if shot else None,
         message=shot.said if shot else "",

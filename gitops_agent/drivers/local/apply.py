@@ -47,7 +47,7 @@ class ProcessApplier:
         # Without a base it is the desired command that something foreign may already run.
         return self._observer.fields(action.key.agent, action.base, handle, action.desired) == action.live
 
-    def apply(self, action: Action, intent: str) -> Applied:  # noqa: ARG002 - the marks make it idempotent
+    def apply(self, action: Action) -> Applied:
         """Converge one agent; what was started and stopped.
 
         One writer at a time per agent is the caller's promise: a lane per agent, one process per state directory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gitops_agent.drivers.api import Clock
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.log_files import LogFiles
@@ -12,7 +13,6 @@ from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.drivers.local.spec import runtime_key
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.ports import Clock
 
 
 @dataclass(frozen=True, slots=True)

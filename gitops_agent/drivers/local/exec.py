@@ -13,12 +13,12 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
-from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.support.secrets import OutputMask
 
 OUTPUT_CAP_BYTES = 4096

@@ -29,6 +29,10 @@ class Launcher:
         """Start the program with exactly this environment; its pid. OSError when the kernel refused."""
         raise NotImplementedError
 
+    def may_run_agents(self) -> bool:
+        """Whether something started by this driver may run: False saves a sweep where no record asks for one."""
+        return True
+
     def unsupervised(self, tree: ProcessTree) -> Collection[int]:  # noqa: ARG002 - the default has no supervisor
         """The pids of replicas that run outside of what they were started in, and must be replaced.
 

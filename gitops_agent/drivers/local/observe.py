@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gitops_agent.drivers.api import ObserveRequest
 from gitops_agent.drivers.local.assess import Faults, ReplicaSet, assess_replicas
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
@@ -18,12 +19,13 @@ from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.sweep import Sweep
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
+from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
 from gitops_agent.model.quantity import iso
-from gitops_agent.ports import NO_CLAIMS, Claims, Scope
 
 INIT_PID = 1
+LOOPBACK = "127.0.0.1"
+"""Local agents answer HTTP probes here."""
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
 
@@ -42,20 +44,13 @@ class ProcessObserver:
         self._launcher = launcher
         self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
-        recorded = {
-            key.agent: base
-            for key, base in bases.items()
-            if base.driver == self._driver and (scope is None or key.agent in scope)
-        }
-        claimed = {
-            key.agent: claim.fields
-            for key, claim in claims.items()
-            if claim.driver == self._driver and key.agent not in recorded and (scope is None or key.agent in scope)
-        }
+        recorded = {key.agent: base for key, base in request.bases.items()}
+        claimed = {key.agent: claim.fields for key, claim in request.claims.items() if key.agent not in recorded}
+        if not recorded and not claimed and not self._launcher.may_run_agents():
+            return []
+        scope = request.scope
         host = this_host()
         handle = {agent: decode(base.handle) for agent, base in recorded.items()}
         tree = self.supervised_tree({agent: one.here(host) for agent, one in handle.items()})
@@ -168,16 +163,22 @@ class ProcessObserver:
             live=self._shown(agent, replica_set.all, started),
             handle=encode(sweep.host, sound),
             evidence=(Evidence("kernel", verdict.message or "all replicas run", sweep.now),),
-            started_at=max(started.values()),
-            heartbeats=self._heartbeats(agent, replica_set.replicas, sweep.now),
+            authoritative=True,
+            instances=self._instances(agent, replica_set.replicas, started, sweep.now),
         )
 
-    def _heartbeats(
-        self, agent: AgentKey, replicas: Sequence[Replica], now: float
-    ) -> tuple[Heartbeat | None, ...]:
-        """By replica number: None where no replica runs, or where it never wrote one."""
-        found = {replica.number: read_heartbeat(self._dirs, agent, replica.number, now) for replica in replicas}
-        return tuple(found.get(number) for number in range(max(found, default=-1) + 1))
+    def _instances(
+        self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float], now: float
+    ) -> tuple[AgentInstance, ...]:
+        return tuple(
+            AgentInstance(
+                str(each.proc.pid),
+                started[each.proc.pid],
+                heartbeat=read_heartbeat(self._dirs, agent, each.number, now),
+                address=LOOPBACK,
+            )
+            for each in replicas
+        )
 
     def _absent(self, agent: AgentKey, base: Desired, handle: Handle, sweep: Sweep) -> Observation:
         self._registry.watch(agent, base, ())
@@ -194,6 +195,7 @@ class ProcessObserver:
             live=self._shown(agent, (), {}),
             handle=encode(handle.host or sweep.host, handle.replicas),
             evidence=(Evidence("kernel", message or "no process of it runs", sweep.now),),
+            authoritative=True,
         )
 
     def _why_gone(self, agent: AgentKey, handle: Handle, sweep: Sweep) -> tuple[str, str]:
@@ -235,6 +237,7 @@ class ProcessObserver:
             # What another instance manages is never handed to the applier, not even to adopt it.
             handle=encode(sweep.host, (), _handles(procs) if owner is Owner.NONE else ()),
             evidence=(Evidence("kernel", message, sweep.now),),
+            authoritative=True,
         )
 
     def _shown(self, agent: AgentKey, replicas: Sequence[Replica], started: Mapping[int, float]) -> dict[str, Any]:

@@ -139,9 +139,7 @@ class ProcessTable:
             session=int(fields[3]),
             start=start,
             rss=int(fields[21]) * PAGE_BYTES,
-            marks=None
-            if ppid == KERNEL_THREADS_PID
-            else self._marks_of(pid, state, start, b" ".join(fields[45:49])),
+            marks=None if kernel else self._marks_of(pid, state, start, b" ".join(fields[45:49])),
         )
 
     def _marks_of(self, pid: int, state: str, start: int, addresses: bytes) -> Marks | None:

@@ -7,12 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.model.agent import Resource
-from gitops_agent.model.bundle import bundle
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef
-from gitops_agent.model.fields import JSON, Fields, canonical, digest
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.quantity import memory_bytes, seconds
+from gitops_agent.drivers.api import (
+    JSON,
+    AgentDocument,
+    AgentKey,
+    Compilation,
+    Fields,
+    Kind,
+    Refused,
+    Resource,
+    ResourceKey,
+    health_fields,
+    memory_bytes,
+    seconds,
+)
+from gitops_agent.model.document import EnvVar, Runtime, SecretRef
+from gitops_agent.model.fields import canonical, digest
 
 OWN_SETTINGS = "GITOPS_AGENT_"
 MAX_GRACE_SECONDS = 3600.0
@@ -34,7 +44,7 @@ class Desired:
 
     @classmethod
     def of(cls, fields: Fields) -> Desired:
-        """Decode the fields that ``resources`` made."""
+        """Decode the fields that ``runtime_resources`` made."""
         value = fields.value
         return cls(
             command=tuple(value["command"]),
@@ -49,7 +59,7 @@ class Desired:
 
     @classmethod
     def of_runtime(cls, runtime: Fields) -> Desired:
-        """Enough to run a command as an agent that may be gone: the workdir and environment of its document."""
+        """Enough to run a command as an agent that may be gone: what ``run_as`` made of its document."""
         value = runtime.value
         return cls((), value["workdir"], tuple(value["env"]), 0, "SIGTERM", 0.0, None, runtime.digest)
 
@@ -59,9 +69,9 @@ def runtime_key(agent: AgentKey, driver: str) -> ResourceKey:
     return ResourceKey(agent, Kind.RUNTIME.value, driver)
 
 
-def runtime_resources(driver: str, agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
-    """The runtime of an agent if it names this driver; ValueError in one sentence when it cannot be run so."""
-    spec, runtime = document.spec, document.spec.runtime
+def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
+    """The runtime of an agent if it names this driver; Refused in one sentence when it cannot be run so."""
+    spec, runtime = asked.document.spec, asked.document.spec.runtime
     if runtime.driver != driver or spec.lifecycle == "Retired":
         return ()
     _check(driver, runtime)
@@ -70,7 +80,7 @@ def runtime_resources(driver: str, agent: AgentKey, document: AgentDocument) -> 
         "command": runtime.command,
         "workdir": runtime.workdir,
         "env": [_env(variable) for variable in runtime.env],
-        "config": HOT if runtime.reload == "Hot" else bundle(agent, document).digest,
+        "config": HOT if runtime.reload == "Hot" else asked.bundle.digest,
     }
     limit = runtime.resources.limits.memory
     fields = {
@@ -81,16 +91,23 @@ def runtime_resources(driver: str, agent: AgentKey, document: AgentDocument) -> 
         "state": "Stopped" if stopped else "Running",
         "stop": {"signal": runtime.stop.signal, "grace": seconds(runtime.stop.grace)},
         "memoryLimit": memory_bytes(limit) if limit is not None else None,
+        **health_fields(asked.document),
     }
     return (
         Resource(
-            key=runtime_key(agent, driver),
+            key=runtime_key(asked.agent, driver),
             driver=driver,
             fields=Fields.of(fields),
             restart_on=("spec",),
-            dormant=stopped,
+            stopped=stopped,
         ),
     )
+
+
+def run_as(document: AgentDocument) -> dict[str, JSON]:
+    """What a command needs to be run as the agent. References only, never a secret."""
+    runtime = document.spec.runtime
+    return {"workdir": runtime.workdir, "env": [_env(variable) for variable in runtime.env]}
 
 
 def _env(variable: EnvVar) -> dict[str, JSON]:
@@ -102,12 +119,17 @@ def _env(variable: EnvVar) -> dict[str, JSON]:
 
 def _check(driver: str, runtime: Runtime) -> None:
     """What the schema allows, because other drivers can do it, and this one cannot."""
+    if not runtime.command or not runtime.command[0]:
+        raise Refused(f"driver {driver} needs command: the program and its arguments", ("runtime",))
     if runtime.image is not None:
-        raise ValueError(f"runtime.image means nothing to the {driver} driver: remove it or choose another driver")
+        message = f"runtime.image means nothing to the {driver} driver: remove it or choose another driver"
+        raise Refused(message, ("runtime", "image"))
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
-        raise ValueError(f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none")
+        message = f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none"
+        raise Refused(message, ("runtime", "workdir"))
     if seconds(runtime.stop.grace) > MAX_GRACE_SECONDS:
-        raise ValueError(f"runtime.stop.grace {runtime.stop.grace} is more than 1h, which is the longest")
+        message = f"runtime.stop.grace {runtime.stop.grace} is more than 1h: too long to wait for a stop"
+        raise Refused(message, ("runtime", "stop", "grace"))
     for variable in runtime.env:
         if variable.value_from is not None:
             _check_secret(variable.name, variable.value_from.secret_ref)
@@ -115,6 +137,6 @@ def _check(driver: str, runtime: Runtime) -> None:
 
 def _check_secret(name: str, reference: SecretRef) -> None:
     if reference.provider == "file" and not posixpath.isabs(reference.name):
-        raise ValueError(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
+        raise Refused(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
     if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
-        raise ValueError(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+        raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")

@@ -7,20 +7,36 @@ started it.
 
 from __future__ import annotations
 
-from gitops_agent.drivers.local.driver import Options, build_context, build_driver
-from gitops_agent.drivers.process.spec import DRIVER
-from gitops_agent.drivers.process.start import ChildLauncher
-from gitops_agent.ports import Clock, Driver, DriverContext
+import os
 
-__all__ = ["Options", "build", "driver"]
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Context, Driver, Plugin
+from gitops_agent.drivers.local.reasons import REASONS
+from gitops_agent.drivers.local.spec import run_as
+from gitops_agent.drivers.process.spec import DRIVER, resources
 
 
-def driver(workplace: DriverContext, clock: Clock) -> Driver:
+def connect(context: Context) -> Driver:
     """The process driver of one instance on this machine."""
-    return build(workplace, clock, Options())
+    from gitops_agent.drivers.local.driver import Options
+    from gitops_agent.drivers.process.start import build
+
+    return build(context, Options())
 
 
-def build(workplace: DriverContext, clock: Clock, options: Options) -> Driver:
-    """The process driver with options."""
-    context = build_context(DRIVER, workplace, clock, options)
-    return build_driver(context, ChildLauncher(context.registry), options)
+def _check_proc(_context: Context) -> CheckResult:
+    readable = os.access("/proc/self/environ", os.R_OK)
+    message = "readable" if readable else "not readable"
+    return CheckResult("process table", readable, message, "the process driver needs /proc (Linux)")
+
+
+PLUGIN = Plugin(
+    DRIVER,
+    (RUNTIME,),
+    resources,
+    connect,
+    reasons=REASONS,
+    checks=(_check_proc,),
+    run_as=run_as,
+    local=True,
+    bundle_file=True,
+)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from gitops_agent.drivers.api import AgentKey, Compilation, Resource, ResourceKey
 from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
-from gitops_agent.model.agent import Resource
-from gitops_agent.model.document import AgentDocument
-from gitops_agent.model.key import AgentKey, ResourceKey
 
 DRIVER = "process"
 
@@ -15,6 +13,6 @@ def process_key(agent: AgentKey) -> ResourceKey:
     return runtime_key(agent, DRIVER)
 
 
-def resources(agent: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
-    """The processes of an agent; ValueError in one sentence when the document cannot be run this way."""
-    return runtime_resources(DRIVER, agent, document)
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """The processes of an agent; Refused in one sentence when the document cannot be run this way."""
+    return runtime_resources(DRIVER, asked)

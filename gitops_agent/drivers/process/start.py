@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import subprocess
 
+from gitops_agent.drivers.api import Context
+from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
 from gitops_agent.drivers.local.launcher import Launcher, Program
 from gitops_agent.drivers.local.registry import ReplicaRegistry
+from gitops_agent.drivers.process.spec import DRIVER
+
+
+def build(context: Context, options: Options) -> LocalDriver:
+    """The process driver with options."""
+    shared = build_context(DRIVER, context, options)
+    return build_driver(shared, ChildLauncher(shared.registry), options)
 
 
 class ChildLauncher(Launcher):

@@ -8,23 +8,52 @@ directory never makes an agent run twice.
 
 from __future__ import annotations
 
-from gitops_agent.drivers.local.driver import Options, build_context, build_driver
-from gitops_agent.drivers.tmux.launcher import TmuxLauncher
-from gitops_agent.drivers.tmux.server import TmuxServer
-from gitops_agent.ports import Clock, Driver, DriverContext
+import shutil
 
-__all__ = ["DRIVER", "build", "driver"]
+from gitops_agent.drivers.api import (
+    RUNTIME,
+    CheckResult,
+    Compilation,
+    Context,
+    Driver,
+    Plugin,
+    Reason,
+    Repair,
+    Resource,
+)
+from gitops_agent.drivers.local.reasons import REASONS
+from gitops_agent.drivers.local.spec import run_as, runtime_resources
 
 DRIVER = "tmux"
 
 
-def driver(workplace: DriverContext, clock: Clock) -> Driver:
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """The panes of an agent; Refused in one sentence when the document cannot be run this way."""
+    return runtime_resources(DRIVER, asked)
+
+
+def connect(context: Context) -> Driver:
     """The tmux driver of one instance on this machine."""
-    return build(workplace, clock, Options())
+    from gitops_agent.drivers.local.driver import Options
+    from gitops_agent.drivers.tmux.launcher import build
+
+    return build(context, Options())
 
 
-def build(workplace: DriverContext, clock: Clock, options: Options) -> Driver:
-    """The tmux driver with options."""
-    context = build_context(DRIVER, workplace, clock, options)
-    server = TmuxServer(f"gitops-agent-{workplace.instance}", context.environment.passed_on())
-    return build_driver(context, TmuxLauncher(context, server), options)
+def _check_tmux(_context: Context) -> CheckResult:
+    found = shutil.which("tmux")
+    # Not wrong where no agent asks for it.
+    return CheckResult("tmux", True, found or "not installed, which only agents with driver: tmux need")
+
+
+PLUGIN = Plugin(
+    DRIVER,
+    (RUNTIME,),
+    resources,
+    connect,
+    reasons={**REASONS, "SupervisorLost": Reason("It runs outside of its tmux pane.", repair=Repair.RESTART)},
+    checks=(_check_tmux,),
+    run_as=run_as,
+    local=True,
+    bundle_file=True,
+)

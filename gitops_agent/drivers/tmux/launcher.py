@@ -9,20 +9,28 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from gitops_agent.drivers.api import AgentKey, ApplyError, Context
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.context import ProcessContext
+from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
 from gitops_agent.drivers.local.launcher import Launcher, Program
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica
 from gitops_agent.drivers.local.registry import ExitStatus
 from gitops_agent.drivers.local.start import obstacle
+from gitops_agent.drivers.tmux import DRIVER
 from gitops_agent.drivers.tmux.server import OWNER_OPTION, REPLICA_OPTION, Pane, TmuxServer
-from gitops_agent.errors import ApplyError
-from gitops_agent.model.key import AgentKey
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
 PLACEHOLDER = ("--", "true")
 # tmux gives one argument to a shell and several to the kernel; exec makes the program the pane's own process.
 EXEC = ("sh", "-c", 'exec "$@"', "sh")
+
+
+def build(context: Context, options: Options) -> LocalDriver:
+    """The tmux driver with options."""
+    shared = build_context(DRIVER, context, options)
+    server = TmuxServer(f"gitops-agent-{context.instance}", shared.environment.passed_on())
+    return build_driver(shared, TmuxLauncher(shared, server), options)
 
 
 class TmuxLauncher(Launcher):
@@ -54,6 +62,10 @@ class TmuxLauncher(Launcher):
                 return pane.pid
         raise ApplyError(f"{self._context.key(program.agent)}: its pane was closed while it was started")
 
+    def may_run_agents(self) -> bool:
+        """Whether there is a socket: without one and without a record there is nothing to look for."""
+        return self._server.socket.exists()
+
     def unsupervised(self, tree: ProcessTree) -> Collection[int]:
         """The replicas that have no pane any more. Without an answer, those below no tmux server."""
         panes = self._server.panes()
@@ -75,7 +87,7 @@ class TmuxLauncher(Launcher):
         pane = self._seen.get(marks.owner(self._context.instance, agent))
         if pane is None:
             return {}
-        return {"attach": shlex.join(["tmux", "-S", pane.socket, "attach", "-t", pane.session_name])}
+        return {"attach": shlex.join(["tmux", "-S", str(self._server.socket), "attach", "-t", pane.session_name])}
 
     def _runs(self, pane: Pane) -> bool:
         found = self._context.table.one(pane.pid)

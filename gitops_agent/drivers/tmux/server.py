@@ -9,10 +9,11 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gitops_agent.errors import ApplyError, ObserveError
+from gitops_agent.drivers.api import ApplyError, ObserveError
 
 if TYPE_CHECKING:
     from libtmux import Server
@@ -24,7 +25,7 @@ REPLICA_OPTION = "@managed_agent_replica"
 
 _FIELDS = (
     *("pane_id", "session_id", "pane_pid", "pane_dead", "pane_dead_status", "pane_dead_signal"),
-    *(OWNER_OPTION, REPLICA_OPTION, "socket_path", "session_name"),
+    *(OWNER_OPTION, REPLICA_OPTION, "session_name"),
 )
 _FORMAT = "|".join(f"#{{{name}}}" for name in _FIELDS)
 _PLAIN = re.compile(rb"[A-Za-z0-9_/.,:=@%+-]+")
@@ -42,7 +43,6 @@ class Pane(NamedTuple):
     signal: str
     owner: str
     replica: int
-    socket: str
     session_name: str
 
 
@@ -51,9 +51,10 @@ class TmuxServer:
 
     def __init__(self, name: str, environment: Mapping[str, str]) -> None:
         self._name = name
-        # tmux looks for its socket there; libtmux leaves it to the environment of this process.
-        places = {name: value for name, value in os.environ.items() if name == "TMUX_TMPDIR"}
-        self._environment = {**environment, **places}
+        # tmux looks for its socket there, and libtmux leaves that to the environment of this process.
+        folder = os.environ.get("TMUX_TMPDIR", "")
+        self._environment = {**environment, **({"TMUX_TMPDIR": folder} if folder else {})}
+        self.socket = Path(folder or "/tmp", f"tmux-{os.geteuid()}", name)  # noqa: S108 - tmux checks whose it is
 
     def panes(self) -> tuple[Pane, ...] | None:
         """Every pane; None when no server listens on the socket. ObserveError when one does not answer."""
@@ -127,11 +128,11 @@ def _tmux() -> str:
 
 
 def _pane(line: str) -> Pane:
-    pane, session, pid, dead, status, number, owner, replica, *names = line.split("|", len(_FIELDS) - 1)
+    pane, session, pid, dead, status, number, owner, replica, name = line.split("|", len(_FIELDS) - 1)
     # Any client may set options: what we could not have written is no mark.
     ours = owner.count("/") == 2 and replica.isdigit()
     mark = (owner, int(replica)) if ours else ("", 0)
-    return Pane(pane, session, int(pid), dead == "1", status, number, *mark, *names)
+    return Pane(pane, session, int(pid), dead == "1", status, number, *mark, name)
 
 
 def quoted(argument: str) -> bytes:

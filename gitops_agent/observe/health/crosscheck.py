@@ -1,9 +1,9 @@
-"""The cross-check of an agent that is alive: who says that it is stuck, who says that it is not, who decides.
+"""The cross-check of an agent that is alive: which sources report that it is stuck, and which that it is not.
 
-Three kinds of sources see the same agent from different sides: the process table (suspended or not), the
-heartbeat, and the probes. One that accuses it starts the check, the probes are asked afresh, and the majority of
-those that speak decides. So one lying source repairs nothing where others are asked for; alone it is believed,
-because its author asked for exactly that. That a process runs says nothing here: one that hangs runs as well.
+Three kinds of sources see the same agent from different sides: its driver (a process that was suspended), the
+heartbeat, and the probes. One that suspects it starts the check, the probes are run afresh, and the majority of
+those that report decides. So one wrong source repairs nothing where others are asked for; alone it is believed,
+because its author asked for exactly that. That an agent runs proves nothing here: one that hangs runs as well.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.history import MARGIN, Life, Moment, ProbeSpec, ProbeState, Subject
+from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
 
-SUSPENDED, LIVENESS_FAILED, HEARTBEAT_STALE = "Suspended", "LivenessFailed", "HeartbeatStale"
+LIVENESS_FAILED, HEARTBEAT_STALE = "LivenessFailed", "HeartbeatStale"
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """What one source says. ``well`` None: it does not take part, but is kept as evidence."""
+class SourceReport:
+    """What one source reports. ``healthy`` None: it does not count, but is kept as evidence."""
 
     source: str
-    well: bool | None
+    healthy: bool | None
     said: str
     at: float
 
@@ -34,106 +34,112 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """A suspicion and everything that was said about it."""
+class CrossCheck:
+    """A suspicion and every report about it."""
 
-    accusation: str
-    voices: tuple[Voice, ...]
-
-    @property
-    def against(self) -> int:
-        """How many sources say that the agent is stuck."""
-        return sum(voice.well is False for voice in self.voices)
+    suspicion: str
+    reports: tuple[SourceReport, ...]
 
     @property
-    def in_favour(self) -> int:
-        """How many sources say that it is well."""
-        return sum(voice.well is True for voice in self.voices)
+    def agree(self) -> int:
+        """How many sources report that the agent is stuck."""
+        return sum(report.healthy is False for report in self.reports)
+
+    @property
+    def oppose(self) -> int:
+        """How many sources report that it is healthy."""
+        return sum(report.healthy is True for report in self.reports)
 
     @property
     def holds(self) -> bool:
         """Whether the majority supports the suspicion. A tie does not."""
-        return self.against > self.in_favour
+        return self.agree > self.oppose
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """Which source said what, and when."""
-        return tuple(voice.evidence for voice in self.voices)
+        """Which source reported what, and when."""
+        return tuple(report.evidence for report in self.reports)
 
     def __str__(self) -> str:
-        return "; ".join(f"{voice.source}: {voice.said}" for voice in self.voices)
+        return "; ".join(f"{report.source}: {report.said}" for report in self.reports)
 
 
-def accusation(subject: Subject, life: Life, proven: ProbeSpec | None, monotonic: float) -> str | None:
-    """What somebody accuses a live agent of, as a reason code; the process table is heard first.
+def suspicion(
+    target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, monotonic: float
+) -> str | None:
+    """The reason code by which some source finds a live agent stuck, the driver's first; None when none does.
 
     ``proven`` is the newest definition of the liveness probe that ever passed.
     """
-    if subject.runtime is not None and subject.runtime.state == SUSPENDED:
-        return SUSPENDED
-    if not life.probes and life.pulse is None:
+    if target.suspicion is not None:
+        return target.suspicion
+    if not history.probes and history.heartbeat is None:
         return None
-    if life.uptime(monotonic) < seconds(subject.spec.get("minUptime", "1s")):
+    if history.uptime(monotonic) < seconds(target.spec.get("minUptime", "1s")):
         return None
-    liveness = life.probes.get("liveness")
-    if liveness is not None and liveness.failed_too_often and may_accuse(subject, life, liveness, proven):
+    liveness = history.probes.get("liveness")
+    if liveness is not None and liveness.failed_too_often and is_believed(history, liveness, proven):
         return LIVENESS_FAILED
-    if life.pulse is not None and life.pulse.stale and not life.pulse.calls:
+    if history.heartbeat is not None and history.heartbeat.stale and not history.heartbeat.calls:
         return HEARTBEAT_STALE
     return None
 
 
-def may_accuse(subject: Subject, life: Life, liveness: ProbeState, proven: ProbeSpec | None) -> bool:
+def is_believed(history: HealthHistory, liveness: ProbeState, proven: ProbeSpec | None) -> bool:
     """Whether a liveness probe that fails is to be believed at all.
 
     One that never passed under its present definition may be wrong itself: a typo in its path. Where an earlier
-    definition passed, or the agent was well before this one came into force, the definition is in doubt.
+    definition passed, or the agent was healthy before this one came into force, the definition is in doubt.
     """
     if liveness.passed or proven == liveness.spec:
         return True
-    if proven is not None or life.was_well:
+    if proven is not None or history.was_healthy:
         return False
-    return subject.asked_since is None or life.started_at >= subject.asked_since - MARGIN
+    return liveness.from_start
 
 
-def check(subject: Subject, life: Life, accused: str, proven: ProbeSpec | None, now: Moment) -> Check:
-    """Everybody is heard on an accusation."""
-    return Check(accused, tuple(_voices(subject, life, accused, proven, now)))
+def cross_check(
+    target: HealthTarget, history: HealthHistory, suspected: str, proven: ProbeSpec | None, now: ClockReading
+) -> CrossCheck:
+    """Collect the report of every source about the suspected failure."""
+    return CrossCheck(suspected, tuple(_reports(target, history, proven, now)))
 
 
-def _voices(subject: Subject, life: Life, accused: str, proven: ProbeSpec | None, now: Moment) -> Iterator[Voice]:
-    seen = subject.runtime
-    if seen is not None and seen.state == SUSPENDED:
-        yield Voice("process table", False, seen.message or "suspended by a signal", seen.observed_at)
-    if (heard := _heartbeat(life, accused, now)) is not None:
-        yield heard
-    for name in sorted(life.probes):
-        state = life.probes[name]
-        trusted = state.passed or (name == "liveness" and may_accuse(subject, life, state, proven))
+def _reports(
+    target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, now: ClockReading
+) -> Iterator[SourceReport]:
+    seen = target.runtime
+    if seen is not None and target.suspicion is not None:
+        yield SourceReport(f"{seen.driver} driver", False, seen.message or target.suspicion, seen.observed_at)
+    if (heartbeat := _heartbeat(history, target, now)) is not None:
+        yield heartbeat
+    for name in sorted(history.probes):
+        state = history.probes[name]
+        trusted = state.passed or (name == "liveness" and is_believed(history, state, proven))
         yield _probe(name, state, trusted=trusted)
 
 
-def _heartbeat(life: Life, accused: str, now: Moment) -> Voice | None:
-    pulse = life.pulse
-    if pulse is None:
+def _heartbeat(history: HealthHistory, target: HealthTarget, now: ClockReading) -> SourceReport | None:
+    heartbeat = history.heartbeat
+    if heartbeat is None:
         return None
-    if not pulse.stale:
-        said = f"written within {pulse.limit:g} s" if pulse.spoke else "none yet"
-        return Voice("heartbeat", True if pulse.spoke else None, said, now.wall)
-    if not pulse.calls:
-        return Voice("heartbeat", False, f"none within {pulse.limit:g} s", now.wall)
+    if not heartbeat.stale:
+        said = f"written within {heartbeat.limit:g} s" if heartbeat.all_wrote else "none yet"
+        return SourceReport("heartbeat", True if heartbeat.all_wrote else None, said, now.wall)
+    if not heartbeat.calls:
+        return SourceReport("heartbeat", False, f"none within {heartbeat.limit:g} s", now.wall)
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    said = f"none within {pulse.limit:g} s, but a tool call is in progress ({_some(pulse.calls)})"
-    return Voice("heartbeat", None if accused == SUSPENDED else True, said, now.wall)
+    said = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({_some(heartbeat.calls)})"
+    return SourceReport("heartbeat", None if target.suspicion is not None else True, said, now.wall)
 
 
-def _probe(name: str, state: ProbeState, *, trusted: bool) -> Voice:
+def _probe(name: str, state: ProbeState, *, trusted: bool) -> SourceReport:
     if state.fails and not trusted:
-        return Voice(
+        return SourceReport(
             f"{name} probe", None, f"has never passed as it is now defined ({state.said})", state.asked.wall
         )
     said = f"fails ({state.said})" if state.fails else f"passes ({state.said})"
-    return Voice(f"{name} probe", not state.fails, said, state.asked.wall)
+    return SourceReport(f"{name} probe", not state.fails, said, state.asked.wall)
 
 
 def _some(calls: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What we remember of one life of an agent: since when it runs, and what its probes and heartbeats said.
+"""What we remember of one run of an agent: since when it runs, and the answers of its probes and heartbeats.
 
 Ages are measured on the monotonic clock from the moment we first saw a thing, so a wall clock that jumps an hour
 neither ages every heartbeat at once nor makes every process young again.
@@ -10,45 +10,63 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.health import Health
+from gitops_agent.model.health_spec import DEFAULTS
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import EMPTY, Heartbeat, Observation
+from gitops_agent.model.observation import EMPTY, AgentInstance, Heartbeat, Observation
 from gitops_agent.model.quantity import seconds
-from gitops_agent.ports import ExecResult, Runner
 
-DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
-IMPATIENT = 0.5
+STARTING_PERIOD_SECONDS = 0.5
 """An agent that is still coming up is asked this often, so that Ready is noticed when it happens."""
-MARGIN = 2.0
+START_MARGIN_SECONDS = 2.0
 """How exactly the start of a process is known, in seconds."""
 
 ProbeSpec = Mapping[str, Any]
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """One reading of both clocks."""
 
     monotonic: float
     wall: float
 
 
-NEVER = Moment(float("-inf"), 0.0)
+NEVER = ClockReading(float("-inf"), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """One agent to be judged: what was observed of its runtime, and the fields last applied.
+class HealthTarget:
+    """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
 
-    ``asked_since`` is when the spec that judges it came into force; None when it is not on record yet.
+    ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
+    ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
+    reports a live agent to be stuck. ``others``: the health of the agent's other resources.
     """
 
     agent: AgentKey
     runtime: Observation | None
     fields: Fields
     spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
-    dormant: bool = False
-    runner: Runner | None = None
+    stopped: bool = False
+    executing: Executing | None = None
     asked_since: float | None = None
+    kept: bool = False
+    suspicion: str | None = None
+    others: tuple[Health, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where HTTP probes go: each address of an instance, or else that of the runtime."""
+        if self.runtime is None:
+            return ()
+        own = dict.fromkeys(each.address for each in self.runtime.instances if each.address)
+        return tuple(own) or ((self.runtime.address,) if self.runtime.address else ())
+
+    def began_with(self, started_at: float) -> bool:
+        """Whether an agent that started then has run under the present probes from its start."""
+        return self.asked_since is None or started_at >= self.asked_since - START_MARGIN_SECONDS
 
     @property
     def probes(self) -> dict[str, ProbeSpec]:
@@ -59,15 +77,19 @@ class Subject:
 
 @dataclass(slots=True)
 class ProbeState:
-    """What one probe said under one definition; another definition starts anew, having never passed."""
+    """The answers of one probe under one definition; another definition starts anew, having never passed.
+
+    ``from_start``: the agent has run under this definition since it started.
+    """
 
     spec: ProbeSpec
+    from_start: bool = True
     due_at: float = 0.0
     failures: int = 0
     counts_from: float = 0.0
     passed: bool = False
     last: ExecResult | None = None
-    asked: Moment = NEVER
+    asked: ClockReading = NEVER
 
     @property
     def fails(self) -> bool:
@@ -81,10 +103,10 @@ class ProbeState:
 
     @property
     def said(self) -> str:
-        """What it last said."""
+        """What it last answered."""
         return self.last.message if self.last is not None else ""
 
-    def take(self, result: ExecResult, at: Moment) -> None:
+    def take(self, result: ExecResult, at: ClockReading) -> None:
         """Keep a result. Failures count once a period, however often we ask."""
         period = seconds(self.spec.get("period", "10s")) or 1.0
         if result.ok:
@@ -92,20 +114,20 @@ class ProbeState:
         elif at.monotonic >= self.counts_from:
             self.failures, self.counts_from = self.failures + 1, at.monotonic + period
         self.last, self.asked = result, at
-        self.due_at = at.monotonic + (period if self.passed else min(period, IMPATIENT))
+        self.due_at = at.monotonic + (period if self.passed else min(period, STARTING_PERIOD_SECONDS))
 
 
-class Pulse(NamedTuple):
-    """What the heartbeats of all replicas say together: the stalest counts.
+class HeartbeatState(NamedTuple):
+    """The heartbeats of all instances together: the stalest counts.
 
-    ``spoke``: every replica has written one in this life. ``calls`` are the tool calls in progress: a restart ends
-    all replicas, so those of any of them count.
+    ``all_wrote``: every instance has written one in this run. ``calls``: the tool calls in progress; a restart
+    ends all instances, so those of any of them count.
     """
 
     age: float
     limit: float
     calls: tuple[str, ...]
-    spoke: bool
+    all_wrote: bool
 
     @property
     def stale(self) -> bool:
@@ -114,31 +136,31 @@ class Pulse(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Beat:
-    """The newest heartbeat of one replica: how old it was when we first saw it, and when we last looked."""
+class _InstanceHeartbeat:
+    """The newest heartbeat of one instance: how old it was when we first saw it, and when we last looked."""
 
-    said: Heartbeat | None
+    newest: Heartbeat | None
     age_then: float
     first_seen: float
     looked_at: float
 
 
 @dataclass(slots=True)
-class Life:
-    """What we remember of one life of one agent: it starts anew when its process does."""
+class HealthHistory:
+    """What we remember of one run of one agent: it begins anew when the agent starts again."""
 
     started_at: float
     handle: Fields
     first_seen: float
     age_then: float
-    beats: dict[int, _Beat] = field(default_factory=dict)
+    heartbeats: dict[str, _InstanceHeartbeat] = field(default_factory=dict)
     probes: dict[str, ProbeState] = field(default_factory=dict)
-    pulse: Pulse | None = None
-    was_well: bool = False
+    heartbeat: HeartbeatState | None = None
+    was_healthy: bool = False
 
     @classmethod
-    def begin(cls, seen: Observation, started_at: float, now: Moment) -> Life:
-        """The life of a process that is seen for the first time, though it may be old."""
+    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> HealthHistory:
+        """The history of an agent that is seen for the first time, though it may have run for long."""
         return cls(started_at, seen.handle, now.monotonic, max(0.0, now.wall - started_at))
 
     def uptime(self, monotonic: float) -> float:
@@ -146,12 +168,13 @@ class Life:
         return self.age_then + monotonic - self.first_seen
 
     def is_of(self, seen: Observation) -> bool:
-        """Whether this is still the same life. The handle decides as well: a wall clock that jumped moves every
-        start time, and must not make us forget what we know."""
+        """Whether this is still the same run. The handle decides too: a wall clock that jumped moves every start
+        time, and must not make us forget what we know."""
         return self.started_at == seen.started_at or (self.handle == seen.handle != EMPTY)
 
-    def is_asked(self, probes: Mapping[str, ProbeSpec]) -> None:
+    def set_probes(self, target: HealthTarget) -> None:
         """Keep the probes that are asked for: a changed one starts anew, one that is gone is never due again."""
+        probes = target.probes
         if not probes and not self.probes:
             return
         for name in self.probes.keys() - probes.keys():
@@ -159,37 +182,37 @@ class Life:
         for name, spec in probes.items():
             known = self.probes.get(name)
             if known is None or known.spec != spec:
-                self.probes[name] = ProbeState(spec)
+                self.probes[name] = ProbeState(spec, target.began_with(self.started_at))
 
-    def listen(self, subject: Subject, now: Moment) -> None:
+    def read_heartbeats(self, target: HealthTarget, now: ClockReading) -> None:
         """Take note of the heartbeats, if any are asked for."""
-        spec = subject.spec.get("heartbeat")
-        if not spec or subject.runtime is None:
-            self.pulse = None
+        spec = target.spec.get("heartbeat")
+        if not spec or target.runtime is None:
+            self.heartbeat = None
             return
-        beats = subject.runtime.heartbeats or (None,)
-        age = max(self._age(replica, beat, now) for replica, beat in enumerate(beats))
-        calls = tuple(call for beat in beats if beat is not None for call in beat.pending)
-        spoke = all(self.beats[replica].said is not None for replica in range(len(beats)))
-        self.pulse = Pulse(age, seconds(spec.get("staleAfter", "60s")), calls, spoke)
+        instances = target.runtime.instances
+        age = max(self._age(each, now) for each in instances)
+        calls = tuple(call for each in instances if each.heartbeat is not None for call in each.heartbeat.pending)
+        all_wrote = all(self.heartbeats[each.id].newest is not None for each in instances)
+        self.heartbeat = HeartbeatState(age, seconds(spec.get("staleAfter", "60s")), calls, all_wrote)
 
-    def _age(self, replica: int, beat: Heartbeat | None, now: Moment) -> float:
-        known = self.beats.get(replica)
-        if known is None or (beat is not None and known.said != beat):
+    def _age(self, instance: AgentInstance, now: ClockReading) -> float:
+        known, beat = self.heartbeats.get(instance.id), instance.heartbeat
+        if known is None or (beat is not None and known.newest != beat):
             age = self.uptime(now.monotonic) if beat is None else max(0.0, now.wall - beat.at)
             if known is not None:
                 # It was written since we last looked, whatever the wall clock did meanwhile.
                 age = min(age, now.monotonic - known.looked_at)
-            known = self.beats[replica] = _Beat(beat, age, now.monotonic, now.monotonic)
+            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, age, now.monotonic, now.monotonic)
         known.looked_at = now.monotonic
         return known.age_then + now.monotonic - known.first_seen
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat would be stale without a new one."""
-        if not self.probes and self.pulse is None:
+        if not self.probes and self.heartbeat is None:
             return None
         moments = [state.due_at for state in self.probes.values()]
-        if self.pulse is not None:
-            left = self.pulse.limit - self.pulse.age
-            moments.append(monotonic + (left if left >= 0 else self.pulse.limit))
+        if self.heartbeat is not None:
+            left = self.heartbeat.limit - self.heartbeat.age
+            moments.append(monotonic + (left if left >= 0 else self.heartbeat.limit))
         return min(moments, default=None)

@@ -1,28 +1,32 @@
 """Health: probes, heartbeat and minimum uptime decide whether an agent is Ready, and whether it is stuck.
 
-What is judged is the enforced spec, the one last applied to the agent (its ``health`` base), never HEAD. A probe
+Agents are held to the enforced spec, the one last applied (the field ``health`` of the runtime's base), never to
+HEAD. A probe
 is believed under the definition it has passed under: one that was changed starts anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
 from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
-from gitops_agent.model.status import Health, HealthState
-from gitops_agent.observe.health.crosscheck import accusation, check
-from gitops_agent.observe.health.evaluate import alive, not_running
-from gitops_agent.observe.health.history import DEFAULTS, Life, Moment, ProbeSpec, ProbeState, Subject
+from gitops_agent.observe.health.crosscheck import cross_check, suspicion
+from gitops_agent.observe.health.evaluate import aggregate, alive, known_health
+from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
 from gitops_agent.observe.health.probe import probe
 from gitops_agent.ports import Clock, JournalReader, Scope
 
-__all__ = ["DEFAULTS", "HealthMonitor", "Recall", "Subject", "recalled"]
+__all__ = ["HealthMonitor", "HealthTarget", "Recall", "recalled"]
 
-SHORTEST = 0.05
+MIN_RECHECK_SECONDS = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
+
+DRIVER_RECHECK_SECONDS = 2.0
+"""When an agent that its driver reports not to be healthy is looked at again."""
 
 Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
 """Which of some agents were Ready when they were last reported, before this process began."""
@@ -39,13 +43,13 @@ def recalled(journal: JournalReader) -> Recall:
 
 
 class HealthMonitor:
-    """Judges agents; remembers probe results and first sightings between passes."""
+    """Evaluates the health of agents; remembers probe results and first sightings between passes."""
 
     def __init__(self, clock: Clock, pool: Executor, recall: Recall = lambda _: ()) -> None:
         self._clock = clock
         self._pool = pool
         self._recall = recall
-        self._lives: dict[AgentKey, Life] = {}
+        self._histories: dict[AgentKey, HealthHistory] = {}
         self._proven: dict[AgentKey, ProbeSpec | None] = {}
         self._recheck: dict[AgentKey, float] = {}
 
@@ -57,63 +61,76 @@ class HealthMonitor:
     def next_due(self) -> float | None:
         """Seconds until there is something to look at again."""
         first = min(self._recheck.values(), default=None)
-        return None if first is None else max(SHORTEST, first - self._clock.monotonic())
+        return None if first is None else max(MIN_RECHECK_SECONDS, first - self._clock.monotonic())
 
-    def judge(self, subjects: Sequence[Subject], scope: Scope = None) -> dict[AgentKey, Health]:
-        """The health of each subject; probes that are due run side by side first.
+    def evaluate(self, targets: Sequence[HealthTarget], scope: Scope = None) -> dict[AgentKey, Health]:
+        """The health of each target; probes that are due run side by side first.
 
-        Agents of the scope that are not among the subjects (retired, removed) are not to be looked at again.
+        Agents of the scope that are not among the targets (retired, removed) are not to be looked at again.
         """
         now = self._now()
-        there = [subject for subject in subjects if self._remember(subject, now)]
+        there = [target for target in targets if self._remember(target, now)]
         self._remember_proven(there)
         began = now.monotonic
         self._run_probes(there, lambda state: state.due_at <= began)
-        # Whoever is accused is asked now: what a probe said a period ago is no answer to it.
-        accused = {subject.agent: subject for subject in there if self._accusation(subject) is not None}
-        self._run_probes(accused.values(), lambda state: state.asked.monotonic < began)
+        # What a probe answered a period ago says nothing about a suspicion of now.
+        suspected = {target.agent: target for target in there if self._suspicion(target) is not None}
+        self._run_probes(suspected.values(), lambda state: state.asked.monotonic < began)
         ended = self._now()
-        verdicts = {each.agent: self._verdict(each, ended, accused=each.agent in accused) for each in subjects}
+        verdicts = {each.agent: self._verdict(each, ended, suspected=each.agent in suspected) for each in targets}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
         for agent, health in verdicts.items():
             if health.recheck_at is not None:
                 self._recheck[agent] = health.recheck_at
+        self._recheck |= self._driver_rechecks(targets, ended.monotonic)
         return verdicts
+
+    def _driver_rechecks(self, targets: Iterable[HealthTarget], now: float) -> dict[AgentKey, float]:
+        """When to look again at agents that some driver reports not to be healthy, without saying when."""
+        at = now + DRIVER_RECHECK_SECONDS
+        return {
+            each.agent: min(at, self._recheck.get(each.agent, at))
+            for each in targets
+            if any(health.state in _UNSETTLED and health.recheck_at is None for health in _reported(each))
+        }
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
         """Agents that left Git are not looked at again."""
         for agent in agents:
-            self._lives.pop(agent, None)
+            self._histories.pop(agent, None)
             self._proven.pop(agent, None)
             self._recheck.pop(agent, None)
 
-    def _remember(self, subject: Subject, now: Moment) -> bool:
-        """Whether there is somebody to ask; if so, what was seen of it is remembered."""
-        seen = subject.runtime
-        if seen is None or seen.fields is None or seen.started_at is None or seen.owner is not Owner.OURS:
-            self._lives.pop(subject.agent, None)
+    def _remember(self, target: HealthTarget, now: ClockReading) -> bool:
+        """Whether core has to find out its health; if so, what was seen of it is remembered."""
+        seen = target.runtime
+        if seen is None or seen.fields is None or seen.owner is not Owner.OURS or seen.health is not None:
+            self._histories.pop(target.agent, None)
             return False
-        life = self._lives.get(subject.agent)
-        if life is None or not life.is_of(seen):
-            life = self._lives[subject.agent] = Life.begin(seen, seen.started_at, now)
-        life.is_asked(subject.probes)
-        life.listen(subject, now)
+        if seen.started_at is None:
+            self._histories.pop(target.agent, None)
+            return False
+        history = self._histories.get(target.agent)
+        if history is None or not history.is_of(seen):
+            history = self._histories[target.agent] = HealthHistory.begin(seen, seen.started_at, now)
+        history.set_probes(target)
+        history.read_heartbeats(target, now)
         return True
 
-    def _remember_proven(self, subjects: Sequence[Subject]) -> None:
+    def _remember_proven(self, targets: Sequence[HealthTarget]) -> None:
         """An agent that was Ready before we began had passed its probes as they are defined."""
-        strangers = {subject.agent: subject.probes.get("liveness") for subject in subjects}
+        strangers = {target.agent: target.probes.get("liveness") for target in targets}
         strangers = {agent: spec for agent, spec in strangers.items() if spec and agent not in self._proven}
         if strangers:
             ready = set(self._recall(strangers.keys()))
             self._proven |= {agent: spec if agent in ready else None for agent, spec in strangers.items()}
 
-    def _run_probes(self, subjects: Iterable[Subject], wanted: Callable[[ProbeState], bool]) -> None:
+    def _run_probes(self, targets: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
         runs = [
-            (subject.agent, name, state, self._pool.submit(probe, state.spec, subject.agent, subject.runner))
-            for subject in subjects
-            for name, state in self._lives[subject.agent].probes.items()
+            (target.agent, name, state, self._pool.submit(probe, state.spec, target))
+            for target in targets
+            for name, state in self._histories[target.agent].probes.items()
             if wanted(state)
         ]
         for agent, name, state, future in runs:
@@ -121,21 +138,32 @@ class HealthMonitor:
             if state.passed and name == "liveness":
                 self._proven[agent] = state.spec
 
-    def _accusation(self, subject: Subject) -> str | None:
-        life, proven = self._lives[subject.agent], self._proven.get(subject.agent)
-        return accusation(subject, life, proven, self._clock.monotonic())
+    def _suspicion(self, target: HealthTarget) -> str | None:
+        history, proven = self._histories[target.agent], self._proven.get(target.agent)
+        return suspicion(target, history, proven, self._clock.monotonic())
 
-    def _verdict(self, subject: Subject, now: Moment, *, accused: bool) -> Health:
-        gone = not_running(subject)
-        if gone is not None:
-            return gone
-        life = self._lives[subject.agent]
-        # Asked afresh, the accuser may have changed its mind.
-        reason = self._accusation(subject) if accused else None
-        found = check(subject, life, reason, self._proven.get(subject.agent), now) if reason is not None else None
-        health = alive(subject, life, found, now)
-        life.was_well = life.was_well or health.state is HealthState.HEALTHY
-        return health
+    def _verdict(self, target: HealthTarget, now: ClockReading, *, suspected: bool) -> Health:
+        known = known_health(target)
+        if known is not None:
+            return aggregate(known, target.others)
+        history = self._histories[target.agent]
+        # Asked afresh, the source may report otherwise.
+        reason = self._suspicion(target) if suspected else None
+        proven = self._proven.get(target.agent)
+        found = cross_check(target, history, reason, proven, now) if reason is not None else None
+        health = alive(target, history, found, now)
+        history.was_healthy = history.was_healthy or health.state is HealthState.HEALTHY
+        return aggregate(health, target.others)
 
-    def _now(self) -> Moment:
-        return Moment(self._clock.monotonic(), self._clock.now())
+    def _now(self) -> ClockReading:
+        return ClockReading(self._clock.monotonic(), self._clock.now())
+
+
+_UNSETTLED = (HealthState.STARTING, HealthState.UNHEALTHY, HealthState.STUCK, HealthState.UNKNOWN)
+
+
+def _reported(target: HealthTarget) -> Iterator[Health]:
+    """The healths of an agent's resources that drivers reported."""
+    if target.runtime is not None and target.runtime.health is not None:
+        yield target.runtime.health
+    yield from target.others

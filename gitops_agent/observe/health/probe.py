@@ -1,4 +1,4 @@
-"""Ask an agent how it is: an HTTP request to its own address, or a command run as the agent."""
+"""Runs one probe: an HTTP request to the agent's own address, or a command run as the agent."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
-from gitops_agent.ports import ExecResult, Runner
-
-OWN_ADDRESS = "127.0.0.1"
-"""Local agents listen here; a probe reaches nothing else, whatever a document says."""
+from gitops_agent.observe.health.history import HealthTarget
 
 _READ_CAP = 4096
 _COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200
 
 
-def probe(spec: Mapping[str, Any], agent: AgentKey, runner: Runner | None) -> ExecResult:
-    """Run one probe as its fields say; what goes wrong is the answer, never an exception."""
+def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
+    """The answer of one probe; what goes wrong is an answer too, never an exception.
+
+    An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
+    there are several, all must answer.
+    """
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
     try:
         if http_spec := spec.get("http"):
-            return _http(http_spec["port"], http_spec.get("path", "/"), timeout)
-        if runner is None:
+            return _http_all(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
+        if target.executing is None:
             return ExecResult(False, "this runtime cannot run commands")
-        return _exec(spec["exec"]["command"], agent, timeout, runner)
-    except (Exception, SystemExit) as problem:  # one agent's probe must not stop the judging of its siblings
+        return _exec(spec["exec"]["command"], target.agent, timeout, target.executing)
+    except (Exception, SystemExit) as problem:  # one agent's probe must not stop those of its siblings
         return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
 
 
-def _exec(command: Sequence[str], agent: AgentKey, timeout: float, runner: Runner) -> ExecResult:
-    """Which of several probes failed is told by its command, and why by how its answer begins."""
-    answer = runner.run(agent, command, timeout)
+def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
+    """The answer of a command, with the command and the begin of its output."""
+    answer = executing.exec(agent, command, timeout)
     return replace(
         answer, message=f"{_cut(shlex.join(command), _COMMAND_SHOWN)}: {_cut(answer.message, _ANSWER_SHOWN)}"
     )
@@ -48,9 +50,18 @@ def _cut(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _http(port: int, path: str, timeout: float) -> ExecResult:
-    asked = f"GET :{port}{path}"
-    connection = http.client.HTTPConnection(OWN_ADDRESS, port, timeout=timeout)
+def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
+    answer = ExecResult(False, f"GET :{port}{path}: the runtime reports no address to probe")
+    for address in addresses:
+        shown = address if len(addresses) > 1 else ""
+        answer = _http(address, port, path, timeout, f"GET {shown}:{port}{path}")
+        if not answer.ok:
+            break
+    return answer
+
+
+def _http(address: str, port: int, path: str, timeout: float, asked: str) -> ExecResult:
+    connection = http.client.HTTPConnection(address, port, timeout=timeout)
     try:
         connection.connect()
         with _deadline(connection.sock, timeout) as late:

@@ -1,74 +1,74 @@
-"""Who is to be judged healthy, and by which spec: the one last applied, or the desired one before that."""
+"""Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
+from gitops_agent.drivers.api import Executing
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import Kind, ResourceKey
+from gitops_agent.model.catalog import BUILT_IN, Catalog
+from gitops_agent.model.health import Health
+from gitops_agent.model.health_spec import read_health
+from gitops_agent.model.key import Kind, ResourceKey, Scope
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.observe.health.history import DEFAULTS, Subject
-from gitops_agent.ports import Driver, Runner, Scope
+from gitops_agent.observe.health.history import HealthTarget
 
 
-def subjects(
-    snapshot: Snapshot,
-    seen: Mapping[ResourceKey, Observation],
-    bases: Mapping[ResourceKey, Base],
-    scope: Scope,
-    drivers: Iterable[Driver],
-) -> list[Subject]:
-    """One subject for each agent in scope that has a runtime."""
-    runners = {driver.name: driver.runner for driver in drivers}
+@dataclass(frozen=True, slots=True)
+class HealthSources:
+    """What targets are made of besides the snapshot. ``executing``: how a driver runs commands as an agent."""
+
+    seen: Mapping[ResourceKey, Observation]
+    bases: Mapping[ResourceKey, Base]
+    executing: Callable[[str], Executing | None] = lambda _driver: None
+    catalog: Catalog = BUILT_IN
+
+
+def health_targets(snapshot: Snapshot, scope: Scope, sources: HealthSources) -> list[HealthTarget]:
+    """One target for each agent in scope that has a runtime."""
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
     found = []
     for agent in agents:
         if agent is None or agent.lifecycle is Lifecycle.RETIRED:
             continue
-        runtime = _first(agent, Kind.RUNTIME)
+        runtime = next((each for each in agent.resources if each.key.kind == Kind.RUNTIME), None)
         if runtime is not None:
-            found.append(_subject(agent, runtime, seen.get(runtime.key), bases, runners.get(runtime.driver)))
+            found.append(_target(agent, runtime, sources))
     return found
 
 
-def _subject(
-    agent: Agent,
-    runtime: Resource,
-    seen: Observation | None,
-    bases: Mapping[ResourceKey, Base],
-    runner: Runner | None,
-) -> Subject:
-    if runtime.dormant:  # nothing is asked of it but that it stops
-        return Subject(agent.key, seen, runtime.fields, DEFAULTS, dormant=True, runner=runner)
-    known = bases.get(runtime.key)
-    health = _first(agent, Kind.HEALTH)
-    asked = bases.get(health.key) if health is not None else None
-    return Subject(
+def _target(agent: Agent, runtime: Resource, sources: HealthSources) -> HealthTarget:
+    seen = sources.seen.get(runtime.key)
+    others = tuple(_others(agent, runtime, sources))
+    if runtime.stopped:  # nothing is asked of it but that it stops
+        return HealthTarget(agent.key, seen, runtime.fields, stopped=True, kept=runtime.kept, others=others)
+    known = sources.bases.get(runtime.key)
+    fields = known.fields if known is not None else runtime.fields
+    running = seen is not None and seen.fields is not None
+    return HealthTarget(
         agent.key,
         seen,
-        known.fields if known else runtime.fields,
-        _enforced(health, asked),
-        runner=runner,
-        asked_since=asked.applied_at if asked else None,
+        fields,
+        read_health(fields),
+        executing=sources.executing(runtime.driver) if running else None,
+        asked_since=known.applied_at if known is not None else None,
+        suspicion=_suspicion(seen, sources.catalog),
+        others=others,
     )
 
 
-def _first(agent: Agent, kind: Kind) -> Resource | None:
+def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
+    """The reason of a driver by which it reports a live agent to be stuck."""
+    if seen is None or seen.reason is None or seen.fields is None:
+        return None
+    reason = catalog.reasons.get((seen.driver, seen.reason))
+    return seen.reason if reason is not None and reason.cross_check else None
+
+
+def _others(agent: Agent, runtime: Resource, sources: HealthSources) -> Iterator[Health]:
     for resource in agent.resources:
-        if resource.key.kind == kind:
-            return resource
-    return None
-
-
-def _enforced(health: Resource | None, asked: Base | None) -> Mapping[str, object]:
-    if health is None:
-        return DEFAULTS
-    return _decoded(asked.fields if asked else health.fields)
-
-
-@lru_cache(4096)  # most agents of a fleet are asked the same, pass after pass
-def _decoded(spec: Fields) -> Mapping[str, object]:
-    return spec.value
+        seen = sources.seen.get(resource.key) if resource is not runtime else None
+        if seen is not None and seen.health is not None:
+            yield seen.health

@@ -1,4 +1,4 @@
-"""Host restart: after a reboot agents come back by themselves, but so many at a time.
+"""Explained absence: after a host or a node was lost, agents come back by themselves, but so many at a time.
 
 An agent is under way from the moment it was applied until it is Ready, or until its time for that is over: one
 that never becomes Ready must not keep the others waiting for ever.
@@ -14,12 +14,12 @@ from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.verdicts import due, let_pass, trim
-from gitops_agent.plan.reasons import Hold, Reason
+from gitops_agent.plan.reasons import Hold
 
 
 def host_restart(plan: Plan, context: PlanContext) -> Verdict:
     """Let ``hostRestart.atOnce`` agents of the fleet (a tenant: fewer) come back, and hold the others."""
-    returning = [action for action in due(plan) if action.reason == Reason.HOST_RESTARTED]
+    returning = [action for action in due(plan) if action.reason in context.catalog.explained]
     if not returning:
         return let_pass("host_restart")
     agents = tuple(dict.fromkeys(action.key.agent for action in returning))

@@ -16,8 +16,6 @@ from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import block, how_to_approve, is_from_commit, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
 
-_KINDS = (Kind.RUNTIME, Kind.CONFIG, Kind.HEALTH)
-
 
 def mass_change(plan: Plan, context: PlanContext) -> Verdict:
     """Block when the changed agents reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, unless people
@@ -40,7 +38,7 @@ def _is_on(context: PlanContext) -> bool:
 def _changes(action: Action) -> bool:
     """Whether it carries a commit into what an agent already has."""
     return (
-        action.key.kind in _KINDS
+        action.key.kind != Kind.HOOK
         and action.base is not None
         and action.verb.touches_live
         and is_from_commit(action)
@@ -62,9 +60,9 @@ def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
             continue
         known = ((resource, context.bases.get(resource.key)) for resource in agent.resources)
         if any(
-            base is not None and resource.key.kind in _KINDS and base.fields != resource.fields
+            base is not None and resource.key.kind != Kind.HOOK and base.fields != resource.fields
             for resource, base in known
-            if not resource.dormant
+            if not resource.stopped
         ):
             yield key
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
@@ -17,7 +18,6 @@ from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import block, how_to_approve, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.three_way import DORMANT
 
 
 def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
@@ -66,11 +66,11 @@ def _losses(context: PlanContext) -> Iterator[AgentKey]:
 def _loses(base: Base, context: PlanContext) -> bool:
     agent = context.snapshot.agents.get(base.key.agent)
     if agent is None:
-        return base.deletion_policy is DeletionPolicy.DELETE and not _is_dormant(base)
+        return base.deletion_policy is DeletionPolicy.DELETE and not _is_stopped(base)
     for resource in agent.resources:
         if resource.key == base.key:
-            return resource.dormant and not _is_dormant(base)
-    return not _is_dormant(base)
+            return resource.stopped and not _is_stopped(base)
+    return not _is_stopped(base)
 
 
 def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
@@ -79,9 +79,9 @@ def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[Agen
     return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
 
 
-def _is_dormant(base: Base) -> bool:
+def _is_stopped(base: Base) -> bool:
     """Whether it was stopped by Git already: then there is no runtime to lose."""
-    return base.fields.value.get(DORMANT) is True
+    return base.fields.value.get(STOPPED) is True
 
 
 def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:

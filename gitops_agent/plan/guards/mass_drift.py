@@ -1,4 +1,5 @@
-"""Mass drift: too many agents drifted at once. The desired state or our eyes are wrong more often than the world.
+"""Mass drift: too many agents drifted at once. The desired state or what we
+observe is wrong more often than the world.
 
 Counted are agents whose drift would be repaired now, or asks to be. Not counted: what we keep our hands off anyway
 (Observe mode, pauses, freezes), absence that is explained (the host was restarted), what people approved, our own
@@ -22,7 +23,7 @@ from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.freeze import is_frozen
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import due, how_to_unfreeze, let_pass, named, trim
-from gitops_agent.plan.reasons import Hold, Reason
+from gitops_agent.plan.reasons import Hold
 
 _REPAIRABLE = (Decision.REPAIR, Decision.ASK, Decision.WAIT)
 
@@ -47,7 +48,7 @@ def mass_drift(plan: Plan, context: PlanContext) -> Verdict:
 def unexplained(actions: Iterable[Action], context: PlanContext) -> frozenset[AgentKey]:
     """The agents of some actions that count as drifted."""
     drifts = [action for action in actions if _is_unapproved_drift(action, context)]
-    explained = {action.key.agent for action in drifts if action.reason == Reason.HOST_RESTARTED}
+    explained = {action.key.agent for action in drifts if action.reason in context.catalog.explained}
     return frozenset(
         action.key.agent
         for action in drifts
@@ -106,9 +107,9 @@ def _finding(plan: Plan, trip: Trip, recently_repaired: frozenset[AgentKey]) -> 
         Hold.MASS_DRIFT,
         trip.scope,
         f"{trip.count} drifted at once",
-        f"{trip.allows('massDrift')}. Drifted: {named(trip.agents)}.{repaired} So much at once means more "
-        "often that the desired state or our eyes are wrong than that the world is, so nothing is repaired and "
-        "acting is frozen until people have looked: gitops-agent drift says what differs and since when. If the "
+        f"{trip.allows('massDrift')}. Drifted: {named(trip.agents)}.{repaired} So many agents at once usually "
+        "means a wrong commit or a failing probe, not real drift, so nothing is repaired and acting is frozen "
+        "until people have looked: gitops-agent drift says what differs and since when. If the "
         "repairs are right: "
         f"{how_to_unfreeze(trip.scope)} approves exactly this plan and lifts the freeze; gitops-agent approve "
         f"{plan.digest} lets this plan through and leaves the freeze in force. If the desired state is wrong, "

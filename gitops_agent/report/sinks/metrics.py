@@ -20,7 +20,7 @@ from gitops_agent.daemon.onlooker import Onlooker
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.ports import Clock, Scope
 from gitops_agent.report.sinks.drift_counter import Deviations, DriftCounter, Sight, by_class, tally
 from gitops_agent.report.sinks.frozen_scopes import frozen_scopes, waves
@@ -53,9 +53,9 @@ def _harmless(step: Callable[P, None]) -> Callable[P, None]:
     return attempt
 
 
-def is_live_change(action: Action) -> bool:
+def is_live_change(action: Action, explained: frozenset[str]) -> bool:
     """Whether somebody or something changed live: not our record, not a lack of progress, not a reboot."""
-    return action.drift_class in _MOVED and action.verb.touches_live and action.reason != Reason.HOST_RESTARTED
+    return action.drift_class in _MOVED and action.verb.touches_live and action.reason not in explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,14 @@ class Wires:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What stays the same for as long as we run. ``longest_question``: seconds that asking the source may take."""
+    """What stays the same for as long as we run. ``longest_question``: seconds that asking the source may
+    take. ``explained``: reason codes of absences that no change of live caused."""
 
     instance: str
     version: str
     drivers: tuple[str, ...] = ()
     longest_question: float = 0.0
+    explained: frozenset[str] = frozenset()
 
 
 class MetricsSink(Onlooker):
@@ -179,12 +181,12 @@ class MetricsSink(Onlooker):
             self._values.observe("repair_confidence_distribution", SURENESS[action.confidence])
         self._count_repairs(change, pass_.order.approved)
         self._recurrence.began((action.key for action in change.began), now)
-        moved = (action.key.agent for action in change.began if is_live_change(action))
+        moved = (action.key.agent for action in change.began if is_live_change(action, self._label.explained))
         self._hearsay.found(moved, pass_.look.scope, self._began_at, now)
         standing = tuple(change.standing.values())
         for cls, number in by_class(standing).items():
             self._values.put("gitops_agent_drift_standing", number, type=cls)
-        orphans = sum(action.reason == Reason.ORPHAN for action in standing)
+        orphans = sum(action.reason == ReasonCode.ORPHAN for action in standing)
         self._values.put("orphan_resource_count", orphans)
         self._values.put("repeated_drift_rate", self._recurrence.rate(now))
 

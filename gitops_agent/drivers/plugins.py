@@ -1,0 +1,260 @@
+"""The installed plugins, found by entry point, and their drivers, connected when they are first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import entry_points
+from threading import Lock
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from gitops_agent.drivers.api import (
+    BUILT_IN_KINDS,
+    Catalog,
+    CheckResult,
+    Context,
+    Driver,
+    Executing,
+    Leasing,
+    Logging,
+    Notify,
+    Plugin,
+    executing,
+    leasing,
+    logging,
+    watching,
+)
+from gitops_agent.errors import GitopsAgentError, ObserveError, UsageError
+from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime, Strict
+from gitops_agent.support.token_bucket import Rate
+
+GROUP = "gitops_agent.drivers"
+"""The entry-point group through which packages add drivers."""
+
+
+class Plugins:
+    """Every plugin, by name. Knows what they add to documents and to the vocabulary; connects to nothing."""
+
+    def __init__(self, plugins: Iterable[Plugin]) -> None:
+        self._by_name = {plugin.name: plugin for plugin in sorted(plugins, key=lambda plugin: plugin.name)}
+
+    def __iter__(self) -> Iterator[Plugin]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Plugin | None:
+        """The plugin of a name, if it is installed."""
+        return self._by_name.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all plugins, sorted."""
+        return tuple(self._by_name)
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """What documents may name as ``runtime.driver``."""
+        return tuple(plugin.name for plugin in self if plugin.is_runtime)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The kinds and reason codes of core and of all plugins."""
+        reasons = {(plugin.name, code): reason for plugin in self for code, reason in plugin.reasons.items()}
+        kinds = {kind.name: kind for plugin in self for kind in plugin.kinds}
+        return Catalog(reasons, {**{kind.name: kind for kind in BUILT_IN_KINDS}, **kinds})
+
+    @cached_property
+    def documents(self) -> Mapping[str, type[Strict]]:
+        """The models of all kinds of documents, with the options and sections of the plugins in that of agents."""
+        runtime = {plugin.name: plugin.options for plugin in self if plugin.is_runtime and plugin.options}
+        sections = {name: plugin.options for plugin in self if (name := section_of(plugin)) and plugin.options}
+        if not runtime and not sections:
+            return DOCUMENTS
+        spec = _extended(AgentSpec, sections)
+        if runtime:
+            spec = create_model("AgentSpec", __base__=spec, runtime=(_extended(Runtime, runtime), ...))
+        return {**DOCUMENTS, "Agent": create_model("AgentDocument", __base__=AgentDocument, spec=(spec, ...))}
+
+    def options(self, plugin: Plugin, document: AgentDocument) -> BaseModel | None:
+        """What a document says to a plugin in its own block or section; None when it says nothing."""
+        if plugin.options is None:
+            return None
+        section = section_of(plugin)
+        place = document.spec if section else document.spec.runtime
+        return cast("BaseModel | None", getattr(place, _attribute(section or plugin.name), None))
+
+
+def load_plugins() -> Plugins:
+    """Every installed plugin; UsageError names one that cannot be loaded."""
+    return Plugins(_loaded(entry.name, entry.value, entry.load) for entry in entry_points(group=GROUP))
+
+
+def _loaded(name: str, where: str, load: Callable[[], object]) -> Plugin:
+    hint = "reinstall or remove the package that provides it"
+    try:
+        plugin = load()
+    except GitopsAgentError:
+        raise
+    except Exception as problem:
+        raise UsageError(f"driver {name} ({where}) cannot be loaded: {problem}", hint=hint) from problem
+    if not isinstance(plugin, Plugin) or plugin.name != name:
+        raise UsageError(f"driver {name} ({where}) is not a Plugin of that name", hint=hint)
+    return plugin
+
+
+def section_of(plugin: Plugin) -> str:
+    """The name of the section below ``spec`` that a plugin adds to documents; "" when it adds none."""
+    own = (kind.section for kind in plugin.kinds if kind not in BUILT_IN_KINDS and kind.section)
+    return next((section[-1] for section in own if section[:-1] == ("spec",)), "")
+
+
+def _attribute(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _extended(model: type[Strict], options: Mapping[str, type[BaseModel]]) -> Any:
+    """The model with one more optional field for each name."""
+    fields = {_attribute(name): (each | None, Field(default=None, alias=name)) for name, each in options.items()}
+    return create_model(model.__name__, __base__=model, **cast("dict[str, Any]", fields)) if fields else model
+
+
+class DriverSettings(BaseModel):
+    """What core reads of ``drivers.<name>``: at most ``rate`` actions a second, ``burst`` of them at once."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    rate: float | None = Field(default=None, gt=0)
+    burst: int = Field(default=1, ge=1)
+
+
+def driver_settings(plugin: Plugin, given: Mapping[str, Any]) -> tuple[Rate | None, BaseModel | None]:
+    """The rate limit and the plugin's own settings; UsageError says what is wrong with them."""
+    try:
+        core = DriverSettings.model_validate(given)
+        rest = {name: value for name, value in given.items() if name not in DriverSettings.model_fields}
+        if plugin.settings is None and rest:
+            names = ", ".join(sorted(rest))
+            raise UsageError(f"drivers.{plugin.name}: there is no such setting: {names}", hint="remove it")
+        own = plugin.settings.model_validate(rest) if plugin.settings is not None else None
+    except ValidationError as wrong:
+        what = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in wrong.errors())
+        raise UsageError(f"drivers.{plugin.name}: {what}", hint="see the documentation of the driver") from None
+    return (Rate(core.rate, core.burst) if core.rate is not None else None), own
+
+
+def check_settings(plugins: Plugins, given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UsageError when some ``drivers.<name>`` is wrong, or is of a driver that is not installed."""
+    for name, values in given.items():
+        plugin = plugins.get(name)
+        if plugin is None:
+            raise UsageError(
+                f"drivers.{name}: there is no such driver", hint=f"installed: {', '.join(plugins.names) or 'none'}"
+            )
+        driver_settings(plugin, values)
+
+
+class Connections(Mapping[str, Driver]):
+    """The connected drivers of one instance. ``connections[name]`` connects when it is first asked for.
+
+    A driver that cannot connect is unreachable (ObserveError), and is tried again when it is next asked for. What
+    ``wrap`` makes of a driver is what callers get.
+    """
+
+    def __init__(
+        self,
+        plugins: Plugins,
+        context: Context,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        wrap: Callable[[Driver], Driver] = lambda driver: driver,
+    ) -> None:
+        self.plugins = plugins
+        self._context = context
+        self._settings = settings or {}
+        self._wrap = wrap
+        self._connected: dict[str, Driver] = {}
+        self._locks = {name: Lock() for name in plugins.names}
+        self._notify: Notify | None = None
+
+    def __getitem__(self, name: str) -> Driver:
+        known = self._connected.get(name)
+        if known is not None:
+            return known
+        plugin = self.plugins.get(name)
+        if plugin is None:
+            installed = ", ".join(self.plugins.names) or "none"
+            raise ObserveError(f"the driver {name} is not installed", hint=f"install it; there are: {installed}")
+        with self._locks[name]:
+            if name not in self._connected:
+                self._connected[name] = self._connect(plugin)
+            return self._connected[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._connected)
+
+    def __len__(self) -> int:
+        return len(self._connected)
+
+    def asked_for(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The drivers to observe when these hold something desired or on record.
+
+        The local ones and those already connected are added, so that orphans are found.
+        """
+        local = (plugin.name for plugin in self.plugins if plugin.local)
+        return tuple(sorted({*names, *local, *self._connected}))
+
+    def rates(self) -> dict[str, Rate]:
+        """The rate limits of the settings, by driver."""
+        known = ((name, self.plugins.get(name)) for name in self._settings)
+        found = {n: driver_settings(plugin, self._settings[n])[0] for n, plugin in known if plugin is not None}
+        return {name: rate for name, rate in found.items() if rate is not None}
+
+    def context_of(self, plugin: Plugin) -> Context:
+        """What a plugin is connected with, or checked."""
+        _, own = driver_settings(plugin, self._settings.get(plugin.name, {}))
+        base = self._context
+        return Context(base.instance, base.state_dir, base.clock, own, base.hook_hosts, self.executing)
+
+    def checks(self) -> list[CheckResult]:
+        """What ``doctor`` shows of the drivers."""
+        return [check(self.context_of(plugin)) for plugin in self.plugins for check in plugin.checks]
+
+    def executing(self, name: str) -> Executing | None:
+        """The way of a driver to run commands as an agent, if it has one."""
+        return executing(self[name]) if self.plugins.get(name) is not None else None
+
+    def logging(self, name: str) -> Logging | None:
+        """The logs of a driver, if it keeps any."""
+        return logging(self[name])
+
+    def leasing(self, name: str) -> Leasing | None:
+        """The leases of a driver, if it brings its own."""
+        return leasing(self[name])
+
+    def start(self, notify: Notify) -> None:
+        """Begin to watch: the drivers that are connected now, and others when they are."""
+        self._notify = notify
+        for driver in tuple(self._connected.values()):
+            if (watched := watching(driver)) is not None:
+                watched.start(notify)
+
+    def stop(self) -> None:
+        """End watching."""
+        self._notify = None
+        for driver in tuple(self._connected.values()):
+            if (watched := watching(driver)) is not None:
+                watched.stop()
+
+    def _connect(self, plugin: Plugin) -> Driver:
+        try:
+            driver = self._wrap(plugin.connect(self.context_of(plugin)))
+        except GitopsAgentError:
+            raise
+        except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
+            raise ObserveError(
+                f"the driver {plugin.name} cannot connect: unexpected {type(problem).__name__}: {problem}",
+                hint=f"check drivers.{plugin.name} in the settings",
+            ) from problem
+        if self._notify is not None and (watched := watching(driver)) is not None:
+            watched.start(self._notify)
+        return driver

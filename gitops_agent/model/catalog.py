@@ -1,0 +1,98 @@
+"""Catalog: what the installed drivers add to our vocabulary, as data: kinds of resources, and reason codes.
+
+The plan reads it and knows no driver. Codes of core itself are in ``plan/reasons.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from gitops_agent.model.key import Kind
+from gitops_agent.model.plan import Class, Decision
+
+
+class Repair(StrEnum):
+    """How an object with some reason is brought back: in place, or by a restart."""
+
+    UPDATE = "update"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What a reason code means to the plan.
+
+    ``drift``: its class. ``explained``: a host or a node went away, so it is not counted as mass drift, and comes
+    back at a bounded rate. ``about_fields``: it says no more than that some field differs from what was applied.
+    ``cross_check``: a live agent may be stuck by it, so probes and heartbeats are asked as well before it is
+    repaired. ``decision``: what follows with high confidence.
+    """
+
+    text: str
+    drift: Class = Class.CONFLICTING
+    repair: Repair = Repair.UPDATE
+    explained: bool = False
+    about_fields: bool = False
+    cross_check: bool = False
+    decision: Decision = Decision.REPAIR
+
+    @property
+    def restarts(self) -> bool:
+        """Whether an object with this reason has to be restarted."""
+        return self.repair is Repair.RESTART
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it is about progress, which no field shows."""
+        return self.drift is Class.STUCK_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """A kind of resource. ``position``: its place in bring-up; teardown runs backwards. ``section``: where its
+    fields are written in a document, as a path; None when no one place holds them."""
+
+    name: str
+    position: float
+    section: tuple[str, ...] | None = None
+
+
+ENTITLEMENT = ResourceKind(Kind.ENTITLEMENT, 10, ("spec", "entitlement"))
+CREDENTIAL = ResourceKind(Kind.CREDENTIAL, 20)
+CONFIG = ResourceKind(Kind.CONFIG, 30, ("spec",))
+RUNTIME = ResourceKind(Kind.RUNTIME, 40, ("spec", "runtime"))
+DNS = ResourceKind(Kind.DNS, 50)
+CHANNEL = ResourceKind(Kind.CHANNEL, 60)
+HOOK = ResourceKind(Kind.HOOK, 70)
+BUILT_IN_KINDS = (ENTITLEMENT, CREDENTIAL, CONFIG, RUNTIME, DNS, CHANNEL, HOOK)
+LAST_POSITION = 100.0
+"""Where a kind comes up that no installed driver knows: what an uninstalled one left on record."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The reasons by driver and code, and the kinds by name."""
+
+    reasons: Mapping[tuple[str, str], Reason] = field(default_factory=dict)
+    kinds: Mapping[str, ResourceKind] = field(default_factory=lambda: {k.name: k for k in BUILT_IN_KINDS})
+
+    @cached_property
+    def explained(self) -> frozenset[str]:
+        """The codes that explain an absence: a host or a node went away."""
+        return frozenset(code for (_, code), reason in self.reasons.items() if reason.explained)
+
+    def position(self, kind: str) -> float:
+        """The place of a kind in bring-up."""
+        known = self.kinds.get(kind)
+        return known.position if known is not None else LAST_POSITION
+
+    def section(self, kind: str) -> tuple[str, ...] | None:
+        """The path in a document below which the fields of a kind are written; None when there is none."""
+        known = self.kinds.get(kind)
+        return known.section if known is not None else None
+
+
+BUILT_IN = Catalog()

@@ -1,0 +1,76 @@
+"""Health: how well one live object does, by what evidence, and which of several decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Which source reported what, and when."""
+
+    source: str
+    said: str
+    at: float
+
+
+class HealthState(StrEnum):
+    """How one object does, as its driver or our probes see it."""
+
+    HEALTHY = "Healthy"
+    STARTING = "Starting"
+    UNHEALTHY = "Unhealthy"
+    STUCK = "Stuck"  # alive, no progress
+    STOPPED = "Stopped"  # as desired
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
+
+    ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
+    Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
+    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
+    """
+
+    state: HealthState
+    reason: str
+    message: str
+    restart: bool = False
+    recheck_at: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    disputes: str = ""
+    agree: int = 1
+    oppose: int = 0
+
+
+HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")
+
+_RANK = {
+    HealthState.STOPPED: 0,  # as desired, so no worse than healthy
+    HealthState.HEALTHY: 0,
+    HealthState.UNKNOWN: 1,
+    HealthState.STARTING: 2,
+    HealthState.UNHEALTHY: 3,
+    HealthState.STUCK: 4,
+}
+
+
+def is_worse(one: HealthState, other: HealthState) -> bool:
+    """Whether the first state is further from Ready than the second."""
+    return _RANK[one] > _RANK[other]
+
+
+def worst(healths: Iterable[Health]) -> Health | None:
+    """The health that decides whether an agent is Ready: the worst one, the first of equals; None without any.
+
+    Give the runtime's first: of two that are equally bad it is the one people ask about.
+    """
+    found: Health | None = None
+    for health in healths:
+        if found is None or is_worse(health.state, found.state):
+            found = health
+    return found
