@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from benchmarks.fleet import build_fleet, commit, spec
 from gitops_agent import pipeline, wiring
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
@@ -83,7 +84,7 @@ def reopened(folder: Path) -> Iterator[Fleet]:
     driver = MemoryDriver()
     with open_journal(folder / STATE, read_only=True) as journal:
         for key, base in journal.bases().items():
-            if not base.fields.value.get("dormant"):
+            if not base.fields.value.get("stopped"):
                 driver.live[key] = Thing(base.fields, Owner.OURS, base.handle, base.applied_at)
     with _opened(folder, driver) as fleet:
         yield fleet
@@ -95,7 +96,7 @@ def _opened(folder: Path, driver: MemoryDriver) -> Iterator[Fleet]:
     settings = Settings(
         repo=str(folder / REPO), state_dir=str(folder / STATE), lease_dir=str(folder / "leases"), push=False
     )
-    drivers = patch.object(wiring, "load_drivers", lambda workplace, clock: (driver(workplace, clock),))
+    drivers = patch.object(wiring, "load_plugins", lambda: Plugins([driver.plugin]))
     with drivers, wiring.open_instance(settings, dict(os.environ)) as instance:
         yield Fleet(folder / REPO, instance.machine.pipeline, driver)
 

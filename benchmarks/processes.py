@@ -15,14 +15,15 @@ import psutil
 
 from benchmarks import Row
 from benchmarks.timing import medians, timed
-from gitops_agent.drivers.process import Options, build
-from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
+from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.process.spec import process_key, resources
+from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, DriverContext
 
 AGENTS = 200
 ROUNDS = 9
@@ -44,7 +45,7 @@ def _document(agent: AgentKey) -> AgentDocument:
     return AgentDocument.model_validate_json(Fields.of(content).raw)
 
 
-def _act(driver: Driver, verb: Verb, key: ResourceKey, desired: Fields | None, base: Base | None) -> Fields:
+def _act(driver: LocalDriver, verb: Verb, key: ResourceKey, desired: Fields | None, base: Base | None) -> Fields:
     action = Action(
         key=key,
         driver="process",
@@ -58,7 +59,7 @@ def _act(driver: Driver, verb: Verb, key: ResourceKey, desired: Fields | None, b
         desired=desired,
         handle=base.handle if base else None,
     )
-    return driver.applier.apply(action, "benchmark").handle
+    return driver.apply(action, "benchmark").handle
 
 
 def _sweep(pids: list[int]) -> None:
@@ -73,21 +74,23 @@ def _sweep(pids: list[int]) -> None:
 def measure() -> tuple[float, float, float]:
     """Seconds for a first pass, for a later pass, and for the bare sweep."""
     with tempfile.TemporaryDirectory(prefix="gitops-agent-bench-") as state:
-        place = DriverContext(f"bench-{uuid.uuid4().hex[:8]}", state)
-        driver = build(place, _Clock(), Options(groups=None))
+        place = Context(f"bench-{uuid.uuid4().hex[:8]}", state, _Clock())
+        driver = build(place, Options(groups=None))
         bases: dict[ResourceKey, Base] = {}
         try:
             for number in range(AGENTS):
                 agent = AgentKey(place.instance, f"agent-{number}")
-                fields = driver.compile(agent, _document(agent))[0].fields
+                fields = resources(Compilation(agent, _document(agent)))[0].fields
                 key = process_key(agent)
                 handle = _act(driver, Verb.CREATE, key, fields, None)
                 bases[key] = Base(key, "process", fields, "", 0.0, handle=handle)
-            pids = [r["pid"] for seen in driver.observer.observe(None, bases) for r in seen.live["replicas"]]
+            pids = [
+                r["pid"] for seen in driver.observe(ObserveRequest(None, bases)) for r in seen.live["replicas"]
+            ]
             assert len(pids) == AGENTS, f"{len(pids)} of {AGENTS} agents run"
             jobs: list[Callable[[], object]] = [
-                lambda: build(place, _Clock(), Options(groups=None)).observer.observe(None, bases),
-                lambda: driver.observer.observe(None, bases),
+                lambda: build(place, Options(groups=None)).observe(ObserveRequest(None, bases)),
+                lambda: driver.observe(ObserveRequest(None, bases)),
                 lambda: _sweep(pids),
             ]
             first, later, bare = medians(ROUNDS, *(partial(timed, job) for job in jobs))

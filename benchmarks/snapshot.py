@@ -23,9 +23,8 @@ import yaml_rs
 from benchmarks import Row
 from benchmarks.fleet import build_fleet, commit, git, spec
 from benchmarks.timing import medians, moment, resident_mib, timed
-from gitops_agent.drivers.config.spec import resources as config
-from gitops_agent.drivers.health.spec import resources as health
-from gitops_agent.drivers.process.spec import resources as process
+from gitops_agent.drivers import config, process
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import TreeEntry
@@ -34,7 +33,7 @@ from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.support.gc import gc_paused
 
-COMPILERS = (("config", config), ("health", health), ("process", process))
+PLUGINS = Plugins([config.PLUGIN, process.PLUGIN])
 SIZE = 10_000
 TURNS = 5
 
@@ -135,8 +134,8 @@ def _load(repo: Path, state: Path, first: Revision) -> float:
     """What a fresh process does, from opening the cache to the snapshot; the cache is written behind it."""
     begin = time.perf_counter()
     settings = Settings(state_dir=str(state))
-    cache = Cache(state / FILE_NAME, version_of(settings, COMPILERS))
-    Loader(PlainReader(repo), COMPILERS, settings, cache).load(first)
+    cache = Cache(state / FILE_NAME, version_of(settings, PLUGINS))
+    Loader(PlainReader(repo), PLUGINS, settings, cache).load(first)
     taken = time.perf_counter() - begin
     cache.close()
     gc.unfreeze()  # the next attempt starts as a fresh process would
@@ -152,7 +151,7 @@ def _one_file(large: Path, small: Path, size: int) -> Row:
 
 def _one_file_loaded(repo: Path) -> Callable[[], float]:
     """Each call commits a change to another file and gives the time until it is loaded."""
-    loader = Loader(PlainReader(repo), COMPILERS, Settings(), None)
+    loader = Loader(PlainReader(repo), PLUGINS, Settings(), None)
     loader.load(revision(repo, git(repo, "rev-parse", "main").decode().strip()))
     numbers = count()
 
@@ -176,7 +175,7 @@ def _memory(repo: Path, sha: str) -> Row:
 
 
 def _print_memory(repo: Path, sha: str) -> None:
-    loader = Loader(PlainReader(repo), COMPILERS, Settings(), None)
+    loader = Loader(PlainReader(repo), PLUGINS, Settings(), None)
     snapshot = loader.load(revision(repo, sha))
     print(resident_mib() if snapshot.agents else 0.0)
 

@@ -204,7 +204,7 @@ def _resources(plugins: Plugins, made: Draft, document: AgentDocument) -> tuple[
     """What the drivers make of the document, in bring-up order, and the demands that none of them met."""
     if document.spec.lifecycle == "Retired":
         return (), []
-    asked = _compilation(plugins, made.key, document)
+    asked = compilation(plugins, made.key, document)
     found: list[Resource] = []
     issues: list[Issue] = []
     for plugin in plugins:
@@ -220,7 +220,8 @@ def _resources(plugins: Plugins, made: Draft, document: AgentDocument) -> tuple[
     return tuple(found), issues
 
 
-def _compilation(plugins: Plugins, agent: AgentKey, document: AgentDocument) -> Compilation:
+def compilation(plugins: Plugins, agent: AgentKey, document: AgentDocument) -> Compilation:
+    """What plugins get of a document."""
     runtime = plugins.get(document.spec.runtime.driver)
     own = runtime.run_as(document) if runtime is not None and runtime.run_as is not None else {}
     run_as = {"driver": document.spec.runtime.driver, **own}

@@ -17,15 +17,14 @@ from gitops_agent.drivers.api import (
     AS_IT_RUNS,
     AgentKey,
     Clock,
-    Driver,
     ExecResult,
+    Executing,
     Heartbeat,
     Kind,
     Observation,
     RunAs,
-    executing,
 )
-from gitops_agent.testing.faults import Lie, WrappedDriver
+from gitops_agent.testing.faults import Lie
 
 SUSPENDED = "Suspended"
 
@@ -64,11 +63,11 @@ def hears_always(clock: Clock) -> Lie:
     return lie
 
 
-class LyingExecutor(WrappedDriver):
-    """A driver that answers some commands, named by their first word, without running them."""
+class LyingExecutor:
+    """Answers some commands, named by their first word, without running them."""
 
-    def __init__(self, driver: Driver, lies: Mapping[str, bool]) -> None:
-        super().__init__(driver)
+    def __init__(self, executing: Executing, lies: Mapping[str, bool]) -> None:
+        self._executing = executing
         self._lies = dict(lies)
 
     def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
@@ -76,9 +75,7 @@ class LyingExecutor(WrappedDriver):
         if command[0] in self._lies:
             ok = self._lies[command[0]]
             return ExecResult(ok, "fine" if ok else "exit code 1")
-        able = executing(self._driver)
-        assert able is not None
-        return able.exec(agent, command, timeout, how)
+        return self._executing.exec(agent, command, timeout, how)
 
 
 def _runs(seen: Observation) -> bool:

@@ -27,12 +27,10 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 import gitops_agent.cli.app
+from gitops_agent.drivers.plugins import load_plugins
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
-from gitops_agent.ports import DriverContext
-from gitops_agent.support.clock import SystemClock
 from gitops_agent.testing.faults import FaultInjector
-from gitops_agent.wiring import load_drivers
 from tests.support.fast_disk import hurry
 from tests.support.fleet import Fleet, alive, signal_pid, until
 
@@ -179,7 +177,7 @@ def live(folder: Path, points: dict[str, str]) -> None:
 def main(folder: Path, part: int, parts: int) -> None:
     for name in LATE:
         import_module(name)
-    load_drivers(DriverContext("campaign", str(folder)), SystemClock())
+    load_plugins()
     open_journal(folder / "warm").close()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)

@@ -12,9 +12,7 @@ import traceback
 from importlib import import_module
 
 import gitops_agent.cli.app
-from gitops_agent.ports import DriverContext
-from gitops_agent.support.clock import SystemClock
-from gitops_agent.wiring import load_drivers
+from gitops_agent.drivers.plugins import load_plugins
 from tests.support.fleet import Fleet
 
 LATE = (
@@ -31,7 +29,7 @@ def warm(folder: str) -> None:
     """Import what children need."""
     for name in LATE:
         import_module(name)
-    load_drivers(DriverContext("campaign", folder), SystemClock())
+    load_plugins()
 
 
 def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.config import driver as config_driver
+from gitops_agent.drivers.api import Context, ObserveRequest, is_unchanged
+from gitops_agent.drivers.config import PLUGIN, connect
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Driver, DriverContext
 from tests.drivers.conftest import RealClock, action, agent_document
+from tests.support.plugins import compiled
 
 AGENT = AgentKey("acme", "bot")
 KEY = config_key(AGENT)
@@ -28,24 +29,24 @@ class AgentDir:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.file = state / "agents" / "acme" / "bot" / "config.json"
-        self.driver: Driver = config_driver(DriverContext("me", str(state)), RealClock())
+        self.driver = connect(Context("me", str(state), RealClock()))
         self.bases: dict[Any, Base] = {}
 
     def fields(self, **spec: Any) -> Fields:
-        (resource,) = self.driver.compile(AGENT, agent_document(AGENT, spec=spec, command=["bot"]))
+        (resource,) = compiled(PLUGIN, AGENT, agent_document(AGENT, spec=spec, command=["bot"]))
         return resource.fields
 
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE) -> None:
-        applied = self.driver.applier.apply(action(KEY, verb, desired=fields, seen=self.see()), "intent")
+        applied = self.driver.apply(action(KEY, verb, desired=fields, seen=self.see()), "intent")
         if fields is not None:
             self.bases[KEY] = Base(KEY, "config", fields, "c0ffee", 0.0, handle=applied.handle)
 
     def restart(self) -> None:
         """gitops-agent starts anew: only the journal and the file remain."""
-        self.driver = config_driver(DriverContext("me", str(self.state)), RealClock())
+        self.driver = connect(Context("me", str(self.state), RealClock()))
 
     def see(self) -> Observation | None:
-        found = self.driver.observer.observe(None, self.bases)
+        found = self.driver.observe(ObserveRequest(None, self.bases))
         return found[0] if found else None
 
 
@@ -234,19 +235,18 @@ def test_a_full_disk_keeps_the_old_bundle_and_says_so(place: AgentDir, monkeypat
 def test_the_precheck_sees_an_edit(place: AgentDir) -> None:
     place.apply(place.fields())
     step = action(KEY, Verb.UPDATE, desired=place.fields(instructions="New."), seen=place.see())
-    assert place.driver.applier.unchanged(step)
+    assert is_unchanged(place.driver, step)
     place.file.write_text("{}")
-    assert not place.driver.applier.unchanged(step)
+    assert not is_unchanged(place.driver, step)
 
 
 def test_only_local_runtimes_have_a_file() -> None:
-    driver = config_driver(DriverContext("me", "/nowhere"), RealClock())
-    assert driver.compile(AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
-    assert driver.compile(AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=["x"])) == ()
+    assert compiled(PLUGIN, AGENT, agent_document(AGENT, driver="kubernetes", image="x")) == ()
+    assert compiled(PLUGIN, AGENT, agent_document(AGENT, spec={"lifecycle": "Retired"}, command=["x"])) == ()
 
 
 def test_numbers_that_json_cannot_carry_are_refused_in_one_sentence(place: AgentDir) -> None:
     document = agent_document(AGENT, command=["bot"])
     huge = document.model_copy(update={"spec": document.spec.model_copy(update={"limits": {"turns": 2**70}})})
     with pytest.raises(ValueError, match="JSON cannot carry"):
-        place.driver.compile(AGENT, huge)
+        compiled(PLUGIN, AGENT, huge)

@@ -169,21 +169,25 @@ def test_a_running_agent_is_heard_and_a_restart_forgets_what_it_said(fleet: Flee
     root = str(Path(__file__).parents[2])
     env = [{"name": "PYTHONPATH", "value": root}]
     fleet.run(PYTHON, "-c", code, "beat", env=env)
-    seen = until(lambda: fleet.look().heartbeats[0])
+    seen = until(lambda: fleet.look().instances[0].heartbeat)
     assert seen.turn == 7
     assert fleet.look().key.agent == BOT
     fleet.apply(fleet.fields(PYTHON, "-c", code, "silent", env=env), Verb.RESTART)
-    assert fleet.look().heartbeats == (None,)
+    assert [each.heartbeat for each in fleet.look().instances] == [None]
 
 
-def test_the_position_of_a_heartbeat_is_the_number_of_its_replica(fleet: Fleet) -> None:
+def turns(fleet: Fleet) -> dict[str, int | None]:
+    return {each.id: each.heartbeat and each.heartbeat.turn for each in fleet.look().instances}
+
+
+def test_each_instance_has_the_heartbeat_of_its_own_replica(fleet: Fleet) -> None:
     fleet.run("sleep", "300", replicas=3)
     for number in range(3):
         (fleet.folder() / f"heartbeat-{number}.json").write_text(json.dumps({"at": 1, "turn": 10 + number}))
     first, second, third = fleet.pids()
     kill(second)
     until(lambda: fleet.pids() == [first, third])
-    assert [beat and beat.turn for beat in fleet.look().heartbeats] == [10, None, 12]
+    assert turns(fleet) == {str(first): 10, str(third): 12}
     kill(third)
     until(lambda: fleet.pids() == [first])
-    assert [beat and beat.turn for beat in fleet.look().heartbeats] == [10]
+    assert turns(fleet) == {str(first): 10}

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.hook import driver
-from gitops_agent.drivers.hook.spec import hook_key, resources
+from gitops_agent.drivers.api import Context, Driver
+from gitops_agent.drivers.hook import PLUGIN, connect
+from gitops_agent.drivers.hook.spec import hook_key
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.ports import Driver, DriverContext
 from gitops_agent.testing.clock import FrozenClock
 from tests.support.hook_server import hook_server
+from tests.support.plugins import compiled
 
 from .conftest import BOT, Fleet, action, agent_document
 
@@ -29,11 +30,11 @@ GOODBYE = hook_key(BOT, "onRetired")
 def hooks(**spec: Any) -> dict[str, Fields]:
     """The fields of the hooks that a document asks for, by name."""
     document = agent_document(spec={"hooks": spec}, command=["serve"], env=[{"name": "CITY", "value": "Ulm"}])
-    return {each.key.id: each.fields for each in resources(BOT, document)}
+    return {each.key.id: each.fields for each in compiled(PLUGIN, BOT, document)}
 
 
 def calls(url: str, *hosts: str, timeout: str = "5s", **more: Any) -> tuple[Driver, Fields]:
-    made = driver(DriverContext("test", "/nowhere", hosts), FrozenClock())
+    made = connect(Context("test", "/nowhere", FrozenClock(), hook_hosts=hosts))
     return made, hooks(onProvisioned={"http": {"url": url, **more}, "timeout": timeout})["onProvisioned"]
 
 
@@ -43,7 +44,7 @@ def test_a_document_may_ask_for_either_hook_and_what_leaves_is_not_asked_for() -
     document = agent_document(
         spec={"hooks": {"onRetired": {"command": ["bye"]}}, "lifecycle": "Retired"}, command=["serve"]
     )
-    assert resources(BOT, document) == ()
+    assert compiled(PLUGIN, BOT, document) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,11 +69,11 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
 def test_http_is_sent_once_with_its_key() -> None:
     with hook_server() as called:
         made, wanted = calls(called.url, called.host, method="PUT")
-        applied = made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+        applied = made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
         again = action(
             HELLO, Verb.CREATE, desired=wanted, base=Base(HELLO, "hook", wanted, "c", 0.0, handle=applied.handle)
         )
-        made.applier.apply(again, "intent-2")
+        made.apply(again, "intent-2")
     assert called.keys == [f"test/{BOT}/intent-1/onProvisioned"] * 2, "a second try keeps the key of the first"
     assert called.bodies[0] == {"agent": str(BOT), "hook": "onProvisioned", "instance": "test"}
     assert called.methods[0] == "PUT /hooks?from=fleet"
@@ -85,7 +86,7 @@ def test_an_answer_that_is_no_success_is_spent(status: int) -> None:
     with hook_server(status) as called:
         made, wanted = calls(called.url, "127.0.0.1")
         with pytest.raises(EffectSpent, match=str(status)) as caught:
-            made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+            made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert len(called.keys) == 1, "no redirect is followed"
     shot = OneShot.read(caught.value.handle)
     assert shot is not None
@@ -96,7 +97,7 @@ def test_no_answer_is_unknown() -> None:
     with hook_server(None) as called:
         made, wanted = calls(called.url, "127.0.0.1", timeout="200ms")
         with pytest.raises(EffectSpent, match="not answered") as caught:
-            made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+            made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert len(called.keys) == 1
     assert caught.value.unknown
 
@@ -106,7 +107,7 @@ def test_nobody_there_may_be_tried_again() -> None:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         made, wanted = calls(f"http://127.0.0.1:{taken.getsockname()[1]}/", "127.0.0.1")
         with pytest.raises(ApplyError, match="could not be reached") as caught:
-            made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+            made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert not isinstance(caught.value, EffectSpent)
     assert not caught.value.permanent
 
@@ -116,22 +117,22 @@ def test_a_host_that_is_not_listed_is_never_called(listed: tuple[str, ...]) -> N
     with hook_server() as called:
         made, wanted = calls(called.url, *listed)
         with pytest.raises(ApplyError, match=r"127\.0\.0\.1 is not a host") as caught:
-            made.applier.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+            made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
     assert called.keys == []
     assert "GITOPS_AGENT_HOOK_HOSTS=" in caught.value.hint
     assert caught.value.permanent
 
 
 def commands(fleet: Fleet, *command: str, timeout: str = "5s") -> tuple[Driver, Fields]:
-    assert fleet.driver.runner is not None
-    place = DriverContext(fleet.instance, str(fleet.state), runners={"process": fleet.driver.runner})
+    able = {"process": fleet.driver}
+    place = Context(fleet.instance, str(fleet.state), FrozenClock(), executing=able.get)
     (fleet.state / "agents" / BOT.tenant / BOT.name / "work").mkdir(parents=True, exist_ok=True)
-    return driver(place, FrozenClock()), hooks(onRetired={"command": command, "timeout": timeout})["onRetired"]
+    return connect(place), hooks(onRetired={"command": command, "timeout": timeout})["onRetired"]
 
 
 def end(made: Driver, fields: Fields) -> str:
     base = Base(GOODBYE, "hook", fields, "c", 0.0)
-    return made.applier.apply(action(GOODBYE, Verb.DELETE, base=base), "intent-1").message
+    return made.apply(action(GOODBYE, Verb.DELETE, base=base), "intent-1").message
 
 
 def test_a_command_runs_as_the_agent_also_when_that_is_gone(fleet: Fleet) -> None:

@@ -10,15 +10,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Context, ObserveRequest
-from gitops_agent.drivers.plugins import Connections, Plugins
-from gitops_agent.drivers.process import PLUGIN
+from gitops_agent.drivers.api import ObserveRequest
 from gitops_agent.drivers.process.spec import DRIVER, process_key
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.agent import Resource
@@ -26,8 +23,9 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Class, Verb
 from gitops_agent.observe import observe
-from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, alive, kill, until
+from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
 from tests.plan import make
+from tests.support.plugins import connected
 
 KEY = process_key(BOT)
 
@@ -190,9 +188,7 @@ def test_the_question_to_all_drivers_carries_the_claims(fleet: Fleet, tmp_path: 
     claims = {KEY: Resource(KEY, DRIVER, fields)}
     with ThreadPoolExecutor(1) as pool, by_hand(*SLEEP, cwd=tmp_path) as foreign:
         in_the_way(fleet, fields)
-        plugins = Plugins([replace(PLUGIN, connect=lambda _: fleet.driver)])
-        connections = Connections(plugins, Context(fleet.instance, str(fleet.state), RealClock()))
-        observed = observe(connections, frozenset({BOT}), {}, pool, claims.values())
+        observed = observe(connected({"process": fleet.driver}), frozenset({BOT}), {}, pool, claims.values())
         assert observed.seen[KEY].live["foreign"] == [foreign.pid]
 
 

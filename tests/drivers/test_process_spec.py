@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.api import Compilation
 from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
@@ -24,6 +23,7 @@ from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import agent_document
+from tests.support.plugins import compiled
 
 pytestmark = pytest.mark.unit
 
@@ -32,7 +32,7 @@ COMMAND = ["python", "-m", "bot"]
 
 
 def made(document: AgentDocument) -> tuple[Resource, ...]:
-    return tuple(PLUGIN.compile(Compilation(AGENT, document)))
+    return compiled(PLUGIN, AGENT, document)
 
 
 def fields(spec: dict[str, Any] | None = None, **runtime: Any) -> dict[str, Any]:

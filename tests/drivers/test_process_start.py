@@ -32,7 +32,7 @@ def test_an_agent_runs_in_its_own_session_and_is_seen_as_ours(fleet: Fleet) -> N
     assert seen.fields is not None
     assert seen.fields.value == {"spec": fields.value["spec"], "replicas": 1, "state": "Running"}
     assert seen.started_at is not None
-    assert [each.heartbeat for each in seen.instances] == [None]
+    assert [(each.id, each.heartbeat, each.address) for each in seen.instances] == [(str(pid), None, "127.0.0.1")]
     assert seen.live["log"] == str(fleet.folder() / "logs" / "0.log")
 
 

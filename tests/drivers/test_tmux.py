@@ -12,6 +12,7 @@ import sys
 import termios
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -211,6 +212,14 @@ def test_each_replica_has_a_window_and_a_lost_one_comes_back_into_it(fleet: Tmux
     assert len(fleet.marked()) == 3
 
 
+def test_agents_that_start_at_once_share_one_server(fleet: TmuxFleet) -> None:
+    agents = [AgentKey(BOT.tenant, f"bot-{number}") for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda agent: fleet.run(*SLEEP, agent=agent), agents))
+    assert len(fleet.ask("list-panes", "-a")) == len(fleet.marked()) == 6
+    assert [fleet.look(agent).reason for agent in agents] == [None] * 6
+
+
 def test_the_number_of_replicas_follows(fleet: TmuxFleet) -> None:
     fleet.run(*SLEEP)
     first = fleet.pids()
@@ -370,10 +379,10 @@ def test_a_kill_between_start_and_record_starts_nothing_twice(fleet: TmuxFleet, 
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, str(starter)], env={**os.environ, "PYTHONPATH": str(root)}, check=False)
     assert done.returncode == -9
-    (pid,) = fleet.pids()
-    fleet.apply(fields, Verb.CREATE)
-    assert fleet.pids() == [pid]
-    assert fleet.marked() == [pid]
+    (pane,) = fleet.ask("list-panes", "-a", "-F", "#{pane_id} #{pane_pid}")
+    fleet.apply(fields, Verb.CREATE)  # at once: what tmux has forked may not have become the program yet
+    assert fleet.ask("list-panes", "-a", "-F", "#{pane_id} #{pane_pid}") == [pane]
+    assert fleet.pids() == fleet.marked() == [int(pane.split()[1])]
 
 
 # -- end

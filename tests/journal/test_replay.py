@@ -155,10 +155,10 @@ def test_a_settled_repair_keeps_the_commit_it_repaired() -> None:
 def test_a_deleted_resource_is_forgotten_and_a_stopped_one_is_not() -> None:
     delete = an_intent(action=an_action(verb=Verb.DELETE, desired=None, base=WANTED))
     assert settle([delete], {}, NOW)[1:] == ([], [RUNTIME])
-    dormant = Fields.of({**WANTED.value, "dormant": True})
-    stop = an_intent(action=an_action(verb=Verb.STOP, desired=dormant, base=WANTED))
+    stopped = Fields.of({**WANTED.value, "stopped": True})
+    stop = an_intent(action=an_action(verb=Verb.STOP, desired=stopped, base=WANTED))
     _, (base,), forgotten = settle([stop], {}, NOW)
-    assert (base.fields, forgotten) == (dormant, [])
+    assert (base.fields, forgotten) == (stopped, [])
 
 
 def test_a_released_resource_is_retained() -> None:

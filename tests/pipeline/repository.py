@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from typing import Any
 
+from gitops_agent.drivers.api import Plugin
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState, NothingToDo, SourceError, SourceRefused
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause
+from gitops_agent.model.catalog import BUILT_IN
 from gitops_agent.model.document import AgentDocument, PolicySpec
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.finding import Finding, Severity
@@ -16,7 +19,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import Driver
+from gitops_agent.snapshot.compile import compilation
 
 TENANT = "acme"
 Spec = Mapping[str, Any]
@@ -38,8 +41,8 @@ class Commit:
 class Repository:
     """Commits on one branch. ``down`` is raised by the next refreshes while it is set."""
 
-    def __init__(self, drivers: Sequence[Driver]) -> None:
-        self.drivers = drivers
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
+        self.plugins = Plugins(plugins)
         self.commits: dict[str, Commit] = {}
         self.head: str | None = None
         self.down: SourceError | None = None
@@ -164,12 +167,12 @@ class Repository:
         }
         document = AgentDocument.model_validate_json(Fields.of(content).raw)
         spec = document.spec
-        resources = [resource for driver in self.drivers for resource in driver.compile(key(name), document)]
+        asked = compilation(self.plugins, key(name), document)
+        resources = [resource for plugin in self.plugins for resource in plugin.compile(asked)]
         made = Agent(
             key=key(name),
             origin=Origin(f"agents/{TENANT}/{name}.yaml", 1, "blob"),
-            # A driver has the kinds config and runtime, and health comes between them.
-            resources=tuple(sorted(resources, key=lambda each: each.key.kind)),
+            resources=tuple(sorted(resources, key=lambda each: BUILT_IN.position(each.key.kind))),
             lifecycle=Lifecycle(spec.lifecycle),
             deletion_policy=DeletionPolicy(spec.deletion_policy),
             mode=Mode(spec.reconcile.mode),

@@ -6,7 +6,7 @@ from typing import Any
 
 from gitops_agent.model.plan import Decision
 from gitops_agent.model.status import ConditionType
-from gitops_agent.testing.faults import LyingObserver
+from gitops_agent.testing.faults import LyingDriver
 from gitops_agent.testing.lying_sources import says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
 
@@ -30,7 +30,7 @@ def test_a_process_table_that_lies_is_contradicted_shown_and_not_followed(world:
     world.repository.commit({"one": probes(liveness="true", readiness="true")})
     world.converge()
     applied = list(world.live.applied)
-    world.observer = LyingObserver(world.live, says_suspended)
+    world.driver = LyingDriver(world.live, says_suspended)
     world.boot()
     passes(world)
     assert world.live.applied == applied
@@ -43,7 +43,7 @@ def test_a_process_table_that_lies_is_contradicted_shown_and_not_followed(world:
     heard = {evidence.source for evidence in decided.evidence}
     assert heard == {"memory", "process table", "liveness probe", "readiness probe"}
 
-    world.observer = None
+    world.driver = None
     world.boot()
     world.run()
     assert [said.type for said in world.status("one").conditions] == [ConditionType.READY]

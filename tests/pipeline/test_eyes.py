@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
+from gitops_agent.drivers.api import Driver, ObserveRequest
 from gitops_agent.errors import ObserveError
-from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.observation import Observation
+from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.observe import observe
-from gitops_agent.ports import NO_CLAIMS, Claims, Scope
-from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
+from gitops_agent.testing.faults import Lie, LyingDriver, WrappedDriver, sees_half, sees_nothing
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
+from tests.support.plugins import connect, connected
 
 from .repository import key
 from .world import World, verbs
@@ -24,13 +24,12 @@ from .world import World, verbs
 ONE, TWO = runtime_key(key("one")), runtime_key(key("two"))
 
 
-class Raising:
-    def __init__(self, problem: BaseException) -> None:
+class Raising(WrappedDriver):
+    def __init__(self, driver: Driver, problem: BaseException) -> None:
+        super().__init__(driver)
         self.problem = problem
 
-    def observe(
-        self, scope: Scope, bases: Mapping[ResourceKey, Base], claims: Claims = NO_CLAIMS
-    ) -> Sequence[Observation]:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         raise self.problem
 
 
@@ -42,7 +41,7 @@ def test_what_cannot_be_seen_is_not_touched(world: World, problem: BaseException
     world.commit("one", "two")
     world.converge()
     before = dict(world.live.live)
-    world.observer = Raising(problem)
+    world.driver = Raising(world.live, problem)
     world.boot()
     # Nor when a commit changes, adds and removes agents.
     sha = world.repository.commit({"one": {"runtime": {"command": ["new"]}}, "three": {}})
@@ -55,7 +54,7 @@ def test_what_cannot_be_seen_is_not_touched(world: World, problem: BaseException
     assert ready.reason == "ObserveFailed"
     assert world.phase(sha) is Phase.RECONCILING, "what nobody can see has not converged"
     # And when the eyes open again, all of it happens.
-    world.observer = None
+    world.driver = None
     world.boot()
     assert world.converge().phase is Phase.CONVERGED
     assert world.running == world.wanted(sha)
@@ -101,7 +100,7 @@ def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> 
         driver.plant(runtime_key(key(driver.name)), {})
     one.blind_next()
     with ThreadPoolExecutor(2) as pool:
-        found = observe([one.driver, two.driver], None, {}, pool)
+        found = observe(connect([one.plugin, two.plugin]), None, {}, pool)
     assert set(found.seen) == {runtime_key(key("second"))}
     assert found.unreachable == {"first": "the live system does not answer"}
 
@@ -113,12 +112,11 @@ def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
 
     class BreaksOff:
         def observe(self, *_: object) -> Iterator[Observation]:
-            yield live.observe(None, {})[0]
+            yield live.observe(ObserveRequest())[0]
             raise ConnectionResetError
 
-    driver = replace(live.driver, observer=BreaksOff())  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as pool:
-        found = observe([driver], None, {}, pool)
+        found = observe(connected({"memory": BreaksOff()}), None, {}, pool)  # type: ignore[dict-item]
     assert found.seen == {}
     assert "ConnectionResetError" in found.unreachable["memory"]
 
@@ -132,7 +130,7 @@ def test_eyes_that_miss_things_start_nothing_twice_and_delete_nothing(world: Wor
     good = world.commit("one", "two", "three")
     world.converge()
     before = dict(world.live.live)
-    world.observer = LyingObserver(world.live, lie)
+    world.driver = LyingDriver(world.live, lie)
     world.boot()
     for _ in range(4):
         world.clock.advance(60)
@@ -140,7 +138,7 @@ def test_eyes_that_miss_things_start_nothing_twice_and_delete_nothing(world: Wor
         assert not [verb for verb, _ in verbs(result.executed) if verb in (Verb.DELETE, Verb.STOP)]
     assert world.live.live == before
     assert set(world.live.starts.values()) == {1}
-    world.observer = None
+    world.driver = None
     world.boot()
     world.converge()
     assert world.live.live == before
@@ -151,12 +149,12 @@ def test_eyes_that_miss_what_a_commit_removes_lose_track_but_delete_nothing(worl
     """What a driver does not return does not exist: our claim ends, and the object is reported as an orphan."""
     world.commit("one", "two")
     world.converge()
-    world.observer = LyingObserver(world.live, sees_nothing)
+    world.driver = LyingDriver(world.live, sees_nothing)
     world.boot()
     world.commit("one")
     world.run()
     assert TWO in world.live.live
-    world.observer = None
+    world.driver = None
     world.boot()
     result = world.run()
     assert TWO in world.live.live
@@ -178,34 +176,17 @@ def test_things_of_others_are_left_alone(world: World) -> None:
 # -- drivers that break
 
 
-class Broken:
-    """An applier with a bug, for one agent."""
+class Broken(WrappedDriver):
+    """A driver with a bug, for one agent."""
 
-    def __init__(self, live: MemoryDriver) -> None:
-        self.live = live
-
-    def unchanged(self, action: Action) -> bool:
-        return self.live.unchanged(action)
-
-    def apply(self, action: Action, intent: str) -> object:
+    def apply(self, action: Action, key: str) -> Applied:
         if action.key == ONE:
             raise ZeroDivisionError("bug")
-        return self.live.apply(action, intent)
+        return super().apply(action, key)
 
 
-def test_a_bug_in_a_driver_is_reported_and_stops_nobody_else(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = Broken(world.live)
-    driver = type(world.live.driver)(
-        "memory",
-        world.live.compile,
-        world.live,
-        broken,
-        world.live,
-        world.live,  # type: ignore[arg-type]
-    )
-    monkeypatch.setattr(world, "_drivers", lambda: (driver, world.health))
+def test_a_bug_in_a_driver_is_reported_and_stops_nobody_else(world: World) -> None:
+    world.driver = Broken(world.live)
     world.boot()
     world.commit("one", "two")
     for _ in range(5):

@@ -23,7 +23,7 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
 from gitops_agent.reconcile.executor import ExecutorContext
 from gitops_agent.rollout.waves import load_rollout
-from gitops_agent.testing.faults import Lie, LyingObserver, sees_half, sees_nothing
+from gitops_agent.testing.faults import Lie, LyingDriver, sees_half, sees_nothing
 from gitops_agent.testing.lying_sources import hears_until, says_running, says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
 
@@ -217,7 +217,7 @@ def test_an_answer_in_part_starts_nothing_twice_and_takes_nothing_away_that_is_w
     started.repository.commit(fleet(NEW, NAMES))
     for _ in range(nth):
         started.clock.advance(started.run().wait or 1.0)
-    started.observer = LyingObserver(started.live, lie)
+    started.driver = LyingDriver(started.live, lie)
     started.boot()
     witness = Witness(started)
     for _ in range(4):
@@ -244,7 +244,7 @@ def test_one_source_that_lies_restarts_nobody_while_a_gate_is_shut(tmp_path: Pat
     world.repository.commit(fleet({**OLD, **well, **BROKEN}, NAMES))
     world.run()
     done = len(effects(world))
-    world.observer = LyingObserver(world.live, lie)
+    world.driver = LyingDriver(world.live, lie)
     world.boot()
     for _ in range(5):
         world.run()

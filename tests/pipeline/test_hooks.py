@@ -10,16 +10,18 @@ import pytest
 
 from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.drivers import hook
+from gitops_agent.drivers.api import AS_IT_RUNS, Applied, ExecResult, Observation, ObserveRequest, Plugin, RunAs
 from gitops_agent.drivers.hook.spec import hook_key
 from gitops_agent.errors import UsageError
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
+from gitops_agent.model.plan import Action
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.ports import AS_IT_RUNS, Driver, DriverContext, ExecResult, RunAs
 from gitops_agent.testing.faults import Crash, FaultInjector
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
+from tests.support.plugins import a_plugin
 
 from .repository import key
 from .world import World
@@ -29,7 +31,7 @@ DONE = ExecResult(True, "exit code 0")
 
 
 class Runs:
-    """A runner that remembers, and answers as it is told."""
+    """A runtime driver that only runs commands: it remembers them, and answers as it is told."""
 
     def __init__(self, live: MemoryDriver) -> None:
         self.live = live
@@ -37,7 +39,13 @@ class Runs:
         self.keys: list[str] = []
         self.answers: dict[str, ExecResult | Exception] = {}
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        return ()
+
+    def apply(self, action: Action, key: str) -> Applied:
+        raise AssertionError("nothing is desired of it")
+
+    def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         self.calls.append((agent.name, command[0], runtime_key(agent) in self.live.live))
         self.keys.append(how.env["MANAGED_AGENT_HOOK_KEY"])
         answer = self.answers.get(command[0], DONE)
@@ -53,16 +61,9 @@ class Runs:
 class HookWorld(World):
     """A world with hooks; the runner outlives a crash, like everything live."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.runs = Runs(self.live)
-        place = DriverContext("test", str(folder), runners={"process": self.runs})
-        self.hook = hook.driver(place, self.clock)
-        self.repository.drivers = (*self.repository.drivers, self.hook)
-        self.boot()
-
-    def _drivers(self) -> tuple[Driver, ...]:
-        return (*super()._drivers(), *([self.hook] if hasattr(self, "hook") else []))
+    def plugins(self) -> list[Plugin]:
+        self.runs: Runs = getattr(self, "runs", None) or Runs(self.live)
+        return [*super().plugins(), a_plugin("process", self.runs), hook.PLUGIN]
 
     def fleet(self, *names: str, hooks: Mapping[str, Any] = HOOKS, **more: Any) -> str:
         """A commit of agents with hooks, beside one that is always there: an empty source deletes nothing."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.config.spec import resources as config
+from gitops_agent.drivers import config, process
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.spec import resources as process
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import Agent
@@ -53,7 +53,7 @@ spec:
     command: [sleep, '600']
     replicas: 1  # one is enough
 """
-COMPILERS = [("config", config), ("process", process)]
+PLUGINS = Plugins([config.PLUGIN, process.PLUGIN])
 
 
 class Fleet:
@@ -71,7 +71,7 @@ class Fleet:
     def proposer(self, **changes: Any) -> ImportProposer:
         @contextmanager
         def loader() -> Iterator[SnapshotLoader]:
-            yield Loader(self.mirror, COMPILERS, self.settings)
+            yield Loader(self.mirror, PLUGINS, self.settings)
 
         values: dict[str, Any] = {
             "source": self.mirror,
@@ -85,7 +85,7 @@ class Fleet:
         return ImportProposer(Desk(**(values | changes)))
 
     def snapshot(self) -> Snapshot:
-        return Loader(self.mirror, COMPILERS, self.settings).load(self.mirror.refresh())
+        return Loader(self.mirror, PLUGINS, self.settings).load(self.mirror.refresh())
 
     def imports(self, **live: Any) -> list[Action]:
         """The IMPORT actions of a plan in which live shows these values instead of those applied."""
@@ -96,7 +96,9 @@ class Fleet:
             bases[resource.key] = Base(resource.key, resource.driver, resource.fields, "c" * 40, 0.0)
             shown = {n: live.get(n, v) for n, v in resource.fields.value.items() if n not in ("env", "command")}
             seen.append(Observation(resource.key, resource.driver, Owner.OURS, Fields.of(shown), "Running", 1.0))
-        plan = build(snapshot, seen, PlanContext(now=1.0, snapshot=snapshot, bases=bases), {})
+        plan = build(
+            snapshot, seen, PlanContext(now=1.0, snapshot=snapshot, bases=bases, catalog=PLUGINS.catalog), {}
+        )
         assert all(action.decision is Decision.IMPORT for action in plan.actions)
         return list(plan.actions)
 

@@ -158,10 +158,10 @@ class Witness:
         if action.verb is Verb.DELETE:
             assert wanted is None, f"{effect}: the spec in force wants it"
         elif action.verb is Verb.STOP:
-            assert wanted is None or wanted.dormant, f"{effect}: the spec in force wants it to run"
+            assert wanted is None or wanted.stopped, f"{effect}: the spec in force wants it to run"
         else:
             assert wanted is not None, f"{effect}: the spec in force does not want it"
-            assert not wanted.dormant, f"{effect}: the spec in force wants it stopped"
+            assert not wanted.stopped, f"{effect}: the spec in force wants it stopped"
             assert wanted.fields == action.desired, f"{effect}: the spec in force says something else"
 
     def not_frozen(self, effect: Effect) -> None:
@@ -211,12 +211,12 @@ class Witness:
                 assert action.digest in self.approved(), said
 
     def loses(self, base: Base, sha: str) -> bool:
-        if base.key.kind != "runtime" or base.retained or base.fields.value.get("dormant") or not base.established:
+        if base.key.kind != "runtime" or base.retained or base.fields.value.get("stopped") or not base.established:
             return False
         wanted = self.resource(sha, base.key)
         if self.agent(sha, base.key.agent) is None:
             return base.deletion_policy is DeletionPolicy.DELETE
-        return wanted is None or wanted.dormant
+        return wanted is None or wanted.stopped
 
     def by_waves(self, before: State, after: State) -> None:
         """Nothing that was there follows a commit but wave by wave, and no wave before the last one is Ready."""

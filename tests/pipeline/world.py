@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from gitops_agent.daemon.loop import is_settled
-from gitops_agent.drivers import health
+from gitops_agent.drivers.api import Driver, Plugin
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -19,16 +19,17 @@ from gitops_agent.model.plan import Action
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.pipeline import Pipeline
-from gitops_agent.ports import Driver, DriverContext, Journal, Observer, Report
+from gitops_agent.ports import Journal, Report
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.reconcile.executor import ExecutorContext
 from gitops_agent.source.tracker import SourceTracker, Where
 from gitops_agent.status.bookkeeping import Bookkeeper
 from gitops_agent.status.proceedings import PassResult
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.faults import FaultInjector, faulty
+from gitops_agent.testing.faults import FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver
+from tests.support.plugins import connect
 
 from .repository import Repository, key
 
@@ -73,12 +74,11 @@ class World:
         self.folder = folder
         self.clock = FrozenClock()
         self.live = live(clock=self.clock)
-        self.health = health.driver(DriverContext("test", str(folder)), self.clock)
-        self.repository = Repository((self.live.driver, self.health))
+        self.driver: Driver | None = None  # in front of the live system, if a test puts one there
+        self.repository = Repository(self.plugins())
         self.sink = Listening()
         self.unexpected: list[Exception] = []
         self.interrupted: Callable[[], bool] = lambda: False
-        self.observer: Observer | None = None
         self.journal: SqlJournal
         self.pipeline: Pipeline
         self.boot()
@@ -88,13 +88,13 @@ class World:
         self.shut()
         self.journal = open_journal(self.folder)
         journal: Journal = self.journal
-        drivers = self._drivers()
+        drivers = connect(self.plugins(), self.clock)
         if injector is not None:
             journal = FaultyJournal(journal, injector)
-            drivers = tuple(faulty(driver, injector) for driver in drivers)
+            drivers = connect(self.plugins(), self.clock, wrap=lambda driver: FaultyDriver(driver, injector))
         pool = Inline()
         bench = ExecutorContext(
-            appliers={driver.name: driver.applier for driver in drivers},
+            drivers=drivers,
             journal=journal,
             clock=self.clock,
             random=Random(1),
@@ -109,9 +109,10 @@ class World:
         monitor = HealthMonitor(self.clock, pool)
         self.pipeline = Pipeline(receiver, drivers, monitor, bench, books)
 
-    def _drivers(self) -> tuple[Driver, ...]:
-        live = self.live.driver
-        return (replace(live, observer=self.observer) if self.observer else live, self.health)
+    def plugins(self) -> list[Plugin]:
+        """What is installed."""
+        plugin = self.live.plugin
+        return [replace(plugin, connect=lambda context: self.driver or plugin.connect(context))]
 
     def shut(self) -> None:
         if hasattr(self, "journal"):
@@ -145,7 +146,7 @@ class World:
     def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
         """What a commit asks of the live system."""
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
-        every = [resource for agent in agents for resource in agent.resources if not resource.dormant]
+        every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
         return {resource.key: resource.fields for resource in every if resource.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:

@@ -33,7 +33,7 @@ def agents(draw: st.DrawFn, name: str, others: list[str], *, free: bool) -> Agen
         make.resource(
             key,
             draw(contents),
-            dormant=lifecycle is Lifecycle.STOPPED and key.kind == Kind.RUNTIME,
+            stopped=lifecycle is Lifecycle.STOPPED and key.kind == Kind.RUNTIME,
             restart_on=draw(st.sampled_from([(), ("a",)])),
         )
         for key in draw(st.permutations(keys))
@@ -73,8 +73,8 @@ def worlds(draw: st.DrawFn) -> World:
     for key in draw(st.sets(st.sampled_from(KEYS))):
         recorded, seen, record, look = draw(pairs)
         if record is not None:
-            dormant, deletion, retained = record
-            known = recorded | ({"dormant": True} if dormant else {})
+            stopped, deletion, retained = record
+            known = recorded | ({"stopped": True} if stopped else {})
             bases[key] = make.base(key, known, deletion_policy=deletion, retained=retained)
         if look is not None:
             things[key] = Thing(seen, *look)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from gitops_agent.drivers import config, process
 from gitops_agent.model.agent import Agent, DeletionPolicy, Origin, Resource
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -22,6 +24,9 @@ NOW = 1_000_000.0
 SHA = "c" * 40
 
 Content = Mapping[str, Any]
+
+CATALOG = Catalog({("fake", code): each for code, each in {**process.REASONS, **config.REASONS}.items()})
+"""The made-up driver of these tests gives the reasons of the local ones."""
 
 
 def key(text: str, kind: str = "runtime", identity: str = "process") -> ResourceKey:
@@ -58,6 +63,7 @@ def snapshot(agents: Iterable[Agent], policy: Content | None = None, sha: str = 
 def context(desired: Snapshot, bases: Iterable[Base] = (), **options: Any) -> PlanContext:
     known = {each.key: each for each in bases}
     options.setdefault("now", NOW)
+    options.setdefault("catalog", CATALOG)
     return PlanContext(snapshot=desired, bases=known, **options)
 
 
@@ -81,7 +87,7 @@ def running(text: str, content: Content, **options: Any) -> tuple[Agent, Base, O
 
 def stopped(declared: Agent) -> Agent:
     """The same agent, with a runtime that is wanted absent."""
-    return replace(declared, resources=tuple(replace(each, dormant=True) for each in declared.resources))
+    return replace(declared, resources=tuple(replace(each, stopped=True) for each in declared.resources))
 
 
 def verbs(made: Plan) -> list[tuple[str, str]]:

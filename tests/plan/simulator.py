@@ -86,8 +86,8 @@ def settled(desired: Snapshot) -> World:
     things, bases = {}, {}
     for agent in desired.agents.values():
         for resource in agent.resources:
-            content = resource.fields.value | ({"dormant": True} if resource.dormant else {})
+            content = resource.fields.value | ({"stopped": True} if resource.stopped else {})
             bases[resource.key] = make.base(resource.key, content, deletion_policy=agent.deletion_policy)
-            if not resource.dormant:
+            if not resource.stopped:
                 things[resource.key] = Thing(Fields.of(content).value)
     return World(things, bases)

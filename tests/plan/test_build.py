@@ -43,7 +43,7 @@ def test_health_does_not_restart_what_is_stopped_dead_foreign_or_not_a_runtime()
     declared, recorded, seen = make.running("acme/bot", {"a": 1})
     healths = {declared.key: STUCK}
     stopped = make.stopped(declared)
-    asleep = replace(recorded, fields=Fields.of({"a": 1, "dormant": True}))
+    asleep = replace(recorded, fields=Fields.of({"a": 1, "stopped": True}))
     assert make.plan(make.snapshot([stopped]), [], [asleep], healths).actions == ()
     assert make.verbs(make.plan(make.snapshot([declared]), [], [recorded], healths))[0][0] == "create"
     foreign = replace(seen, owner=Owner.OTHER)

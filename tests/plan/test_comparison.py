@@ -33,7 +33,7 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> ThreeWay:
     key = make.key("acme/bot", kind)
     desired = None
     if row["desired"] is not None:
-        options = {name: row[name] for name in ("dormant", "idempotent") if name in row}
+        options = {name: row[name] for name in ("stopped", "idempotent") if name in row}
         desired = make.resource(key, row["desired"], restart_on=tuple(row.get("restartOn", ())), **options)
     agent = make.agent(
         "acme/bot",
@@ -54,7 +54,7 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> ThreeWay:
         live = make.live(key, row["live"], Owner(row.get("owner", "Ours")), reason=row.get("liveReason"))
     if live is not None and base is not None and "seenBefore" in row:
         live = replace(live, observed_at=base.applied_at - row["seenBefore"])
-    return ThreeWay(key, agent if row.get("document", True) else None, desired, base, live)
+    return ThreeWay(key, agent if row.get("document", True) else None, desired, base, live, make.CATALOG)
 
 
 def plan_of(three_way: ThreeWay, row: dict[str, Any]) -> Plan:
@@ -101,7 +101,7 @@ def test_every_difference_class_decision_and_reason_is_in_the_table() -> None:
     assert {each["difference"] for each in expected} == set(Difference)
     assert {each["class"] for each in expected if "class" in each} == set(Class)
     assert {each["decision"] for each in expected if "decision" in each} == set(Decision)
-    missing = set(Reason) - {each.get("reason") for each in expected}
+    missing = set(ReasonCode) - {each.get("reason") for each in expected}
     # Hooks, sources that disagree and agents that never became Ready are tested where those words are made.
     assert {reason for reason in missing if not reason.startswith("Hook")} <= {
         "SourcesDisagree",

@@ -221,7 +221,7 @@ def test_mass_drift_says_what_it_means_and_how_to_go_on() -> None:
     assert (fleetwide.severity, fleetwide.code, fleetwide.address) == (Severity.ERROR, "MassDrift", "*")
     assert fleetwide.summary == "6 of 10 agents of the fleet drifted at once"
     for words in (
-        "the desired state or our eyes are wrong",
+        "usually means a wrong commit or a failing probe",
         "gitops-agent unfreeze --scope '*' --reason …",
         f"gitops-agent approve {plan.digest}",
         "acme/bot-005",

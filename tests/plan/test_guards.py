@@ -157,8 +157,8 @@ def test_mass_delete_does_not_count_retained_or_stopped_or_forgotten_agents() ->
     members = fleet(10)
     retain = [(a, replace(b, deletion_policy=DeletionPolicy.RETAIN), seen) for a, b, seen in members]
     assert not plan_of(without(retain, 5), retain).blocked
-    dormant = make.resource(make.key("x/x"), {"a": 1, "dormant": True}).fields
-    asleep = [(a, replace(b, fields=dormant), make.live(b.key, None)) for a, b, _ in members]
+    stopped = make.resource(make.key("x/x"), {"a": 1, "stopped": True}).fields
+    asleep = [(a, replace(b, fields=stopped), make.live(b.key, None)) for a, b, _ in members]
     assert not plan_of(without(asleep, 5), asleep).blocked
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gitops_agent.model.catalog import BUILT_IN
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import KIND_ORDER, AgentKey
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb
 from gitops_agent.model.snapshot import Snapshot
@@ -152,7 +153,7 @@ def test_teardown_runs_backwards(desired: Snapshot, world: World) -> None:
     assert down == sorted(down, reverse=True)
     for agent in {action.key.agent for action in plan.actions}:
         kinds = [
-            (action.verb in TEARDOWN, KIND_ORDER[action.key.kind])
+            (action.verb in TEARDOWN, BUILT_IN.position(action.key.kind))
             for action in plan.actions
             if action.key.agent == agent
         ]

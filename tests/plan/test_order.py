@@ -7,14 +7,14 @@ import random
 import pytest
 
 from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.key import KIND_ORDER, AgentKey, Kind
+from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Verb
 from gitops_agent.plan.order import depths, order_actions
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
 
-KINDS = tuple(kind for kind in KIND_ORDER if kind != Kind.HOOK)  # hooks are called at moments of their own
+KINDS = tuple(kind for kind in Kind if kind != Kind.HOOK)  # hooks are called at moments of their own
 
 
 def test_bring_up_follows_kinds_and_dependencies() -> None:

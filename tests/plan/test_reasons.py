@@ -6,29 +6,53 @@ from pathlib import Path
 
 import pytest
 
+from gitops_agent.drivers.plugins import load_plugins
+from gitops_agent.model.catalog import Catalog, Reason
 from gitops_agent.model.plan import Class
-from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, drift_class, markdown, restarts
+from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, drift_class, markdown, meaning_of
 
 pytestmark = pytest.mark.unit
+
+OUTSIDE = ("remote", "mailbox")
+"""Drivers of our own tests."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
 
 
+def built_in() -> Catalog:
+    known = load_plugins().catalog.reasons
+    return Catalog({key: reason for key, reason in known.items() if key[0] not in OUTSIDE})
+
+
 def test_every_code_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(Reason)
+    assert set(MEANINGS) == set(ReasonCode)
     assert set(HOLDS) == set(Hold)
     assert all(meaning.text.endswith(".") for meaning in MEANINGS.values())
 
 
 def test_the_page_is_in_step_with_the_code() -> None:
-    command = 'python -c "from gitops_agent.plan.reasons import markdown; print(markdown(), end=str())"'
-    assert PAGE.read_text(encoding="utf-8") == markdown(), f"write the page again: {command} > docs/reasons.md"
+    assert PAGE.read_text(encoding="utf-8") == markdown(built_in()), "python -m tests.plan.test_reasons writes it"
 
 
-def test_unknown_reasons_of_a_driver_are_judged_by_presence() -> None:
-    assert drift_class("PodEvicted", present=False) is Class.MISSING_EXTERNAL
-    assert drift_class("PodEvicted", present=True) is Class.CONFLICTING
-    assert drift_class("SpecChanged", present=True) is Class.CONFLICTING
-    assert not restarts("PodEvicted")
-    assert not restarts(None)
-    assert restarts("MemoryLimit")
+def test_unknown_reasons_of_a_driver_are_classed_by_presence() -> None:
+    assert drift_class(None, present=False) is Class.MISSING_EXTERNAL
+    assert drift_class(None, present=True) is Class.CONFLICTING
+    assert drift_class(MEANINGS[ReasonCode.SPEC_CHANGED], present=True) is Class.CONFLICTING
+
+
+def test_a_code_is_read_in_the_terms_of_its_driver_first() -> None:
+    catalog = Catalog({("one", "Gone"): Reason("Evicted.", Class.MISSING_EXTERNAL, explained=True)})
+    assert meaning_of(catalog, "one", "Gone") == Reason("Evicted.", Class.MISSING_EXTERNAL, explained=True)
+    assert meaning_of(catalog, "two", "Gone") is None
+    assert meaning_of(catalog, "one", None) is None
+    assert meaning_of(catalog, "two", "NotMarked") is MEANINGS[ReasonCode.NOT_MARKED]
+    assert catalog.explained == {"Gone"}
+    installed = load_plugins().catalog
+    assert "HostRestarted" in installed.explained
+    limit = meaning_of(installed, "process", "MemoryLimit")
+    assert limit is not None
+    assert limit.restarts
+
+
+if __name__ == "__main__":
+    PAGE.write_text(markdown(built_in()), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import Driver, Observation, ObserveRequest
 from gitops_agent.errors import ApplyError, GitopsAgentError, ObserveError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
-from gitops_agent.ports import Applier
 from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.faults import Crash, FaultInjector, FaultyApplier
+from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
@@ -40,7 +40,7 @@ class Rig:
         self.points = FaultInjector()
         self.unexpected: list[tuple[BaseException, Action]] = []
         self.bench = ExecutorContext(
-            appliers={"memory": FaultyApplier(self.live, self.points)},
+            drivers={"memory": FaultyDriver(self.live, self.points)},
             journal=FaultyJournal(journal, self.points),
             clock=clock,
             random=Random(1),
@@ -49,8 +49,8 @@ class Rig:
             on_unexpected=lambda problem, about: self.unexpected.append((problem, about)),
         )
 
-    def using(self, applier: Applier) -> None:
-        self.bench = replace(self.bench, appliers={"memory": applier})
+    def using(self, driver: Driver) -> None:
+        self.bench = replace(self.bench, drivers={"memory": driver})
 
     def run(self, *actions: Action, **more: Any) -> list[Executed]:
         return ActionExecutor(self.bench).execute(plan(*actions, **more), "test")
@@ -81,7 +81,10 @@ class Doing:
     def unchanged(self, action: Action) -> bool:
         return self.check(action)
 
-    def apply(self, action: Action, intent: str) -> Applied:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        return ()
+
+    def apply(self, action: Action, key: str) -> Applied:
         return self.do(action) or Applied("done")
 
 

@@ -32,7 +32,7 @@ agents = st.builds(
     resources=st.sampled_from(
         [
             (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "memory", EMPTY)),
-            (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "process", EMPTY, dormant=True)),
+            (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "process", EMPTY, stopped=True)),
             (Resource(CONFIG, "config", EMPTY),),
             (),
         ]

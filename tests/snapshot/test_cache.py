@@ -11,7 +11,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot import cache as caching
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
-from tests.snapshot.world import COMPILERS, MemoryReader, World, agent, codes, other
+from tests.snapshot.world import PLUGINS, MemoryReader, World, agent, codes, other
 
 FLEET = {
     **{f"agents/acme/a{n}.yaml": agent(f"a{n}", labels={"n": str(n)}) for n in range(8)},
@@ -51,7 +51,7 @@ class Restarting:
     def load(self, files: dict[str, str], settings: Settings | None = None) -> tuple[Snapshot, int]:
         """A snapshot from a fresh process, and how many blobs it had to read."""
         settings = settings or Settings(instance="prod")
-        cache = Cache(self.path, version_of(settings, COMPILERS))
+        cache = Cache(self.path, version_of(settings, PLUGINS))
         world = World(settings, cache)
         world.reader.trees, world.reader.contents = self.reader.trees, self.reader.contents
         try:
@@ -123,7 +123,7 @@ def test_a_damaged_cache_is_never_fatal(restarting: Restarting, damage: str) -> 
 
 def test_rows_of_an_invalid_commit_help_the_next_one(restarting: Restarting) -> None:
     settings = Settings(instance="prod")
-    cache = Cache(restarting.path, version_of(settings, COMPILERS))
+    cache = Cache(restarting.path, version_of(settings, PLUGINS))
     world = World(settings, cache)
     assert codes(world.refuse({**FLEET, "bad.yaml": "a: [\n"})) == ["InvalidYaml"]
     cache.close()

@@ -15,7 +15,7 @@ from gitops_agent.model.snapshot import changed_agents
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.folder import FolderReader, validate_folder
 from gitops_agent.snapshot.loader import Loader
-from tests.snapshot.world import COMPILERS, agent, codes
+from tests.snapshot.world import PLUGINS, agent, codes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "desired-repo"
 
@@ -31,26 +31,26 @@ def test_a_folder_is_judged_without_git(tmp_path: Path) -> None:
     write(tmp_path, "agents/acme/bot.yaml", agent())
     write(tmp_path, ".git/config.yaml", "a: [\n")
     write(tmp_path, "agents/.git/config.yaml", "a: [\n")
-    assert validate_folder(tmp_path, COMPILERS, Settings()) == ()
+    assert validate_folder(tmp_path, PLUGINS, Settings()) == ()
     aside = write(tmp_path, "agents/.acme/bot.yaml", agent())
-    assert [finding.code for finding in validate_folder(tmp_path, COMPILERS, Settings())] == ["NotRead"]
+    assert [finding.code for finding in validate_folder(tmp_path, PLUGINS, Settings())] == ["NotRead"]
     aside.unlink()
     write(tmp_path, "agents/acme/crm.yaml", agent("crm", typo=1))
     (tmp_path / "agents/acme/link.yaml").symlink_to("/etc/passwd")
     (tmp_path / "agents/loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "agents/acme/pipe.yaml")
-    found = validate_folder(tmp_path, COMPILERS, Settings())
+    found = validate_folder(tmp_path, PLUGINS, Settings())
     assert sorted(codes(found)) == ["Gitlink", "Symlink", "Symlink", "UnknownField"]
 
 
 def test_a_folder_that_does_not_exist_is_a_wrong_call(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        validate_folder(tmp_path / "missing", COMPILERS, Settings())
+        validate_folder(tmp_path / "missing", PLUGINS, Settings())
 
 
 def test_the_example_is_valid() -> None:
     for instance in ("demo", "other"):
-        assert errors(validate_folder(EXAMPLES, COMPILERS, Settings(instance=instance))) == ()
+        assert errors(validate_folder(EXAMPLES, PLUGINS, Settings(instance=instance))) == ()
 
 
 def test_a_folder_can_be_looked_at_again(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_can_be_looked_at_again(tmp_path: Path) -> None:
 def test_real_git_from_commit_to_commit(tmp_path: Path) -> None:
     repo = tmp_path / "fleet.git"
     first_sha = build_fleet(repo, 30)
-    loader = Loader(PlainReader(repo), COMPILERS, Settings())
+    loader = Loader(PlainReader(repo), PLUGINS, Settings())
     first = loader.load(revision(repo, first_sha))
     path, stopped = spec(3, lifecycle="Stopped")
     second = loader.load(revision(repo, commit(repo, {path: stopped})))
@@ -98,5 +98,5 @@ def test_real_git_with_a_symlink_and_a_submodule(tmp_path: Path) -> None:
             return [TreeEntry(*about.split(), None, path) for about, _, path in handle]
 
     with pytest.raises(InvalidDesiredState) as refused:
-        Loader(Sizeless(repo), COMPILERS, Settings()).load(revision(repo, sha))
+        Loader(Sizeless(repo), PLUGINS, Settings()).load(revision(repo, sha))
     assert codes(refused.value.findings) == ["Symlink", "Gitlink"]

@@ -11,7 +11,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import changed_agents
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.loader import Loader
-from tests.snapshot.world import COMPILERS, MemoryReader, World, agent, codes, load, other
+from tests.snapshot.world import PLUGINS, MemoryReader, World, agent, codes, load, other
 
 pytestmark = pytest.mark.unit
 
@@ -117,7 +117,7 @@ def test_a_blob_too_large_to_hand_out_becomes_a_finding() -> None:
             yield from super().blobs(ids)
 
     reader = Capped()
-    loader = Loader(reader, COMPILERS, Settings(limits=Limits(file_bytes=1_000)))
+    loader = Loader(reader, PLUGINS, Settings(limits=Limits(file_bytes=1_000)))
     loader.load(reader.commit(FLEET))
     with pytest.raises(InvalidDesiredState) as refused:
         loader.load(reader.commit({**FLEET, ONE: "#" * 2_000}))
@@ -136,7 +136,7 @@ def test_the_number_of_files_counts_those_of_earlier_commits() -> None:
 def test_a_missing_path_is_refused_with_a_way_out() -> None:
     revision = Revision("a" * 40, "", (), author="", authored_at=0.0, committed_at=0.0, message="")
     with pytest.raises(InvalidDesiredState) as refused:
-        Loader(MemoryReader(), COMPILERS, Settings(path="fleet")).load(revision)
+        Loader(MemoryReader(), PLUGINS, Settings(path="fleet")).load(revision)
     assert codes(refused.value.findings) == ["MissingPath"]
     assert "--path" in refused.value.findings[0].detail
 

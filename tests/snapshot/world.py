@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
 import pytest
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
@@ -21,6 +22,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.loader import Loader
+from tests.support.plugins import a_plugin
 
 Content = str | bytes | tuple[str, str | bytes]
 """Text of a regular file, or mode and content."""
@@ -84,7 +86,16 @@ def runtime(key: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
     )
 
 
-COMPILERS = (("process", runtime),)
+Compiler = Callable[[AgentKey, AgentDocument], tuple[Resource, ...]]
+COMPILERS: tuple[tuple[str, Compiler], ...] = (("process", runtime),)
+
+
+def plugins_of(compilers: Iterable[tuple[str, Compiler]]) -> Plugins:
+    """Plugins that compile as some functions do and are never connected."""
+    return Plugins(a_plugin(name, None, compiler=compiler) for name, compiler in compilers)
+
+
+PLUGINS = plugins_of(COMPILERS)
 
 
 class World:
@@ -93,7 +104,7 @@ class World:
     def __init__(self, settings: Settings | None = None, cache: Cache | None = None, compilers: Any = COMPILERS):
         self.reader = MemoryReader()
         self.settings = settings or Settings(instance="prod")
-        self.loader = Loader(self.reader, compilers, self.settings, cache)
+        self.loader = Loader(self.reader, plugins_of(compilers), self.settings, cache)
 
     def load(self, files: Mapping[str, Content]) -> Snapshot:
         return self.loader.load(self.reader.commit(files))

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from gitops_agent.drivers.api import Driver, ObserveRequest
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, Journal
+from gitops_agent.ports import Journal
 from gitops_agent.reconcile.recovery import settle
-from gitops_agent.testing.faults import Crash, FaultInjector, crash, faulty
+from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver, crash
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 
@@ -25,7 +26,7 @@ WORDS = (Class.CHANGE, "Created", "new in Git", Confidence.HIGH, Decision.REPAIR
 
 def one_pass(journal: Journal, driver: Driver) -> None:
     """The smallest reconciler: settle, then create what is missing."""
-    seen = {item.key: item for item in driver.observer.observe(None, journal.bases())}
+    seen = {item.key: item for item in driver.observe(ObserveRequest(None, journal.bases()))}
     outcomes, bases, forgotten = settle(journal.open_intents(), seen, 5.0, journal.bases())
     journal.finish(outcomes, bases=bases, forgotten=forgotten)
     for key, fields in WANTED.items():
@@ -34,17 +35,17 @@ def one_pass(journal: Journal, driver: Driver) -> None:
 
 
 def create(journal: Journal, driver: Driver, key: ResourceKey, fields: Fields) -> None:
-    action = Action(key, driver.name, Verb.CREATE, *WORDS, desired=fields)
+    action = Action(key, "memory", Verb.CREATE, *WORDS, desired=fields)
     intent = Intent(f"{key}-{len(journal.entries())}", action, "abc", "digest", "once", 1.0)
     journal.begin([intent])
-    applied = driver.applier.apply(action, intent.id)
-    base = Base(key, driver.name, fields, "abc", 2.0, handle=applied.handle)
+    applied = driver.apply(action, intent.id)
+    base = Base(key, "memory", fields, "abc", 2.0, handle=applied.handle)
     journal.finish([Outcome(intent.id, Result.DONE, applied.message, 2.0, 1.0, applied.handle)], bases=[base])
 
 
 def run(folder: Path, memory: MemoryDriver, injector: FaultInjector) -> None:
     with open_journal(folder) as journal:
-        one_pass(FaultyJournal(journal, injector), faulty(memory.driver, injector))
+        one_pass(FaultyJournal(journal, injector), FaultyDriver(memory, injector))
 
 
 def test_a_crash_at_any_point_is_healed_by_one_pass(tmp_path: Path) -> None:

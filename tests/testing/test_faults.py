@@ -8,6 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
+from gitops_agent.drivers.api import ObserveRequest, is_unchanged
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.fields import Fields
@@ -18,11 +19,11 @@ from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import (
     Crash,
     FaultInjector,
-    LyingObserver,
-    SlowObserver,
+    FaultyDriver,
+    LyingDriver,
+    SlowDriver,
     crash,
     disk_full,
-    faulty,
     sees_half,
     sees_nothing,
 )
@@ -136,10 +137,10 @@ def test_effects_have_points_too() -> None:
     words = (Class.CHANGE, "Test", "test", Confidence.HIGH, Decision.REPAIR)
     action = Action(RUNTIME, "memory", Verb.CREATE, *words, desired=Fields.of({"replicas": 1}))
     for when, there in (("before", False), ("after", True)):
-        driver = faulty(memory.driver, FaultInjector.at(f"apply:{when}:1", crash))
-        assert driver.applier.unchanged(action)
+        driver = FaultyDriver(memory, FaultInjector.at(f"apply:{when}:1", crash))
+        assert is_unchanged(driver, action)
         with pytest.raises(Crash):
-            driver.applier.apply(action, "i1")
+            driver.apply(action, "i1")
         assert (RUNTIME in memory.live) is there
 
 
@@ -148,8 +149,8 @@ def test_an_observer_can_lie() -> None:
     memory = MemoryDriver()
     for name in ("one", "two", "three"):
         memory.plant(runtime_key(AgentKey("acme", name)), {}, Owner.OURS)
-    assert LyingObserver(memory, sees_nothing).observe(None, {}) == ()
-    assert len(LyingObserver(memory, sees_half).observe(None, {})) == 2
+    assert LyingDriver(memory, sees_nothing).observe(ObserveRequest()) == ()
+    assert len(LyingDriver(memory, sees_half).observe(ObserveRequest())) == 2
 
 
 @pytest.mark.unit
@@ -157,8 +158,8 @@ def test_an_observer_can_be_slow() -> None:
     memory, gate = MemoryDriver(), Event()
     memory.plant(RUNTIME, {}, Owner.OURS)
     answers: list[Observation] = []
-    slow = SlowObserver(memory, gate.wait)
-    thread = Thread(target=lambda: answers.extend(slow.observe(None, {})))
+    slow = SlowDriver(memory, gate.wait)
+    thread = Thread(target=lambda: answers.extend(slow.observe(ObserveRequest())))
     thread.start()
     assert memory.calls["observe"] == 0
     gate.set()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import Compilation, Context, ObserveRequest, executing, leasing, logging, watching
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
@@ -12,7 +13,6 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Driver, DriverContext, DriverFactory
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 
@@ -51,27 +51,27 @@ def clock() -> FrozenClock:
 def memory(clock: FrozenClock) -> MemoryDriver:
     """A live system in which the bot runs."""
     system = MemoryDriver(clock=clock)
-    for resource in system.compile(BOT, a_document()):
+    for resource in system.compile(Compilation(BOT, a_document())):
         system.apply(act(Verb.CREATE, resource), "i0")
     return system
 
 
 def one(memory: MemoryDriver, key: object = RUNTIME) -> Observation:
-    (found,) = [item for item in memory.observe(None, {}) if item.key == key]
+    (found,) = [item for item in memory.observe(ObserveRequest()) if item.key == key]
     return found
 
 
-def test_it_is_a_driver_and_a_factory_of_itself(memory: MemoryDriver, clock: FrozenClock) -> None:
-    factory: DriverFactory = memory
-    driver: Driver = factory(DriverContext("test", "nowhere"), clock)
-    assert driver.name == "memory"
-    assert driver.observer.observe(None, {}) == memory.observe(None, {})
-    assert driver.watcher is not None
-    assert driver.runner is not None
+def test_it_is_a_plugin_that_connects_to_itself(memory: MemoryDriver, clock: FrozenClock) -> None:
+    plugin = memory.plugin
+    assert (plugin.name, plugin.is_runtime) == ("memory", True)
+    driver = plugin.connect(Context("test", "nowhere", clock))
+    assert driver.observe(ObserveRequest()) == memory.observe(ObserveRequest())
+    assert watching(driver) is executing(driver) is memory
+    assert logging(driver) is leasing(driver) is None
 
 
 def test_a_document_becomes_a_config_and_a_runtime() -> None:
-    config, runtime = MemoryDriver("process").compile(BOT, a_document(replicas=2))
+    config, runtime = MemoryDriver("process").compile(Compilation(BOT, a_document(replicas=2)))
     assert (config.key, config.driver, runtime.key, runtime.driver) == (CONFIG, "process", RUNTIME, "process")
     assert config.fields.value["instructions"] == "Answer."
     assert runtime.fields.value == {
@@ -82,15 +82,15 @@ def test_a_document_becomes_a_config_and_a_runtime() -> None:
 
 def test_lifecycle_and_reload_are_heard() -> None:
     memory = MemoryDriver()
-    assert memory.compile(BOT, a_document("Retired")) == ()
-    assert [item.dormant for item in memory.compile(BOT, a_document("Stopped"))] == [False, True]
-    assert "config" not in memory.compile(BOT, a_document(reload="Hot"))[1].fields.value
+    assert memory.compile(Compilation(BOT, a_document("Retired"))) == ()
+    assert [item.stopped for item in memory.compile(Compilation(BOT, a_document("Stopped")))] == [False, True]
+    assert "config" not in memory.compile(Compilation(BOT, a_document(reload="Hot")))[1].fields.value
 
 
 def test_what_was_applied_is_observed(memory: MemoryDriver, clock: FrozenClock) -> None:
     clock.advance(5)
     seen = one(memory)
-    (_, wanted) = memory.compile(BOT, a_document())
+    (_, wanted) = memory.compile(Compilation(BOT, a_document()))
     assert (seen.fields, seen.owner, seen.state, seen.reason) == (wanted.fields, Owner.OURS, "Running", None)
     assert (seen.observed_at, seen.started_at) == (clock.now(), clock.now() - 5)
     assert memory.starts == {RUNTIME: 1, CONFIG: 1}
@@ -99,7 +99,7 @@ def test_what_was_applied_is_observed(memory: MemoryDriver, clock: FrozenClock) 
 
 def test_an_update_keeps_the_handle_and_a_restart_changes_it(memory: MemoryDriver) -> None:
     first = one(memory).handle
-    (_, wanted) = memory.compile(BOT, a_document(replicas=3))
+    (_, wanted) = memory.compile(Compilation(BOT, a_document(replicas=3)))
     updated = memory.apply(act(Verb.UPDATE, wanted), "i1")
     assert one(memory).handle == updated.handle == first
     assert one(memory).fields == wanted.fields
@@ -110,7 +110,7 @@ def test_an_update_keeps_the_handle_and_a_restart_changes_it(memory: MemoryDrive
 
 @pytest.mark.parametrize("verb", [Verb.STOP, Verb.DELETE])
 def test_stop_and_delete_remove_and_may_be_repeated(memory: MemoryDriver, verb: Verb) -> None:
-    (_, runtime) = memory.compile(BOT, a_document())
+    (_, runtime) = memory.compile(Compilation(BOT, a_document()))
     memory.apply(act(verb, runtime), "i1")
     memory.apply(act(verb, runtime), "i1")
     assert RUNTIME not in memory.live
@@ -120,8 +120,8 @@ def test_the_scope_limits_what_is_seen(memory: MemoryDriver) -> None:
     other = AgentKey("acme", "other")
     memory.plant(runtime_key(other), {}, Owner.OURS)
     base = Base(config_key(other), "memory", Fields.of({}), "abc", 1.0)
-    assert {item.key.agent for item in memory.observe(frozenset({BOT}), {base.key: base})} == {BOT}
-    assert {item.key for item in memory.observe(frozenset({other}), {base.key: base})} == {
+    assert {item.key.agent for item in memory.observe(ObserveRequest(frozenset({BOT})))} == {BOT}
+    assert {item.key for item in memory.observe(ObserveRequest(frozenset({other}), {base.key: base}))} == {
         runtime_key(other),
         config_key(other),
     }
@@ -130,11 +130,10 @@ def test_the_scope_limits_what_is_seen(memory: MemoryDriver) -> None:
 def test_absence_of_what_the_record_has_is_reported(memory: MemoryDriver) -> None:
     memory.remove(RUNTIME)
     base = Base(RUNTIME, "memory", Fields.of({}), "abc", 1.0)
-    foreign = Base(RUNTIME._replace(id="else"), "process", Fields.of({}), "abc", 1.0)
-    (gone,) = [i for i in memory.observe(None, {RUNTIME: base, foreign.key: foreign}) if i.fields is None]
+    (gone,) = [item for item in memory.observe(ObserveRequest(None, {RUNTIME: base})) if item.fields is None]
     assert (gone.key, gone.state, gone.reason) == (RUNTIME, "Missing", "Gone")
-    stopped = Base(RUNTIME, "memory", Fields.of({"dormant": True}), "abc", 1.0)
-    (quiet,) = [item for item in memory.observe(None, {RUNTIME: stopped}) if item.fields is None]
+    stopped = Base(RUNTIME, "memory", Fields.of({"stopped": True}), "abc", 1.0)
+    (quiet,) = [item for item in memory.observe(ObserveRequest(None, {RUNTIME: stopped})) if item.fields is None]
     assert (quiet.state, quiet.reason) == ("Stopped", None)
 
 
@@ -149,7 +148,7 @@ def test_drift_is_seen_and_told(memory: MemoryDriver) -> None:
     memory.mark(RUNTIME, Owner.OTHER)
     assert one(memory).owner is Owner.OTHER
     memory.lose([RUNTIME, CONFIG])
-    assert memory.observe(None, {}) == []
+    assert memory.observe(ObserveRequest()) == []
     memory.stop()
     memory.plant(RUNTIME, {"command": ["stranger"]})
     assert one(memory).owner is Owner.NONE
@@ -159,7 +158,7 @@ def test_drift_is_seen_and_told(memory: MemoryDriver) -> None:
 
 
 def test_the_precheck_compares_with_the_plan(memory: MemoryDriver) -> None:
-    (_, runtime) = memory.compile(BOT, a_document())
+    (_, runtime) = memory.compile(Compilation(BOT, a_document()))
     assert memory.unchanged(act(Verb.UPDATE, runtime, live=runtime.fields))
     memory.edit(RUNTIME, replicas=9)
     assert not memory.unchanged(act(Verb.UPDATE, runtime, live=runtime.fields))
@@ -168,7 +167,7 @@ def test_the_precheck_compares_with_the_plan(memory: MemoryDriver) -> None:
 
 
 def test_failures_are_scripted_by_number_and_by_resource(memory: MemoryDriver) -> None:
-    config, runtime = memory.compile(BOT, a_document())
+    config, runtime = memory.compile(Compilation(BOT, a_document()))
     memory.fail_next(2, "no room", key=RUNTIME)
     for _ in range(2):
         with pytest.raises(ApplyError, match="no room") as caught:
@@ -186,7 +185,7 @@ def test_failures_are_scripted_by_number_and_by_resource(memory: MemoryDriver) -
 
 
 def test_a_failed_apply_changes_nothing(memory: MemoryDriver) -> None:
-    (_, wanted) = memory.compile(BOT, a_document(replicas=5))
+    (_, wanted) = memory.compile(Compilation(BOT, a_document(replicas=5)))
     before = dict(memory.live)
     memory.fail_next()
     with pytest.raises(ApplyError):
@@ -197,11 +196,11 @@ def test_a_failed_apply_changes_nothing(memory: MemoryDriver) -> None:
 def test_it_can_be_blind_for_a_while(memory: MemoryDriver) -> None:
     memory.blind_next(1, "timeout")
     with pytest.raises(ObserveError, match="timeout"):
-        memory.observe(None, {})
-    assert len(memory.observe(None, {})) == 2
+        memory.observe(ObserveRequest())
+    assert len(memory.observe(ObserveRequest())) == 2
 
 
 def test_commands_run_where_something_runs(memory: MemoryDriver) -> None:
-    assert memory.run(BOT, ["true"], 1.0).ok
+    assert memory.exec(BOT, ["true"], 1.0).ok
     memory.remove(RUNTIME)
-    assert not memory.run(BOT, ["true"], 1.0).ok
+    assert not memory.exec(BOT, ["true"], 1.0).ok

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -21,6 +22,8 @@ from gitops_agent.drivers.tmux import DRIVER
 from gitops_agent.drivers.tmux.server import OWNER_OPTION, REPLICA_OPTION, Pane, TmuxServer
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
+EXEC_SECONDS = 5.0
+EXEC_PAUSE_SECONDS = 0.005
 PLACEHOLDER = ("--", "true")
 # tmux gives one argument to a shell and several to the kernel; exec makes the program the pane's own process.
 EXEC = ("sh", "-c", 'exec "$@"', "sh")
@@ -51,14 +54,17 @@ class TmuxLauncher(Launcher):
         if problem is not None:
             raise problem  # tmux would start it in another folder, or not at all, and report neither
         owner = marks.owner(self._context.instance, program.agent)
-        before = self._server.panes() or ()
-        mine = [pane for pane in before if (pane.owner, pane.replica) == (owner, program.replica)]
-        free = next((pane for pane in mine if not self._runs(pane)), None)
-        create, target = ((), free.id) if free is not None else _place(program, owner, before)
-        self._server.run(*create, *_start(program, owner, target, self._context.logs.path))
-        occupied = {pane.id for pane in mine} - ({free.id} if free is not None else set())
+        panes = self._server.panes() or ()
+        mine = [pane for pane in panes if (pane.owner, pane.replica) == (owner, program.replica)]
+        busy = {pane.id: pane for pane in mine if self._runs(pane)}
+        for pane in busy.values():
+            if self._spec_of(pane) == program.environment[marks.SPEC]:
+                return pane.pid  # we were killed when tmux had forked it, before its marks could be seen
+        free = next((pane.id for pane in mine if pane.id not in busy), None)
+        make, target = ((), free) if free is not None else _new_pane(program, owner, panes)
+        self._server.run(*make, *_start(program, owner, target, self._context.dirs.log))
         for pane in self._server.panes() or ():
-            if (pane.owner, pane.replica) == (owner, program.replica) and pane.id not in occupied:
+            if (pane.owner, pane.replica) == (owner, program.replica) and pane.id not in busy:
                 return pane.pid
         raise ApplyError(f"{self._context.key(program.agent)}: its pane was closed while it was started")
 
@@ -93,6 +99,15 @@ class TmuxLauncher(Launcher):
         found = self._context.table.one(pane.pid)
         return found is not None and found.alive
 
+    def _spec_of(self, pane: Pane) -> str | None:
+        """The spec that the program of a pane is marked with. Between fork and exec it is a copy of the server."""
+        table, deadline = self._context.table, time.monotonic() + EXEC_SECONDS
+        while (found := table.one(pane.pid)) is not None and found.marks is None and time.monotonic() < deadline:
+            if table.command_line(found.pid) != table.command_line(found.ppid):
+                break  # a program that a person started
+            time.sleep(EXEC_PAUSE_SECONDS)
+        return found.marks.spec if found is not None and found.marks is not None else None
+
     def _record_exits(self, panes: Sequence[Pane]) -> None:
         for pane in panes:
             status = pane.status or (f"-{pane.signal}" if pane.signal else "")
@@ -107,13 +122,13 @@ class TmuxLauncher(Launcher):
         """Whether the replica is still below a tmux server, which is then asked to make its socket again."""
         server = replica.proc.ppid
         program = self._context.table.command_line(server)[:1]
-        if not program or not PurePath(program[0].split()[0]).name.startswith("tmux"):
+        if not program or PurePath(program[0]).name != "tmux":
             return False
         os.kill(server, signal.SIGUSR1)
         return True
 
 
-def _place(program: Program, owner: str, panes: Sequence[Pane]) -> tuple[tuple[Sequence[str], ...], str]:
+def _new_pane(program: Program, owner: str, panes: Sequence[Pane]) -> tuple[tuple[Sequence[str], ...], str]:
     """The commands that make a pane for the replica, and how it is then addressed."""
     name = str(program.agent)
     session = next((pane.session for pane in panes if pane.owner == owner or pane.session_name == name), None)
@@ -125,11 +140,13 @@ def _place(program: Program, owner: str, panes: Sequence[Pane]) -> tuple[tuple[S
     return (("new-window", "-a", "-d", "-n", str(program.replica), "-t", last, *PLACEHOLDER),), last
 
 
-def _start(program: Program, owner: str, target: str, log: Any) -> tuple[Sequence[str], ...]:
+def _start(
+    program: Program, owner: str, target: str, log: Callable[[AgentKey, int], str]
+) -> tuple[Sequence[str], ...]:
     """The commands that mark a pane and start the program in it, its output copied to its log."""
-    variables = [word for item in program.environment.items() for word in ("-e", "=".join(item))]
+    variables = [part for item in program.environment.items() for part in ("-e", "=".join(item))]
     folder = program.workdir.replace("#", "##")
-    path = shlex.quote(str(log(program.agent, program.replica))).replace("#", "##").replace("%", "%%")
+    path = shlex.quote(log(program.agent, program.replica)).replace("#", "##").replace("%", "%%")
     return (
         ("set-option", "-p", "-t", target, "remain-on-exit", "on"),
         ("set-option", "-p", "-t", target, OWNER_OPTION, owner),

@@ -10,11 +10,15 @@ from contextlib import contextmanager
 
 import pytest
 
+from gitops_agent.drivers.api import ExecResult
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.observation import AgentInstance, Observation, Owner
+from gitops_agent.observe.health.history import HealthTarget
 from gitops_agent.observe.health.probe import probe
-from gitops_agent.ports import ExecResult
+from gitops_agent.testing.memory_driver import runtime_key
+from tests.reconcile.make import ONE
 
-from .make import ONE
-
+LOOPBACK = "127.0.0.1"
 Talk = Callable[[socket.socket, threading.Event], None]
 
 
@@ -56,7 +60,9 @@ def serving(talk: Talk) -> Iterator[int]:
 
 
 def ask(port: int, path: str = "/readyz", timeout: str = "5s") -> ExecResult:
-    return probe({"http": {"port": port, "path": path}, "timeout": timeout}, ONE, None)
+    seen = Observation(runtime_key(ONE), "memory", Owner.OURS, Fields.of({}), "Running", 0.0, address=LOOPBACK)
+    spec = {"http": {"port": port, "path": path}, "timeout": timeout}
+    return probe(spec, HealthTarget(ONE, seen, Fields.of({})))
 
 
 def answers(status: int, body: bytes = b"x", *headers: str) -> Talk:
@@ -185,3 +191,17 @@ def test_a_path_that_no_document_may_have_is_a_failure_and_sends_nothing(path: s
         found = ask(port, path, timeout="1s")
     assert not found.ok
     assert got in ([], [b""])
+
+
+def test_every_instance_must_answer_at_its_own_address() -> None:
+    copies = tuple(AgentInstance(host, 1.0, address=host) for host in (LOOPBACK, "127.0.0.2"))
+    seen = Observation(runtime_key(ONE), "m", Owner.OURS, Fields.of({}), "Running", 0.0, instances=copies)
+    with serving(answers(200)) as port:  # on the first address only
+        found = probe({"http": {"port": port}, "timeout": "5s"}, HealthTarget(ONE, seen, Fields.of({})))
+    assert not found.ok
+    assert found.message.startswith(f"GET 127.0.0.2:{port}/: ")
+
+
+def test_a_runtime_without_an_address_cannot_be_probed_by_http() -> None:
+    found = probe({"http": {"port": 80}}, HealthTarget(ONE, None, Fields.of({})))
+    assert found == ExecResult(False, "GET :80/: the runtime reports no address to probe")

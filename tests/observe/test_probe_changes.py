@@ -10,8 +10,8 @@ import pytest
 from gitops_agent.model.status import HealthState
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.testing.clock import FrozenClock
+from tests.reconcile.make import ONE
 
-from .make import ONE
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
 
 pytestmark = pytest.mark.unit

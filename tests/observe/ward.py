@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, Executing, RunAs
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Heartbeat, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Heartbeat, Observation, Owner
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.observe.health.monitor import HealthMonitor, Subject
-from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs, Runner
+from gitops_agent.observe.health.monitor import HealthMonitor, HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
-
-from .make import ONE
+from tests.reconcile.make import ONE
 
 NO_UPTIME = {"minUptime": "0s"}
 HEALTHY = (HealthState.HEALTHY, "Healthy")
@@ -26,6 +25,14 @@ def said(health: Health) -> tuple[HealthState, str]:
     return health.state, health.reason
 
 
+def instances(started_at: float | None, beats: Sequence[Heartbeat | None]) -> tuple[AgentInstance, ...]:
+    """One for each heartbeat, or one without any; none of what has not started."""
+    if started_at is None:
+        return ()
+    numbered = enumerate(beats or (None,))
+    return tuple(AgentInstance(str(n), started_at, heartbeat=beat, address="127.0.0.1") for n, beat in numbered)
+
+
 class Answering:
     """A runner whose answers a test sets, for all commands or by their first word; every command is counted."""
 
@@ -34,7 +41,7 @@ class Answering:
         self.broken: set[str] = set()
         self.asked: list[tuple[AgentKey, tuple[str, ...], float]] = []
 
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
+    def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         self.asked.append((agent, tuple(command), timeout))
         ok = self.ok and command[0] not in self.broken
         return ExecResult(ok, "fine" if ok else "exit code 1")
@@ -47,7 +54,7 @@ class Ward:
         self.clock = clock
         self.monitor = HealthMonitor(clock, pool)
         self.runner = Answering()
-        self.ask: Runner = self.runner
+        self.ask: Executing = self.runner
         self.started = clock.now()
         self.handle = 1
         self.beats: tuple[Heartbeat | None, ...] = ()
@@ -68,8 +75,7 @@ class Ward:
         given = {
             "fields": Fields.of({"replicas": replicas}),
             "handle": Fields.of({"handle": self.handle}),
-            "started_at": self.started,
-            "heartbeats": self.beats,
+            "instances": instances(more.pop("started_at", self.started), more.pop("heartbeats", self.beats)),
             "observed_at": self.clock.now(),
             **more,
         }
@@ -85,5 +91,6 @@ class Ward:
         self, seen: Observation, spec: dict[str, Any], wanted: int = 1, asked_since: float | None = None
     ) -> Health:
         fields = Fields.of({"replicas": wanted})
-        subject = Subject(ONE, seen, fields, spec, False, self.ask, asked_since)
-        return self.monitor.judge([subject])[ONE]
+        suspicion = "Suspended" if seen.reason == "Suspended" and seen.fields is not None else None
+        target = HealthTarget(ONE, seen, fields, spec, False, self.ask, asked_since, suspicion=suspicion)
+        return self.monitor.evaluate([target])[ONE]

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.observe.health.monitor import Subject
-from gitops_agent.ports import AS_IT_RUNS, ExecResult, RunAs
+from gitops_agent.observe.health.monitor import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
+from tests.reconcile.make import ONE, TWO
 
-from .make import ONE, TWO
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
 
 pytestmark = pytest.mark.unit
@@ -81,12 +81,12 @@ def test_a_jump_of_the_clock_makes_nobody_old_or_young(ward: Ward, jump: float, 
 def test_nothing_there(ward: Ward) -> None:
     health = ward.look(fields=None, started_at=None, reason="ProcessGone", message="pid 7 was killed by SIGKILL")
     assert health == Health(HealthState.UNHEALTHY, "ProcessGone", "pid 7 was killed by SIGKILL")
-    subject = Subject(ONE, None, Fields.of({}))
-    assert said(ward.monitor.judge([subject])[ONE]) == (HealthState.UNHEALTHY, "NotRunning")
+    subject = HealthTarget(ONE, None, Fields.of({}))
+    assert said(ward.monitor.evaluate([subject])[ONE]) == (HealthState.UNHEALTHY, "NotRunning")
 
 
 def test_suspended(ward: Ward) -> None:
-    assert said(ward.look(state="Suspended")) == (HealthState.UNHEALTHY, "Suspended")
+    assert said(ward.look(state="Suspended", reason="Suspended")) == (HealthState.UNHEALTHY, "Suspended")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_replicas(ward: Ward, replicas: int, wanted: int, ready: bool) -> None:
 
 @pytest.mark.parametrize(("there", "state"), [(False, HealthState.STOPPED), (True, HealthState.STARTING)])
 def test_dormant_agents_are_well_when_they_are_gone(ward: Ward, there: bool, state: HealthState) -> None:
-    subject = Subject(ONE, ward.seen() if there else ward.seen(fields=None), Fields.of({}), dormant=True)
-    assert ward.monitor.judge([subject])[ONE].state is state
+    subject = HealthTarget(ONE, ward.seen() if there else ward.seen(fields=None), Fields.of({}), stopped=True)
+    assert ward.monitor.evaluate([subject])[ONE].state is state
 
 
 def test_a_driver_that_knows_no_start_time(ward: Ward) -> None:
@@ -212,8 +212,8 @@ def test_a_jump_forgets_no_failure_and_runs_no_probe_early(ward: Ward, jump: flo
 
 
 def test_a_runtime_that_runs_no_commands_says_so(ward: Ward) -> None:
-    subject = Subject(ONE, ward.seen(), Fields.of({}), READINESS, runner=None)
-    health = ward.monitor.judge([subject])[ONE]
+    subject = HealthTarget(ONE, ward.seen(), Fields.of({}), READINESS, executing=None)
+    health = ward.monitor.evaluate([subject])[ONE]
     assert (health.reason, health.message) == (
         "NotReadyYet",
         "the readiness probe has not passed yet: this runtime cannot run commands",
@@ -222,14 +222,16 @@ def test_a_runtime_that_runs_no_commands_says_so(ward: Ward) -> None:
 
 def test_a_runner_that_breaks_is_a_failed_probe_of_one_agent(ward: Ward) -> None:
     class Broken:
-        def run(
+        def exec(
             self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS
         ) -> ExecResult:
             raise RuntimeError("bug")
 
-    broken = Subject(ONE, ward.seen(), Fields.of({}), READINESS, runner=Broken())
-    sound = Subject(TWO, replace(ward.seen(), key=runtime_key(TWO)), Fields.of({}), READINESS, runner=ward.runner)
-    found = ward.monitor.judge([broken, sound])
+    broken = HealthTarget(ONE, ward.seen(), Fields.of({}), READINESS, executing=Broken())
+    sound = HealthTarget(
+        TWO, replace(ward.seen(), key=runtime_key(TWO)), Fields.of({}), READINESS, executing=ward.runner
+    )
+    found = ward.monitor.evaluate([broken, sound])
     assert found[ONE].reason == "NotReadyYet"
     assert found[ONE].message.endswith("unexpected RuntimeError in the probe")
     assert said(found[TWO]) == HEALTHY

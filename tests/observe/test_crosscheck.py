@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, Origin, Resource
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.observation import Observation
@@ -21,11 +22,17 @@ from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Lie
-from gitops_agent.testing.lying_sources import LyingRunner, hears_always, hears_until, says_running, says_suspended
-from gitops_agent.testing.memory_driver import runtime_key
+from gitops_agent.testing.lying_sources import (
+    LyingExecutor,
+    hears_always,
+    hears_until,
+    says_running,
+    says_suspended,
+)
+from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.pipeline.world import Inline
+from tests.reconcile.make import ONE, SHA, base
 
-from .make import ONE, SHA, base
 from .ward import HEALTHY, NO_UPTIME, Ward, said
 
 pytestmark = pytest.mark.unit
@@ -43,6 +50,9 @@ def asks(*names: str, **more: Any) -> dict[str, Any]:
 ALL = asks("liveness", "readiness", **BEATS)
 
 
+CATALOG = Plugins([MemoryDriver().plugin]).catalog
+
+
 class Case(Ward):
     """An agent that is well, beats and answers, as the sources present it, and the plan that follows."""
 
@@ -53,7 +63,7 @@ class Case(Ward):
         self.stopped = False
 
     def lie(self, *lies: Lie, **probes: bool) -> None:
-        self.lies, self.ask = list(lies), LyingRunner(self.runner, probes)
+        self.lies, self.ask = list(lies), LyingExecutor(self.runner, probes)
 
     def observed(self) -> Observation:
         if not (self.hangs or self.stopped):
@@ -82,7 +92,7 @@ class Case(Ward):
         agent = Agent(ONE, Origin("one.yaml", 1, "b"), (runtime,))
         snapshot = Snapshot(Revision(SHA, "t", (), "", 0, 0, ""), {ONE: agent}, PolicySpec())
         known = base(runtime.key, seen.fields, applied_at=self.clock.now() - 1000)
-        context = PlanContext(now=self.clock.now(), snapshot=snapshot, bases={runtime.key: known})
+        context = PlanContext(now=self.clock.now(), snapshot=snapshot, bases={runtime.key: known}, catalog=CATALOG)
         return list(build(snapshot, [seen], context, {ONE: health}).actions)
 
 
@@ -101,7 +111,7 @@ def repairs(actions: Sequence[Action]) -> list[Verb]:
 # -- one lies, and the agent is well
 
 
-def test_the_process_table_lies(case: Case) -> None:
+def test_the_driver_lies(case: Case) -> None:
     case.lie(says_suspended)
     health, actions = case.passes(ALL)
     assert said(health) == DISAGREE
@@ -110,7 +120,7 @@ def test_the_process_table_lies(case: Case) -> None:
         ("SourcesDisagree", Decision.ALERT, Confidence.LOW)
     ]
     for source in (
-        "process table: pid 7 is suspended",
+        "memory driver: pid 7 is suspended",
         "heartbeat: written",
         "liveness probe: passes",
         "readiness",
@@ -145,7 +155,7 @@ def test_the_heartbeat_lies_that_it_is_stale(case: Case) -> None:
 @pytest.mark.parametrize(
     "lie",
     [{"lies": [says_running]}, {"alive": True}, {"ready": True}, {"lies": ["always"]}],
-    ids=["process table", "liveness", "readiness", "heartbeat"],
+    ids=["driver", "liveness", "readiness", "heartbeat"],
 )
 def test_one_that_lies_that_it_is_well_saves_nobody(case: Case, lie: dict[str, Any]) -> None:
     """The agent hangs: two others agree on it."""
@@ -192,7 +202,7 @@ def test_a_suspended_agent_is_resumed_once_its_heartbeat_is_stale_too() -> None:
     health, actions = case.passes(spec)
     assert (said(health), repairs(actions)) == ((HealthState.UNHEALTHY, "Suspended"), [Verb.UPDATE])
     assert 60 < case.clock.now() - since < 75
-    assert {"heartbeat", "process table"} <= {evidence.source for evidence in actions[0].evidence}
+    assert {"heartbeat", "memory driver"} <= {evidence.source for evidence in actions[0].evidence}
 
 
 def test_with_probes_a_suspended_agent_is_resumed_at_once(case: Case) -> None:
@@ -243,7 +253,7 @@ def test_an_accuser_may_change_its_mind(case: Case) -> None:
 @pytest.mark.parametrize(
     ("spec", "verb"),
     [(asks("liveness"), Verb.RESTART), (BEATS | NO_UPTIME, Verb.RESTART), (NO_UPTIME, Verb.UPDATE)],
-    ids=["liveness", "heartbeat", "process table"],
+    ids=["liveness", "heartbeat", "driver"],
 )
 def test_what_the_author_asked_for_alone_is_believed(spec: dict[str, Any], verb: Verb) -> None:
     case = Case()
@@ -268,9 +278,9 @@ def test_a_dispute_hides_no_loss_of_readiness(case: Case) -> None:
     assert (health.agree, health.oppose, repairs(actions)) == (2, 2, [])
 
 
-def test_the_kernel_alone_decides_that_it_is_gone(case: Case) -> None:
+def test_the_driver_alone_decides_that_it_is_gone(case: Case) -> None:
     case.lie(alive=True, ready=True)
-    gone = replace(case.observed(), fields=None, state="Missing", reason="ProcessGone", started_at=None)
+    gone = replace(case.observed(), fields=None, state="Missing", reason="ProcessGone", instances=())
     health = case.judge(gone, ALL)
     assert said(health) == (HealthState.UNHEALTHY, "ProcessGone")
 
@@ -316,7 +326,7 @@ def test_a_clock_that_jumps_repairs_nothing(spec: dict[str, Any], jump: float) -
         assert (said(health), actions) == (HEALTHY, [])
 
 
-SOURCES = ("process table", "heartbeat", "alive", "ready")
+SOURCES = ("driver", "heartbeat", "alive", "ready")
 
 
 @given(st.sets(st.sampled_from(SOURCES)), st.sampled_from([0.0, HOUR, -HOUR]))
@@ -324,10 +334,10 @@ def test_a_minority_of_liars_never_repairs_and_a_majority_always_does(liars: set
     """Four sources: one liar is outvoted, two make a tie, three are believed. Readiness alone accuses nobody."""
     case = Case()
     case.passes(ALL, minutes=0.5)
-    lies = [says_suspended] * ("process table" in liars) + [hears_until(case.clock.now())] * ("heartbeat" in liars)
+    lies = [says_suspended] * ("driver" in liars) + [hears_until(case.clock.now())] * ("heartbeat" in liars)
     case.lie(*lies, **{name: False for name in ("alive", "ready") if name in liars})
     case.jump(jump)
     _, actions = case.passes(ALL, minutes=3)
-    # The process table takes part only when it has something to say: without it three are left.
-    needed = 3 if "process table" in liars else 2
+    # The driver takes part only when it has something to say: without it three are left.
+    needed = 3 if "driver" in liars else 2
     assert bool(repairs(actions)) == (len(liars) >= needed)

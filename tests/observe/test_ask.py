@@ -1,0 +1,96 @@
+"""A driver is asked for its own, in scope, and for nothing else; and only when something asks for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from gitops_agent.drivers.api import ObserveRequest, Plugin
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base
+from gitops_agent.observe import observe
+from gitops_agent.observe.ask import split_requests
+from tests.support.plugins import a_plugin, connect
+
+pytestmark = pytest.mark.unit
+ONE, TWO = AgentKey("acme", "one"), AgentKey("acme", "two")
+NOTHING = Fields.of({})
+
+
+def base(agent: AgentKey, driver: str) -> Base:
+    return Base(ResourceKey(agent, "runtime", driver), driver, NOTHING, "c0ffee", 1.0)
+
+
+def wanted(agent: AgentKey, driver: str) -> Resource:
+    return Resource(ResourceKey(agent, "runtime", driver), driver, NOTHING)
+
+
+def test_each_driver_gets_its_own_bases_and_claims_in_scope() -> None:
+    known = {each.key: each for each in (base(ONE, "a"), base(TWO, "a"), base(ONE, "b"))}
+    desired = [wanted(ONE, "a"), wanted(ONE, "c")]
+    everything = split_requests(None, known, desired)
+    assert set(everything) == {"a", "b", "c"}
+    assert set(everything["a"].bases) == {base(ONE, "a").key, base(TWO, "a").key}
+    assert (everything["a"].claims, dict(everything["c"].claims)) == ({}, {wanted(ONE, "c").key: wanted(ONE, "c")})
+    some = split_requests(frozenset({TWO}), known, [])
+    assert some == {"a": ObserveRequest(frozenset({TWO}), {base(TWO, "a").key: base(TWO, "a")})}
+
+
+class Remote:
+    def __init__(self) -> None:
+        self.requests: list[ObserveRequest] = []
+
+    def observe(self, request: ObserveRequest) -> list[Any]:
+        self.requests.append(request)
+        return []
+
+
+def remote(name: str, driver: Remote, connects: list[str]) -> Plugin:
+    def connected(_context: Any) -> Any:
+        connects.append(name)
+        return driver
+
+    made = a_plugin(name, driver)
+    return Plugin(name, made.kinds, made.compile, connected)
+
+
+def test_a_driver_is_connected_when_something_asks_for_it_and_then_stays_so() -> None:
+    connects: list[str] = []
+    asked, idle = Remote(), Remote()
+    drivers = connect([remote("asked", asked, connects), remote("idle", idle, connects)])
+    with ThreadPoolExecutor(2) as pool:
+        assert observe(drivers, None, {}, pool).unreachable == {}
+        assert connects == []
+        observe(drivers, None, {}, pool, [wanted(ONE, "asked")])
+        assert connects == ["asked"]
+        observe(drivers, None, {}, pool)
+    assert connects == ["asked"]
+    assert (len(asked.requests), len(idle.requests)) == (2, 0)
+
+
+def test_a_driver_that_is_gone_hides_its_own_and_nothing_else() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = observe(connect([]), None, {each.key: each for each in (base(ONE, "lost"),)}, pool)
+    assert found.unreachable == {"lost": "the driver lost is not installed"}
+
+
+def test_a_driver_that_cannot_connect_is_tried_again() -> None:
+    tries: list[int] = []
+
+    def refuses(_context: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionRefusedError("no route")
+        return Remote()
+
+    plugin = a_plugin("far", None)
+    drivers = connect([Plugin("far", plugin.kinds, plugin.compile, refuses)])
+    with ThreadPoolExecutor(2) as pool:
+        first = observe(drivers, None, {}, pool, [wanted(ONE, "far")])
+        again = observe(drivers, None, {}, pool, [wanted(ONE, "far")])
+    assert "cannot connect" in first.unreachable["far"]
+    assert again.unreachable == {}
