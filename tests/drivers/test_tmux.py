@@ -23,6 +23,7 @@ from libtmux import Server
 from gitops_agent.drivers.api import Context, ObserveRequest
 from gitops_agent.drivers.local.driver import LocalDriver, Options
 from gitops_agent.drivers.local.log_files import Rotation
+from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key
 from gitops_agent.drivers.tmux import server
 from gitops_agent.drivers.tmux.launcher import build
@@ -555,6 +556,14 @@ def test_without_tmux_it_says_how_to_get_it_and_only_where_it_is_needed(
     with pytest.raises(ApplyError, match="tmux is not installed") as refused:
         fleet.driver.apply(action(runtime_key(BOT, "tmux"), Verb.CREATE, desired=fields), "intent")
     assert "gitops-agent[tmux]" in refused.value.hint
+
+
+def test_where_no_agent_uses_it_nothing_is_looked_for(fleet: TmuxFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessTable, "sweep", None)
+    monkeypatch.setattr(server.TmuxServer, "panes", None)
+    assert fleet.driver.observe(ObserveRequest()) == []
+    assert fleet.driver.observe(ObserveRequest(frozenset({BOT}))) == []
+    monkeypatch.undo()
 
 
 def test_without_libtmux_it_says_how_to_get_it(fleet: TmuxFleet, monkeypatch: pytest.MonkeyPatch) -> None:
