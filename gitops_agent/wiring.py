@@ -44,6 +44,7 @@ from gitops_agent.query.drift import Drifter, DriftSchedule, Reporter, drift_not
 from gitops_agent.query.fleet import FleetReader
 from gitops_agent.query.plan_preview import Planner, Rollback
 from gitops_agent.reconcile.executor import ExecutorContext
+from gitops_agent.reconcile.leases.driver_leases import DriverLeases
 from gitops_agent.reconcile.leases.holder import Spokesman
 from gitops_agent.reconcile.leases.host_leases import HostLeases
 from gitops_agent.reconcile.leases.lease_files import Holder
@@ -110,7 +111,7 @@ class _Parts:
     loader: Loader
     hands: ThreadPoolExecutor
     eyes: ThreadPoolExecutor
-    leases: HostLeases | None = None
+    leases: DriverLeases | None = None
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def open_instance(settings: Settings, environment: Mapping[str, str]) -> Iterato
         journal = stack.enter_context(open_journal(settings.state))
         parts = _with_faults(settings, environment, journal, stack)
         leases = stack.enter_context(_leases(parts, environment))
-        parts = replace(parts, leases=leases)
+        parts = replace(parts, leases=DriverLeases(leases, parts.drivers))
         store = Notes(parts.mirror, settings)
         notes = GitNotesSink(store, parts.clock, push=settings.push, redactor=redactor, read=store.read_all)
         notes.start()
@@ -323,6 +324,7 @@ def _pipeline(
         interrupted=interrupted,
         on_unexpected=on_unexpected,
         leases=parts.leases,
+        rates=parts.drivers.rates(),
     )
     return Pipeline(
         SourceTracker(

@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from gitops_agent.drivers.api import Driver, is_unchanged
@@ -29,7 +29,9 @@ from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Plan, Verb
 from gitops_agent.ports import Clock, Journal, Leases
 from gitops_agent.reconcile.bases import base_after, base_spent
+from gitops_agent.reconcile.rates import RateLimiter
 from gitops_agent.reconcile.retry import after_failure, after_permanent
+from gitops_agent.support.token_bucket import Rate
 
 PATIENCE = 2.0
 """How long a pass waits for an action that is under way before it goes on without it."""
@@ -39,6 +41,7 @@ PATIENCE = 2.0
 class ExecutorContext:
     """What execution needs around the plan. ``interrupted`` is asked before each new action.
 
+    ``rates``: how many actions a second some drivers take at most; what has no token waits for a later pass.
     ``pool`` is for doing, ``eyes`` for looking: what is slow to be done must not keep anybody from looking.
     """
 
@@ -53,6 +56,7 @@ class ExecutorContext:
     interrupted: Callable[[], bool] = lambda: False
     on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
     leases: Leases | None = None
+    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
 Executed = tuple[Action, Outcome]
@@ -70,6 +74,7 @@ class ActionExecutor:
         self._bench = bench
         self._limits = limits
         self._running: dict[Future[Outcome], Intent] = {}
+        self._limiter = RateLimiter(bench.rates, bench.clock)
 
     @property
     def busy(self) -> tuple[Action, ...]:
@@ -101,7 +106,7 @@ class ActionExecutor:
         try:
             while waiting or begun:
                 room = 0 if bench.interrupted() else bench.hands - len(self._running)
-                heads = [waiting.popleft().popleft() for _ in range(min(room, len(waiting)))]
+                heads = self._limiter.take_heads(waiting, room)
                 begun |= self._begin(heads, reused, plan, actor)
                 if not begun:
                     break

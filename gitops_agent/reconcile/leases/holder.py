@@ -28,7 +28,10 @@ class Leasing:
         """The plan without what is not ours to act on now."""
         if self._leases is None:
             return plan
-        refused = self._leases.claim({action.key.agent for action in plan.allowed})
+        drivers: dict[AgentKey, set[str]] = {}
+        for action in plan.allowed:
+            drivers.setdefault(action.key.agent, set()).add(action.driver)
+        refused = self._leases.claim(drivers)
         self.waiting = frozenset(refused)
         return ruled(plan, lease(plan, refused)) if refused else plan
 
