@@ -51,7 +51,10 @@ class Redactor:
         seen = self._seen
         if (known := seen.get(text)) is not None:
             return known
-        masked = self._mask_known(mask_patterns(self._mask_known(text)))
+        known_masked = self._mask_known(text)
+        masked = mask_patterns(known_masked)
+        if masked != known_masked:
+            masked = self._mask_known(masked)
         if len(text) <= _CACHED_LENGTH and len(seen) < _CACHED_TEXTS:
             seen[text] = masked
         return masked
