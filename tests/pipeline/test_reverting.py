@@ -153,8 +153,8 @@ def failing(world: World) -> Callable[[str], str]:
 
 @pytest.mark.parametrize("on_failure", ["Revert", "ProposeRevert"])
 def test_whenever_we_die_the_same_revert_is_sent(tmp_path: Path, on_failure: str) -> None:
-    """A crash after every write from the failed gate to the report of the revert (to die before or inside one is to
-    die after the one before it). Afterwards one commit was sent, to one place."""
+    """A crash after every write from the failed gate to the report of the revert; to die before or inside one is
+    to die after the one before it. Afterwards one commit was sent, to one place."""
     points = _die(tmp_path / "counted", on_failure, FaultInjector())
     assert len(points) > 5
     for number, point in enumerate(points):
