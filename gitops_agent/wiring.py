@@ -70,7 +70,7 @@ from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import FetchReport
+from gitops_agent.source.git import OnProgress
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -117,7 +117,7 @@ def _opened(
     stack: ExitStack,
     *,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
-    fetching: FetchReport | None = None,
+    fetching: OnProgress | None = None,
 ) -> _Parts:
     clock = SystemClock()
     mirror = Mirror(settings, environment, clock, fetching)
@@ -219,7 +219,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
 
 @contextmanager
 def open_planner(
-    settings: Settings, environment: Mapping[str, str], fetching: FetchReport | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[Planner]:
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
     with ExitStack() as stack:
@@ -237,7 +237,7 @@ def open_planner(
 
 @contextmanager
 def open_drifter(
-    settings: Settings, environment: Mapping[str, str], fetching: FetchReport | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[Drifter]:
     """What is in force and what is live, for looking only."""
     with open_planner(settings, environment, fetching) as planner:
@@ -246,7 +246,7 @@ def open_drifter(
 
 @contextmanager
 def open_rollback(
-    settings: Settings, environment: Mapping[str, str], fetching: FetchReport | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[RollbackCommand]:
     """A planner that can also write commits."""
     with open_planner(settings, environment, fetching) as planner:
@@ -324,7 +324,7 @@ class Instance:
 
 @contextmanager
 def open_instance(
-    settings: Settings, environment: Mapping[str, str], fetching: FetchReport | None = None, *, measured: bool = False
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None, *, measured: bool = False
 ) -> Iterator[Instance]:
     """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
     with ExitStack() as stack:
@@ -376,7 +376,7 @@ def open_instance(
 
 @contextmanager
 def open_daemon(
-    settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: FetchReport | None = None
+    settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: OnProgress | None = None
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it and, if we listen at all, with its endpoints."""
     with (
