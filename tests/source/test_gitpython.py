@@ -281,7 +281,17 @@ def test_a_fetch_that_hangs_is_ended_with_all_it_started(end: str, mirror_of: Mi
         mirror.refresh()
     assert time.monotonic() - began < 20
     child = Path("/proc") / mark.read_text().strip() / "stat"
-    assert not child.exists() or child.read_text().split()[2] in "ZX"
+    deadline = time.monotonic() + 10
+    while _is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)  # killed, and not yet off the processor
+    assert not _is_alive(child)
+
+
+def _is_alive(stat: Path) -> bool:
+    try:
+        return stat.read_text().split()[2] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_only_one_module_imports_gitpython() -> None:
