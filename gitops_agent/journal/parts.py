@@ -84,7 +84,7 @@ def changed_entries(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[dict[K, V],
     if old is new:
         return {}, []
     if len(new) >= len(old) and all(map(is_, old.keys(), new.keys())):
-        # Made from the old one by replacing and adding: told apart without a look at every key's hash.
+        # Made from the old one by replacing and adding: the difference is found without hashing every key.
         replaced = compress(new.items(), map(is_not, old.values(), new.values()))
         put = {key: value for key, value in replaced if old[key] != value}
         return {**put, **dict(islice(new.items(), len(old), None))}, []

@@ -1,7 +1,7 @@
 """Maps of the state that are read from the database when they are first looked at, and not before.
 
-Whoever writes to a table has looked at its map first, so what is read here is what the state was when it was given
-out.
+Every write to a table is preceded by a look at its map, so what is read here is what the state was when it was
+given out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sqlalchemy import table as table_named
 
 from gitops_agent.journal import parts, rows, schema, tables
 from gitops_agent.journal.named_texts import fields_of
-from gitops_agent.journal.statements import CHUNK, delete, insert, replace
+from gitops_agent.journal.statements import CHUNK_ROWS, delete, insert, replace
 from gitops_agent.model.codec import from_json
 from gitops_agent.model.health_spec import fold_health_bases
 from gitops_agent.model.observation import Observation
@@ -46,7 +46,7 @@ def rebuild_tables(connection: Connection) -> None:
         for batch in (
             connection.execute(select(literal_column("*")).select_from(table_named(old)))
             .mappings()
-            .partitions(CHUNK)
+            .partitions(CHUNK_ROWS)
         ):
             insert(connection, table, [convert(_values(row)) for row in batch])
         connection.execute(text(f"DROP TABLE {old}"))
