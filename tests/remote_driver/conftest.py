@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def install(folder: Path) -> str:
         for group, found in project["entry-points"].items()
     ]
     (info / "entry_points.txt").write_text("\n".join(lines))
-    return f"{folder}:{HERE}"
+    return os.pathsep.join([str(folder), str(HERE), os.environ.get("PYTHONPATH", "")])
 
 
 class RemoteFleet(Fleet):
