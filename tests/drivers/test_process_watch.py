@@ -245,14 +245,15 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
 
 @pytest.mark.unit
 def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> None:
-    logs = LogFiles(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    dirs = AgentDir(str(tmp_path))
+    logs = LogFiles(dirs, Rotation(size=4, keep=2))
     for text in (b"first", b"second", b"third"):
         handle = logs.open(BOT, 0)
         os.write(handle, text)
         os.close(handle)
         assert logs.rotate(BOT, 0)
         assert not logs.rotate(BOT, 0)
-    folder = logs.path(BOT, 0).parent
+    folder = Path(dirs.log(BOT, 0)).parent
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         "0.log": b"",
         "0.log.1": b"hird",
@@ -264,12 +265,13 @@ def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> No
 
 @pytest.mark.unit
 def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
-    logs = LogFiles(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    dirs = AgentDir(str(tmp_path))
+    logs = LogFiles(dirs, Rotation(size=4, keep=2))
     os.close(logs.open(BOT, 0))
     victim = tmp_path / "victim"
     victim.write_text("precious content")
-    logs.path(BOT, 0).unlink()
-    logs.path(BOT, 0).symlink_to(victim)
+    Path(dirs.log(BOT, 0)).unlink()
+    Path(dirs.log(BOT, 0)).symlink_to(victim)
     assert not logs.rotate(BOT, 0)
     with pytest.raises(OSError, match="symbolic"):
         logs.open(BOT, 0)

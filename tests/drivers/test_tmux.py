@@ -195,6 +195,17 @@ def test_a_log_that_was_rotated_goes_on(make: Callable[..., TmuxFleet]) -> None:
     assert len(fleet.log()) < 100
 
 
+def test_the_log_goes_on_after_what_wrote_it_was_killed(fleet: TmuxFleet) -> None:
+    fleet.run("sh", "-c", "echo first; read line; echo more; sleep 300")
+    until(lambda: fleet.log().startswith("first"))
+    table = ProcessTable()
+    writers = [proc.pid for proc in table.sweep().values() if table.command_line(proc.pid) == ("cat",)]
+    (writer,) = [pid for pid in writers if os.path.realpath(f"/proc/{pid}/fd/1").startswith(str(fleet.state))]
+    kill(writer)
+    fleet.ask("send-keys", "-t", f"={SESSION}:", "Enter")
+    until(lambda: "more" in fleet.log())
+
+
 # -- replicas and change
 
 

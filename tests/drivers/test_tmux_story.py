@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ class TmuxFleet(Fleet):
     def end(self) -> None:
         super().end()
         self.tmux("kill-server")
+        Path(f"/tmp/tmux-{os.geteuid()}/gitops-agent-{self.instance}").unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -53,16 +53,10 @@ class ProcessApplier:
         One writer at a time per agent is the caller's promise: a lane per agent, one process per state directory
         (StateLock), one reconciler per agent and host (leases).
         """
-        agent = action.key.agent
         try:
-            return self._apply(action, _Task(agent, action, decode(action.handle).here(this_host())))
+            return self._apply(action, _Task(action.key.agent, action, decode(action.handle).here(this_host())))
         except ObserveError as problem:
             raise ApplyError(problem.message, hint=problem.hint) from None
-        except OSError as problem:
-            raise ApplyError(
-                f"{action.key}: cannot use {self._dirs.folder(agent)}: {problem.strerror or problem}",
-                hint="make room and make sure that the state directory is a folder only we write to",
-            ) from None
 
     def _apply(self, action: Action, task: _Task) -> Applied:
         wanted = Desired.of(action.desired) if action.desired is not None else None

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.model.key import AgentKey
@@ -46,10 +45,6 @@ class LogFiles:
             return handle
         os.close(handle)
         raise OSError(errno.EINVAL, f"{replica}.log is not a regular file")
-
-    def path(self, agent: AgentKey, replica: int) -> Path:
-        """Where a replica's output goes."""
-        return Path(self._dirs.log(agent, replica))
 
     def rotate(self, agent: AgentKey, replica: int) -> bool:
         """Rotate if it is due; whether it was. A log that cannot be rotated is never a reason to fail."""

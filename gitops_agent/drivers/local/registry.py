@@ -111,12 +111,10 @@ class ReplicaRegistry:
         with self._lock:
             return self._exits.get(agent)
 
-    def flag(self, identity: Identity) -> bool:
-        """Remember that a replica was over its memory limit; whether that is new."""
+    def flag(self, identity: Identity) -> None:
+        """Remember that a replica was over its memory limit."""
         with self._lock:
-            is_new = identity not in self._over
             self._over.add(identity)
-            return is_new
 
     def flagged(self, identity: Identity) -> bool:
         """Whether a replica was ever over its memory limit."""

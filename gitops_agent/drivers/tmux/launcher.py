@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
+from posixpath import dirname
 from typing import Any
 
 from gitops_agent.drivers.api import AgentKey, ApplyError, Context
@@ -146,11 +147,13 @@ def _start(
     """The commands that mark a pane and start the program in it, its output copied to its log."""
     variables = [part for item in program.environment.items() for part in ("-e", "=".join(item))]
     folder = program.workdir.replace("#", "##")
-    path = shlex.quote(log(program.agent, program.replica)).replace("#", "##").replace("%", "%%")
+    path = log(program.agent, program.replica)
+    file, parent = (shlex.quote(each).replace("#", "##").replace("%", "%%") for each in (path, dirname(path)))
     return (
         ("set-option", "-p", "-t", target, "remain-on-exit", "on"),
         ("set-option", "-p", "-t", target, OWNER_OPTION, owner),
         ("set-option", "-p", "-t", target, REPLICA_OPTION, str(program.replica)),
         ("respawn-pane", "-k", "-t", target, "-c", folder, *variables, "--", *EXEC, *program.command),
-        ("pipe-pane", "-t", target, f"exec cat >> {path}"),
+        # Again after a full disk; without its folder it would never end.
+        ("pipe-pane", "-t", target, f"until cat >> {file} || ! test -d {parent}; do sleep 1; done"),
     )

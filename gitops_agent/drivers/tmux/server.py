@@ -14,6 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gitops_agent.drivers.api import ApplyError, ObserveError
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS
 
 if TYPE_CHECKING:
     from libtmux import Server
@@ -82,7 +83,7 @@ class TmuxServer:
                 failed = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
         except subprocess.TimeoutExpired:
             failed = f"no answer within {ANSWER_SECONDS:g} s"
-        # Raised out here: no traceback leads to a frame that holds what was sent.
+        # Raised out here, so that no exception that holds what was sent is chained to it.
         if failed:
             raise ApplyError(f"tmux: {failed}", hint=f"see what `tmux -L {self._name} list-panes -a` answers")
 
@@ -104,6 +105,8 @@ class TmuxServer:
                 f"the tmux server {self._name} gives no answer within {ANSWER_SECONDS:g} s",
                 hint="if it is suspended, continue it: kill -CONT its pid",
             ) from None
+        except OSError as problem:
+            raise ObserveError(f"tmux cannot be started: {problem.strerror}", hint=OUR_LIMITS) from None
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
