@@ -47,7 +47,7 @@ def test_what_was_built_is_taken_down_in_reverse_order_and_stays_down(world: Wor
     world.run()
     assert after(world, 50) == []
     # Over the deadline, and in the order of teardown.
-    assert [each[0] for each in after(world, 20)] == ["delete"] * 3
+    assert [each[0] for each in after(world, 20)] == ["delete"] * 2
     assert not {runtime_key(key("a")), config_key(key("a"))} & world.running.keys()
     assert runtime_key(key("z")) in world.running
     stalled = world.condition("a", ConditionType.STALLED)
