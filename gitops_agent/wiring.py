@@ -52,6 +52,7 @@ from gitops_agent.query.drift import Drifter, Reporter
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.reconcile.leases.driver_leases import DriverLeases
 from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import HostLeases
 from gitops_agent.reconcile.leases.lease_files import Holder
@@ -152,14 +153,15 @@ class _Acting:
     """What a pipeline has that acts, and one that only looks has not."""
 
     sinks: Sequence[Sink] = ()
-    leases: HostLeases | None = None
+    host_leases: HostLeases | None = None
     interrupted: Callable[[], bool] = lambda: False
     source_changed: Callable[[], None] = lambda: None
     on_unexpected: Callable[[BaseException, Action | None], None] = lambda _problem, _action: None
 
 
 def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
-    settings, journal, clock, leases = parts.settings, parts.journal, parts.clock, acting.leases
+    settings, journal, clock, host = parts.settings, parts.journal, parts.clock, acting.host_leases
+    leases = DriverLeases(host, parts.drivers) if host is not None else None
     executor = ExecutorContext(
         drivers=parts.drivers,
         journal=journal,
@@ -170,6 +172,7 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         interrupted=acting.interrupted,
         on_unexpected=acting.on_unexpected,
         leases=leases,
+        rates=parts.drivers.rates(),
     )
     location = SourceLocation(settings.branch, settings.path)
     stages = Stages(
@@ -182,7 +185,7 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         leases=LeaseHolder(leases),
         executor=Executor(executor),
         proposals=_proposals(parts, acting.source_changed),
-        outbox=Outbox(acting.sinks, journal, clock, parts.redactor, leading=_leading(leases)),
+        outbox=Outbox(acting.sinks, journal, clock, parts.redactor, leading=_leading(host)),
         terms=Terms(may_push=settings.push, import_hold_seconds=settings.import_after),
     )
     return Pipeline(stages, journal, clock)

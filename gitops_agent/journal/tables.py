@@ -45,6 +45,13 @@ def statuses(connection: Connection) -> dict[AgentKey, AgentStatus]:
     return {status.agent: status for status in found}
 
 
+def status(connection: Connection, agent: AgentKey) -> AgentStatus | None:
+    """The last reported status of one agent."""
+    query = select(schema.statuses.c.value).where(schema.statuses.c.agent == str(agent))
+    value = connection.execute(query).scalar()
+    return None if value is None else from_json(AgentStatus, value)
+
+
 def controls(connection: Connection, after: int = 0) -> tuple[Control, ...]:
     """The controls with greater numbers than one, oldest first."""
     query = select(schema.controls).where(schema.controls.c.seq > after).order_by(schema.controls.c.seq)

@@ -22,6 +22,9 @@ UNREACHABLE_REQUEUE_SECONDS = 5.0
 
 MIN_CIRCUIT_REQUEUE_SECONDS = 1.0
 
+SHORTEST_WAIT_SECONDS = 0.01
+"""No cause asks for less. A moment computed from two clocks may be a rounding error away, again and again."""
+
 _RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "host_restart", "breaker", "action_cap")
 
 
@@ -42,7 +45,8 @@ def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
         UNREACHABLE_REQUEUE_SECONDS if summary.record.live.observed.unreachable else None,
         MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None,
     ]
-    return min((wait for wait in waits if wait is not None), default=None)
+    known = [wait for wait in waits if wait is not None]
+    return max(SHORTEST_WAIT_SECONDS, min(known)) if known else None
 
 
 def is_busy(summary: Summary) -> bool:

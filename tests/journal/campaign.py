@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import rmtree
+from shutil import copyfile, rmtree
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -185,11 +185,14 @@ def migration(folder: Path) -> None:
         listen(FaultInjector("statement", nth, kill))
         open_journal(place).close()
 
+    original = folder / FILE_NAME
+    connection = sqlite3.connect(original)
+    connection.executescript(script)
+    connection.close()
+
     def old(place: Path) -> Path:
         place.mkdir(parents=True)
-        connection = sqlite3.connect(place / FILE_NAME)
-        connection.executescript(script)
-        connection.close()
+        copyfile(original, place / FILE_NAME)
         return place
 
     expected = Content.of(old(folder / "undisturbed"))

@@ -41,7 +41,7 @@ def test_a_process_table_that_lies_is_contradicted_shown_and_not_followed(world:
     decided = world.journal.decisions(agent=key("one"), limit=1)[0].action
     assert (decided.decision, decided.reason) == (Decision.ALERT, "SourcesDisagree")
     heard = {evidence.source for evidence in decided.evidence}
-    assert heard == {"memory", "process table", "liveness probe", "readiness probe"}
+    assert heard == {"memory", "memory driver", "liveness probe", "readiness probe"}
 
     world.driver = None
     world.boot()

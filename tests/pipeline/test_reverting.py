@@ -153,7 +153,8 @@ def failing(world: World) -> Callable[[str], str]:
 
 @pytest.mark.parametrize("on_failure", ["Revert", "ProposeRevert"])
 def test_whenever_we_die_the_same_revert_is_sent(tmp_path: Path, on_failure: str) -> None:
-    """A crash at every write around the failed gate; afterwards one commit was sent, to one place."""
+    """A crash after every write from the failed gate to the report of the revert (to die before or inside one is to
+    die after the one before it). Afterwards one commit was sent, to one place."""
     points = _die(tmp_path / "counted", on_failure, FaultInjector())
     assert len(points) > 5
     for number, point in enumerate(points):
@@ -161,7 +162,8 @@ def test_whenever_we_die_the_same_revert_is_sent(tmp_path: Path, on_failure: str
 
 
 def _die(folder: Path, on_failure: str, injector: FaultInjector) -> tuple[str, ...]:
-    """Have the gate fail with an injector at work, and start again; the points of the passes that answered it."""
+    """Have the gate fail with an injector at work, and start again; the points of the passes that answered it:
+    one notes that a revert is due, one records the commit that was made, one what became of its push."""
     folder.mkdir()
     world = World(folder)
     started(world, on_failure)
@@ -171,8 +173,9 @@ def _die(folder: Path, on_failure: str, injector: FaultInjector) -> tuple[str, .
     world.clock.advance(2.1)
     before = len(injector.points())
     with contextlib.suppress(Crash):
-        for _ in range(3):  # recorded and made, pushed, finished
-            world.run()
+        for _ in range(3):
+            world.clock.advance(world.run(fetch=False).wait or 0.0)
+    answered = tuple(point for point in injector.points()[before:] if ":after:" in point)
     world.boot()
     world.converge()
     (sent,) = {sha for sha, _ in world.repository.pushed}
@@ -186,17 +189,16 @@ def _die(folder: Path, on_failure: str, injector: FaultInjector) -> tuple[str, .
         assert (world.repository.head, world.phase(sent)) == (sent, Phase.CONVERGED)
         assert commands(world) == {"first"}
     world.shut()
-    # To die before a write is to die after the one before it.
-    return tuple(point for point in injector.points()[before:] if point.startswith("journal.commit:after:"))
+    return answered
 
 
 def test_died_between_making_and_sending(world: World, failing: Callable[[str], str]) -> None:
     bad = failing("Revert")
     world.clock.advance(2)
     world.repository.down = DOWN
-    assert world.run(fetch=False).phase is Phase.DEGRADED
+    for _ in range(2):  # one pass makes it, the next records it and cannot push it
+        assert world.run(fetch=False).phase is Phase.DEGRADED
     (made,) = own_commits(world.repository)
-    world.run(fetch=False)  # records what was made, and tries to push it
     assert world.repository.pushed == []
     world.boot()
     world.repository.down = None
@@ -204,6 +206,19 @@ def test_died_between_making_and_sending(world: World, failing: Callable[[str], 
     assert world.repository.pushed == [(made, "main")], "the one that was made, not another"
     assert own_commits(world.repository) == [made]
     assert world.phase(bad) is Phase.DEGRADED
+
+
+def test_died_between_making_and_recording(world: World, failing: Callable[[str], str]) -> None:
+    """What is not on record was not begun: another commit is made, and only that one is sent."""
+    failing("Revert")
+    world.clock.advance(2)
+    world.run(fetch=False)
+    (lost,) = own_commits(world.repository)
+    world.boot()
+    assert world.converge().phase is Phase.CONVERGED
+    ((sent, branch),) = world.repository.pushed
+    assert branch == "main"
+    assert own_commits(world.repository) == [lost, sent]
 
 
 def test_a_remote_that_is_down_is_asked_again_later_and_later(

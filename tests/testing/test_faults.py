@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -11,10 +12,13 @@ import pytest
 from gitops_agent.drivers.api import ObserveRequest, is_unchanged
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import open_journal
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation, Owner
-from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
+from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
+from gitops_agent.model.state import State
 from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import (
     Crash,
@@ -29,9 +33,10 @@ from gitops_agent.testing.faults import (
 )
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
+from tests.journal.values import a_commit, an_intent
 
 RUNTIME = runtime_key(AgentKey("acme", "bot"))
-WRITES = {"put", "put_commits", "record_plan", "record_observations", "begin", "finish", "put_statuses", "prune"}
+WRITES = {"control", "commit", "begin", "finish", "delivered", "prune"}
 
 
 @pytest.mark.unit
@@ -81,33 +86,42 @@ def test_kill_is_a_kill() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
 
+def with_head(journal: Journal, sha: str) -> State:
+    state = journal.state()
+    return replace(state, source=replace(state.source, head=sha))
+
+
 def write_all(journal: Journal) -> None:
-    journal.put({"head": "abc"})
-    journal.put_commits([])
-    journal.record_plan(Plan("abc", (), "digest"), 1.0)
-    journal.record_observations([])
-    journal.begin([])
-    journal.finish([])
-    journal.put_statuses([])
+    commit = a_commit("abc", 1)
+    state = with_head(journal, "abc")
+    journal.commit(replace(state, commits=state.commits.updated([commit])), owed_to=["notes"], at=1.0)
+    intent = an_intent()
+    journal.begin([intent])
+    journal.finish([Outcome(intent.id, Result.DONE, "done", 2.0, 1.0)])
+    journal.control(Control(ControlVerb.FREEZE, "*", "ada@host", 1.0))
+    journal.delivered("notes", journal.owed()["notes"])
     journal.prune(0.0)
 
 
 @pytest.mark.unit
-def test_every_write_has_a_point_before_and_after(tmp_path: Path) -> None:
+def test_every_write_has_a_point_before_inside_and_after(tmp_path: Path) -> None:
     injector = FaultInjector()
     with open_journal(tmp_path) as opened:
         write_all(FaultyJournal(opened, injector))
-    assert set(injector.counts) == {f"journal.{name}:{when}" for name in WRITES for when in ("before", "after")}
+    points = {f"journal.{name}:{when}" for name in WRITES for when in ("before", "inside", "after")}
+    assert set(injector.counts) == points
 
 
 @pytest.mark.unit
-def test_the_points_stand_on_either_side_of_the_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("when", "durable"), [("before", None), ("inside", None), ("after", "abc")])
+def test_the_points_stand_on_either_side_of_the_write(tmp_path: Path, when: str, durable: str | None) -> None:
     with open_journal(tmp_path) as opened:
-        for when, expected in (("before", None), ("after", "abc")):
-            journal = FaultyJournal(opened, FaultInjector.at(f"journal.put:{when}:1", crash))
-            with pytest.raises(Crash):
-                journal.put({when: "abc"})
-            assert journal.get(when) == expected
+        journal = FaultyJournal(opened, FaultInjector.at(f"journal.commit:{when}:1", crash))
+        with pytest.raises(Crash):
+            journal.commit(with_head(journal, "abc"))
+        assert journal.state().source.head == durable, "memory follows what is written"
+    with open_journal(tmp_path) as again:
+        assert again.state().source.head == durable
 
 
 @pytest.mark.unit
@@ -115,23 +129,24 @@ def test_reads_pass_through_without_points(tmp_path: Path) -> None:
     injector = FaultInjector()
     with open_journal(tmp_path) as opened:
         journal: Journal = FaultyJournal(opened, injector)
-        assert (
-            dict(journal.state().reconcile.bases),
-            dict(journal.state().reconcile.attempts),
-            dict(journal.state().status.agents),
-        ) == ({}, {}, {})
-        assert (journal.state().reconcile.open_intents, journal.commits(), journal.entries()) == ([], [], [])
-        assert (journal.commit("abc"), journal.state().source.head) == (None, None)
+        state = journal.state()
+        assert (dict(state.reconcile.bases), dict(state.reconcile.attempts), dict(state.status.agents)) == (
+            {},
+            {},
+            {},
+        )
+        assert (dict(state.reconcile.open_intents), journal.commits(), journal.entries()) == ({}, [], [])
+        assert (journal.commit_record("abc"), state.source.head) == (None, None)
     assert injector.points() == ()
 
 
 @pytest.mark.unit
 def test_a_full_disk_can_be_played(tmp_path: Path) -> None:
     with open_journal(tmp_path) as opened:
-        journal = FaultyJournal(opened, FaultInjector("journal.put:before", 2, disk_full))
-        journal.put({"head": "1"})
+        journal = FaultyJournal(opened, FaultInjector("journal.commit:before", 2, disk_full))
+        journal.commit(with_head(journal, "1"))
         with pytest.raises(JournalError, match="disk is full"):
-            journal.put({"head": "2"})
+            journal.commit(with_head(journal, "2"))
         assert journal.state().source.head == "1"
 
 
