@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the main job on local processes, in under a minute once set up
 	@$(BIN)/gitops-agent demo
 
-test: $(READY) check-static  ## everything that needs only Python and git
+test: $(READY) check-static tmux  ## everything that needs only Python, git and tmux
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
@@ -24,6 +24,11 @@ check: $(READY) check-static  ## the inner loop: format, lint, types, contracts,
 campaign: $(READY)  ## proof at depth, about 15 minutes: the machine in memory, then kill -9 in rollouts of real processes
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
+
+.PHONY: tmux
+tmux:  # the tests of the tmux driver run a real one
+	@command -v tmux >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y tmux >/dev/null; } || \
+		{ echo "the tests need tmux 3.2 or later: install it (apt-get install tmux), then run make test again"; exit 1; }
 
 .PHONY: check-static
 check-static: $(READY)

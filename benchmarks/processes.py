@@ -16,8 +16,9 @@ import psutil
 from benchmarks import Row
 from benchmarks.timing import medians, timed
 from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
-from gitops_agent.drivers.process.driver import Options, ProcessDriver, build
+from gitops_agent.drivers.local.driver import LocalDriver, Options
 from gitops_agent.drivers.process.spec import process_key, resources
+from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -44,7 +45,7 @@ def _document(agent: AgentKey) -> AgentDocument:
     return AgentDocument.model_validate_json(Fields.of(content).raw)
 
 
-def _act(driver: ProcessDriver, verb: Verb, key: ResourceKey, desired: Fields | None, base: Base | None) -> Fields:
+def _act(driver: LocalDriver, verb: Verb, key: ResourceKey, desired: Fields | None, base: Base | None) -> Fields:
     action = Action(
         key=key,
         driver="process",
@@ -88,7 +89,7 @@ def measure() -> tuple[float, float, float]:
             ]
             assert len(pids) == AGENTS, f"{len(pids)} of {AGENTS} agents run"
             jobs: list[Callable[[], object]] = [
-                lambda: build(place, _Clock(), Options(groups=None)).observer.observe(None, bases),
+                lambda: build(place, Options(groups=None)).observe(ObserveRequest(None, bases)),
                 lambda: driver.observe(ObserveRequest(None, bases)),
                 lambda: _sweep(pids),
             ]

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import orjson
 import yaml_rs
-from gitops_agent.drivers.health.spec import resources as health
 
 from benchmarks import Row
 from benchmarks.fleet import build_fleet, commit, git, spec

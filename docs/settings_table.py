@@ -53,7 +53,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 def _default(name: str, field: FieldInfo) -> str:
     value = field.default
-    if value in ("", None, ()):
+    if value in ("", None, (), {}):
         return EMPTY.get(name, "none")
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

@@ -101,7 +101,7 @@ class Pipeline:
         # 6. What it means for agents and commits; when to run again.
         record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
         summary = summarize(record, state, now := self.now(), stages.terms)
-        dues = (stages.observer.next_due(), stages.leases.next_due())
+        dues = (stages.observer.next_due(), stages.leases.next_due(), stages.executor.next_due())
         proposals = stages.proposals.progress(before.proposals, summary.state, record, now)
         result = write.end(finished(summary, dues, proposals))  # commit 3: the end of the pass, on every path
         self._source_changed = result.source_changed

@@ -324,8 +324,9 @@ class Approvals(Protocol):
 class Leases(Protocol):
     """One reconciler at a time acts on an agent. A lease lives with the live system, not with our journal."""
 
-    def claim(self, agents: Collection[AgentKey]) -> Mapping[AgentKey, str]:
-        """Take or keep the leases of some agents; for those that somebody else holds, who, in a sentence."""
+    def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
+        """Take or keep the leases of some agents, each with the drivers that would act on it; for those that
+        another reconciler holds, which one, in a sentence."""
 
     def holds(self, agent: AgentKey) -> bool:
         """Whether our lease still stands (the fence): asked again right before a driver is called."""

@@ -151,7 +151,7 @@ class Settings(_Section):
             description="Settings of the drivers, by name; each has its own, and all take `rate` (actions a "
             "second) and `burst` (actions at once)."
         ),
-    ] = Field(default_factory=dict)
+    ] = {}
 
     sentry_dsn: Annotated[
         str | None, Field(description="Where unexpected errors are reported; off when empty.")

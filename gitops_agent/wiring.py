@@ -52,6 +52,7 @@ from gitops_agent.query.drift import Drifter, Reporter
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.reconcile.leases.driver_leases import DriverLeases
 from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import HostLeases
 from gitops_agent.reconcile.leases.lease_files import Holder
@@ -69,7 +70,7 @@ from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import Report
+from gitops_agent.source.git import OnProgress
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -116,7 +117,7 @@ def _opened(
     stack: ExitStack,
     *,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
-    fetching: Report | None = None,
+    fetching: OnProgress | None = None,
 ) -> _Parts:
     clock = SystemClock()
     mirror = Mirror(settings, environment, clock, fetching)
@@ -152,14 +153,15 @@ class _Acting:
     """What a pipeline has that acts, and one that only looks has not."""
 
     sinks: Sequence[Sink] = ()
-    leases: HostLeases | None = None
+    host_leases: HostLeases | None = None
     interrupted: Callable[[], bool] = lambda: False
     source_changed: Callable[[], None] = lambda: None
     on_unexpected: Callable[[BaseException, Action | None], None] = lambda _problem, _action: None
 
 
 def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
-    settings, journal, clock, leases = parts.settings, parts.journal, parts.clock, acting.leases
+    settings, journal, clock, host = parts.settings, parts.journal, parts.clock, acting.host_leases
+    leases = DriverLeases(host, parts.drivers) if host is not None else None
     executor = ExecutorContext(
         drivers=parts.drivers,
         journal=journal,
@@ -170,6 +172,7 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         interrupted=acting.interrupted,
         on_unexpected=acting.on_unexpected,
         leases=leases,
+        rates=parts.drivers.rates(),
     )
     location = SourceLocation(settings.branch, settings.path)
     stages = Stages(
@@ -182,7 +185,7 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         leases=LeaseHolder(leases),
         executor=Executor(executor),
         proposals=_proposals(parts, acting.source_changed),
-        outbox=Outbox(acting.sinks, journal, clock, parts.redactor, leading=_leading(leases)),
+        outbox=Outbox(acting.sinks, journal, clock, parts.redactor, leading=_leading(host)),
         terms=Terms(may_push=settings.push, import_hold_seconds=settings.import_after),
     )
     return Pipeline(stages, journal, clock)
@@ -216,7 +219,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
 
 @contextmanager
 def open_planner(
-    settings: Settings, environment: Mapping[str, str], fetching: Report | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[Planner]:
     """Source, drivers and journal for looking only. Without a journal yet, nothing was ever applied."""
     with ExitStack() as stack:
@@ -234,7 +237,7 @@ def open_planner(
 
 @contextmanager
 def open_drifter(
-    settings: Settings, environment: Mapping[str, str], fetching: Report | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[Drifter]:
     """What is in force and what is live, for looking only."""
     with open_planner(settings, environment, fetching) as planner:
@@ -243,7 +246,7 @@ def open_drifter(
 
 @contextmanager
 def open_rollback(
-    settings: Settings, environment: Mapping[str, str], fetching: Report | None = None
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
 ) -> Iterator[RollbackCommand]:
     """A planner that can also write commits."""
     with open_planner(settings, environment, fetching) as planner:
@@ -321,7 +324,7 @@ class Instance:
 
 @contextmanager
 def open_instance(
-    settings: Settings, environment: Mapping[str, str], fetching: Report | None = None, *, measured: bool = False
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None, *, measured: bool = False
 ) -> Iterator[Instance]:
     """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
     with ExitStack() as stack:
@@ -373,7 +376,7 @@ def open_instance(
 
 @contextmanager
 def open_daemon(
-    settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: Report | None = None
+    settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: OnProgress | None = None
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it and, if we listen at all, with its endpoints."""
     with (

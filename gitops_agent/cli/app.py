@@ -8,6 +8,7 @@ import typer
 
 from gitops_agent.cli import controls, converge, inspect, repository, rollback, self_check
 from gitops_agent.cli import drift as drifting
+from gitops_agent.cli import logs as logging
 from gitops_agent.cli.common import ALL, FLAG, READING, Verb, verb
 from gitops_agent.cli.help import VerbCommand, VerbGroup
 
@@ -50,7 +51,7 @@ _add(_ASK, drifting.drift)
 _add(_ASK, inspect.explain, READING)
 _add(_ASK, inspect.workflows, READING)
 _add(_ASK, inspect.history, READING)
-_add(_ASK, inspect.logs, READING)
+_add(_ASK, logging.logs, READING)
 _add(_ASK, self_check.doctor)
 
 

@@ -49,6 +49,8 @@ READING = frozenset({"config", "instance", "state_dir", "output"})
 FLAG = ""
 """The metavar of an option that takes no value."""
 
+AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
+
 
 def _option(name: str, listed: frozenset[str]) -> inspect.Parameter:
     """One common option as a parameter of a command, listed in its help or not."""

@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, show
+from gitops_agent.cli.common import AGENT, FLAG, Call, show
 
-_AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
 DRIFTED = 5
 """The exit code with ``--exit-code`` when something drifted, or could not be looked at."""
 
 
 def drift(
     call: Call,
-    agent: Annotated[str | None, _AGENT] = None,
+    agent: Annotated[str | None, AGENT] = None,
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="TENANT", help="Only the agents of this tenant.")
     ] = None,

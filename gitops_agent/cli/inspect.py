@@ -1,19 +1,16 @@
-"""Verbs that answer from the journal, also while a daemon runs: status, explain, history, workflows, logs."""
+"""Verbs that answer from the journal, also while a daemon runs: status, explain, history, workflows."""
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_text, show
-
-_AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
+from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show
 
 
-def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
+def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.reader import open_reader
     from gitops_agent.report.explain_text import gone_text
@@ -34,7 +31,7 @@ def status(call: Call, agent: Annotated[str | None, _AGENT] = None) -> int:
 
 def explain(
     call: Call,
-    agent: Annotated[str, _AGENT],
+    agent: Annotated[str, AGENT],
     everything: Annotated[
         bool, typer.Option("--all", metavar=FLAG, help="All actions the journal still has, not the newest.")
     ] = False,
@@ -75,35 +72,4 @@ def workflows(call: Call) -> int:
     with open_reader(call.settings(), call.environment) as reader:
         known = reader.workflows()
     show(call, reader.redactor.tree(workflows_shape(known)), partial(workflows_text, now=known.now))
-    return 0
-
-
-def logs(
-    call: Call,
-    agent: Annotated[str, _AGENT],
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many lines from the end.")
-    ] = 50,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", metavar=FLAG, help="Go on printing what is written.")
-    ] = False,
-) -> int:
-    """Print what an agent wrote to stdout and stderr, all replicas."""
-    from gitops_agent.cli.log_files import print_logs
-    from gitops_agent.errors import UsageError
-    from gitops_agent.query.logs import log_files
-    from gitops_agent.query.reader import open_reader
-    from gitops_agent.report.explain_text import gone_text
-    from gitops_agent.report.json_shapes import explanation_shape
-
-    with open_reader(call.settings(), call.environment) as reader:
-        key = reader.find(agent)
-        known = reader.explain(key)
-        paths = log_files(reader.settings.state, key, known.status)
-    if known.status is None:
-        sys.stderr.write(f"{gone_text(explanation_shape(known))}{'' if paths else ' It has left no log.'}\n")
-    elif not paths:
-        hint = f"gitops-agent status {key} shows whether it was started"
-        raise UsageError(f"{key} has written no log yet", hint=hint)
-    print_logs(key, paths, lines, follow=follow and known.status is not None, as_json=call.is_json)
     return 0

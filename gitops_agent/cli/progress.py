@@ -153,13 +153,13 @@ def _print_phases() -> FetchReport:
 
 
 def _once_each(write: Callable[[str], object]) -> FetchReport:
-    """Writes each phase when it begins, and again only after another one."""
-    last = [""]
+    """Writes each phase the first time: later fetches are small, and their lines would only repeat."""
+    seen: set[str] = set()
 
     def report(phase: str, done: int, total: int | None) -> None:
         del done, total
-        if phase != last[0]:
-            last[0] = phase
+        if phase not in seen:
+            seen.add(phase)
             write(phase)
 
     return report

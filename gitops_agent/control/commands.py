@@ -14,7 +14,7 @@ from gitops_agent.errors import UsageError
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.names import nearest
+from gitops_agent.model.names import listed, named
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
 from gitops_agent.ports import Clock, Journal, PlanRecord
@@ -177,16 +177,13 @@ class OperatorCommands:
 
     def _target(self, text: str) -> str:
         """``tenant/name`` or a full sha; UsageError with what there is otherwise."""
-        agents = [key for key in sorted(self._known()) if text in (str(key), key.name)]
+        known = self._known()
         is_sha = re.fullmatch(r"[0-9a-f]{4,64}", text) and len(text) >= SHORTEST_SHA
         commits = [each.sha for each in self._journal.commits(sha=text)] if is_sha else []
-        if len(found := [*map(str, agents), *commits]) == 1:
+        if len(found := [*map(str, named(text, known)), *commits]) == 1:
             return found[0]
         problem = "more than one agent or commit is" if found else "no agent and no commit on record is"
-        some = (
-            ", ".join(found[:LISTED] or [str(key) for key in nearest(text, sorted(self._known()))[:LISTED]])
-            or "none yet"
-        )
+        some = listed(text, found, known, LISTED)
         raise UsageError(
             f"{problem} called {text!r}",
             hint=f"give tenant/name, or {SHORTEST_SHA} characters or more of a commit; there are: {some}",

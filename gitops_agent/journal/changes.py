@@ -48,7 +48,7 @@ def between(old: State, new: State) -> Changes:
     failing, over = changed_entries(old.reconcile.attempts, new.reconcile.attempts)
     statuses, removed = changed_entries(old.status.agents, new.status.agents)
     records, _ = changed_entries(old.commits.records, new.commits.records)  # others were trimmed, not deleted
-    said = () if new.control.controls is old.control.controls else new.control.controls
+    controls = () if new.control.controls is old.control.controls else new.control.controls
     return Changes(
         fields=changed_rows(old, new),
         bases=bases,
@@ -57,7 +57,7 @@ def between(old: State, new: State) -> Changes:
         statuses=statuses,
         removed=removed,
         records=records,
-        controls=[control for control in said if not control.seq],
+        controls=[control for control in controls if not control.seq],
     )
 
 

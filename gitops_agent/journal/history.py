@@ -14,7 +14,7 @@ from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.ports import ActionRecord, DecisionRecord, PlanRecord
 
-NEWEST = 1000
+MAX_SEARCHED_INTENTS = 1000
 """How many intents are looked through for what was done lately."""
 
 _RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
@@ -101,7 +101,7 @@ _DRIFT = [member.value for member in Class if member.is_drift]
 
 def recently_repaired(connection: Connection, since: float) -> Sequence[tuple[Action, float]]:
     """Actions against drift that were done since a moment, among the newest of all: enough to know a mass by."""
-    newest = select(schema.intents).order_by(schema.intents.c.seq.desc()).limit(NEWEST).subquery()
+    newest = select(schema.intents).order_by(schema.intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS).subquery()
     query = select(newest).where(
         newest.c.drift_class.in_(_DRIFT),
         newest.c.verb.not_in(_RECORD_ONLY),

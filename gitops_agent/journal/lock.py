@@ -13,8 +13,8 @@ from gitops_agent.errors import LockHeld, UsageError
 from gitops_agent.support.file_lock import is_file_locked, open_lock_file, try_lock
 
 FILE_NAME = "lock"
-TRIES, PAUSE = 100, 0.02
-"""How often, and how many seconds apart, the lock of a holder that is gone is asked for."""
+MAX_TRIES, PAUSE_SECONDS = 100, 0.02
+"""How often, and how far apart, the lock of a holder that is gone is asked for."""
 
 
 class StateLock:
@@ -78,17 +78,17 @@ def _lock(handle: int) -> bool:
     A process that a killed holder was just starting keeps the lock until it runs: a matter of milliseconds
     and good so: before that, it could not be seen whose it is.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         if try_lock(handle):
             return True
         if not _is_gone(handle):
             return False
-        time.sleep(PAUSE)
+        time.sleep(PAUSE_SECONDS)
     return try_lock(handle)
 
 
 def _is_gone(handle: int) -> bool:
-    """Whether who wrote itself into the file was of this machine, and has ended."""
+    """Whether the process named in the file was of this machine, and has ended."""
     pid, host = _written(handle)
     if host != socket.gethostname() or not pid.isdigit():
         return False
@@ -97,12 +97,12 @@ def _is_gone(handle: int) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # somebody else's, so it is there
+        pass  # it belongs to another user, so it is there
     return False
 
 
 def holder(state_dir: Path) -> str | None:
-    """Who works in a state directory now, in words; None when nobody does, or nobody can tell."""
+    """The process that works in a state directory now, in words; None when there is none, or it cannot be seen."""
     path = state_dir / FILE_NAME
     try:
         if not is_file_locked(path):
@@ -129,7 +129,7 @@ def make_state_dir(path: Path) -> None:
 
 
 def _holder(handle: int) -> str:
-    """Who wrote itself into the file, and when: the time is that of the file, so no clock is needed."""
+    """The process named in the file, and since when: the time is that of the file, so no clock is needed."""
     pid, host = _written(handle)
     since = datetime.fromtimestamp(os.fstat(handle).st_mtime, UTC)
     return f"pid {pid or 'unknown'} on {host or 'unknown'}, since {since:%Y-%m-%d %H:%M:%S} UTC"

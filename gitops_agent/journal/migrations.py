@@ -37,7 +37,7 @@ STEPS: Mapping[int, tuple[Step, ...]] = {
         *(f"ALTER TABLE {table} RENAME COLUMN cls TO drift_class" for table in ("intents", "decisions")),
         version_5.rebuild_tables,
         version_5.read_named_texts,
-        # Health resources become part of their runtime here.
+        version_5.fold_health_resources,
     ),
 }
 """What leads to each version from the one before: SQL that SQLite and PostgreSQL share, and functions."""

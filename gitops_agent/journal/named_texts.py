@@ -81,10 +81,10 @@ def _imports(text: str) -> JSON:
             "since": since,
             "finished": done,
             "refused_at": head,
-            "finding": said[0] if said else None,
+            "finding": findings[0] if findings else None,
             "next_at": next_at,
         }
-        for branch, (key, since, done, head, said, next_at) in orjson.loads(text).items()
+        for branch, (key, since, done, head, findings, next_at) in orjson.loads(text).items()
     }
 
 

@@ -132,7 +132,11 @@ class SqlReader:
                 "bases": StoredMap(lambda: self._read(tables.bases)),
                 "open_intents": StoredMap(lambda: self._read(tables.open_intents)),
             },
-            "status": {"agents": StoredStatuses(lambda: self._read(tables.statuses))},
+            "status": {
+                "agents": StoredStatuses(
+                    lambda: self._read(tables.statuses), lambda agent: self._read(tables.status, agent)
+                )
+            },
         }
 
     def _window(self, head: str | None) -> CommitsState:

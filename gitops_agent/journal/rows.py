@@ -16,8 +16,9 @@ import orjson
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.codec import from_json, resource_key, to_json
 from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation
+from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
 from gitops_agent.model.status import AgentStatus, CommitRecord
@@ -261,8 +262,11 @@ def fingerprint(observation: Observation) -> bytes:
     not a new state, and a row per agent and pass would bury the ones that matter.
     """
     seen = observation
-    words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, repr(seen.started_at)]
+    words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, seen.address]
     words += [word for item in seen.evidence for word in (item.source, item.said)]
+    words += [f"{item.id} {item.started_at} {item.ready} {item.address}" for item in seen.instances]
+    if seen.health is not None:
+        words += [seen.health.state, seen.health.reason, seen.health.message]
     content = b"-" if seen.fields is None else seen.fields.raw
     parts = (content, seen.handle.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
     return blake2b(b"\0".join(parts), digest_size=8).digest()

@@ -46,7 +46,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "SQLITE_BUSY",
         "another process has kept the journal locked for too long",
-        "see who holds {path} open (for instance with fuser) and end it, then try again",
+        "find the process that holds {path} open (for instance with fuser) and end it, then try again",
     ),
     (
         "SQLITE_IOERR",
@@ -144,7 +144,7 @@ def _meaning(path: Path, error: Exception) -> JournalError:
 def _prepare(path: Path) -> None:
     with translated(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Specs and messages are nobody else's business; SQLite gives the files beside it the same mode.
+        # Specs and messages are for this user alone; SQLite gives the files beside it the same mode.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
@@ -189,6 +189,6 @@ def _read_connection(path: Path) -> sqlite3.Connection:
         connection.close()
         if path.with_name(path.name + "-wal").exists():
             raise
-        # Nobody writes (there is no log) and we may not create one in this directory: read the file as it is.
+        # Nothing writes (there is no log) and we may not create one in this directory: read the file as it is.
         return _connect(path, "mode=ro&immutable=1")
     return connection

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, Table, bindparam
 
 from gitops_agent.journal.rows import Row
 
-CHUNK = 500
+CHUNK_ROWS = 500
 
 
 def chunks(values: Iterable[str]) -> list[list[str]]:
     """The values in parts that fit into one statement."""
     found = list(values)
-    return [found[start : start + CHUNK] for start in range(0, len(found), CHUNK)]
+    return [found[start : start + CHUNK_ROWS] for start in range(0, len(found), CHUNK_ROWS)]
 
 
 def insert(connection: Connection, table: Table, values: Sequence[Row]) -> None:

@@ -104,7 +104,8 @@ class SqlJournal(SqlReader):
             found = replace(found, records=records, plans=self._unrecorded(plans), observations=news)
             if found:
                 self._write(found, owed_to if found.records else (), at)
-                self._seen = {**self._last_seen(), **seen} if seen else self._seen
+                if seen:
+                    self._last_seen().update(seen)
             self._state = self._committed(before, state, found)
             return self._state
 

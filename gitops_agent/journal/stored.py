@@ -1,7 +1,7 @@
 """Maps of the state that are read from the database when they are first looked at, and not before.
 
-Whoever writes to a table has looked at its map first, so what is read here is what the state was when it was given
-out.
+Every write to a table is preceded by a look at its map, so what is read here is what the state was when it was
+given out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from gitops_agent.model.status import AgentStatus
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+MAX_SINGLE_READS = 8
+"""How many statuses are read one by one before all are."""
 
 
 class StoredMap(Mapping[K, V]):
@@ -57,16 +60,34 @@ class StoredMap(Mapping[K, V]):
 
 
 class StoredStatuses(AgentStatuses):
-    """The statuses of the database."""
+    """The statuses of the database. A few are read one by one; then, or when all are asked about, all at once."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_all_read", "_read", "_read_one", "_singles")
 
-    def __init__(self, read: Callable[[], Mapping[AgentKey, AgentStatus]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Mapping[AgentKey, AgentStatus]],
+        read_one: Callable[[AgentKey], AgentStatus | None],
+    ) -> None:
         self._read = read
+        self._read_one = read_one
+        self._all_read = False
+        self._singles: dict[AgentKey, AgentStatus | None] = {}
+
+    def __getitem__(self, key: AgentKey) -> AgentStatus:
+        if self._all_read or len(self._singles) >= MAX_SINGLE_READS:
+            return super().__getitem__(key)
+        if key not in self._singles:
+            self._singles[key] = self._read_one(key)
+        found = self._singles[key]
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         """Called for what the statuses hold until they have been read: reads them."""
         if name not in AgentStatuses.__slots__:
             raise AttributeError(name)
         super().__init__(self._read())
+        self._all_read = True
         return object.__getattribute__(self, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, func, select
 
 from gitops_agent.journal import rows, schema
-from gitops_agent.journal.statements import CHUNK
+from gitops_agent.journal.statements import CHUNK_ROWS
 from gitops_agent.model.codec import from_json, resource_key
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
@@ -22,7 +22,7 @@ def state_rows(connection: Connection) -> dict[str, JSON]:
 
 def bases(connection: Connection) -> dict[ResourceKey, Base]:
     """What we last applied, for every resource."""
-    found = map(rows.base_of, connection.execute(select(schema.bases)).yield_per(CHUNK))
+    found = map(rows.base_of, connection.execute(select(schema.bases)).yield_per(CHUNK_ROWS))
     return {base.key: base for base in found}
 
 
@@ -43,6 +43,13 @@ def statuses(connection: Connection) -> dict[AgentKey, AgentStatus]:
     query = select(schema.statuses.c.value).order_by(schema.statuses.c.agent)
     found = (from_json(AgentStatus, value) for value in connection.execute(query).scalars())
     return {status.agent: status for status in found}
+
+
+def status(connection: Connection, agent: AgentKey) -> AgentStatus | None:
+    """The last reported status of one agent."""
+    query = select(schema.statuses.c.value).where(schema.statuses.c.agent == str(agent))
+    value = connection.execute(query).scalar()
+    return None if value is None else from_json(AgentStatus, value)
 
 
 def controls(connection: Connection, after: int = 0) -> tuple[Control, ...]:

@@ -1,4 +1,5 @@
-"""The step to version 5: values that were many columns become one, and named texts fields of the state."""
+"""The step to version 5: values that were many columns become one, named texts become fields of the state, and
+what is asked of an agent's health becomes part of its runtime."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ import orjson
 from sqlalchemy import Connection, RowMapping, Table, inspect, literal_column, select, text
 from sqlalchemy import table as table_named
 
-from gitops_agent.journal import parts, rows, schema
+from gitops_agent.journal import parts, rows, schema, tables
 from gitops_agent.journal.named_texts import fields_of
-from gitops_agent.journal.statements import CHUNK, insert
+from gitops_agent.journal.statements import CHUNK_ROWS, delete, insert, replace
 from gitops_agent.model.codec import from_json
+from gitops_agent.model.health_spec import fold_health_bases
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
@@ -44,12 +46,23 @@ def rebuild_tables(connection: Connection) -> None:
         for batch in (
             connection.execute(select(literal_column("*")).select_from(table_named(old)))
             .mappings()
-            .partitions(CHUNK)
+            .partitions(CHUNK_ROWS)
         ):
             insert(connection, table, [convert(_values(row)) for row in batch])
         connection.execute(text(f"DROP TABLE {old}"))
     schema.state.create(connection)
     schema.owed.create(connection)
+
+
+def fold_health_resources(connection: Connection) -> None:
+    """Make the records of what is asked of an agent's health part of the records of its runtime."""
+    known = tables.bases(connection)
+    folded = {base.key: base for base in fold_health_bases(known.values())}
+    delete(connection, schema.bases, "key", (str(key) for key in known if key not in folded))
+    changed = (base for key, base in folded.items() if base is not known[key])
+    replace(connection, schema.bases, "key", map(rows.base_row, changed))
+    attempts = tables.attempts(connection)
+    delete(connection, schema.attempts, "key", (str(key) for key in attempts if key.kind == "health"))
 
 
 def read_named_texts(connection: Connection) -> None:

@@ -37,10 +37,11 @@ def from_json(hint: Any, value: JSON) -> Any:
 
 def resource_key(text: str) -> ResourceKey:
     """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
-    agent, colon, rest = text.partition(":")
-    tenant, slash, name = agent.partition("/")
-    kind, second, identity = rest.partition("/")
-    if not (colon and slash and second and tenant and name and kind and identity) or "/" in name:
+    try:
+        agent, rest = text.split(":", 1)
+        tenant, name = agent.split("/")
+        kind, identity = rest.split("/", 1)
+    except ValueError:
         return ResourceKey.parse(text)  # which says what is wrong with it
     return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
 
@@ -145,7 +146,8 @@ def _of_dataclass(hint: type[Any]) -> _Coder:
     hints = get_type_hints(hint)
     parts = [(each.name, _coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
     writers = [(name, coder.encode, default) for name, coder, default in parts]
-    readers = [(name, coder.decode) for name, coder, _ in parts]
+    names = frozenset(name for name, _, _ in parts)
+    readers = [(name, coder.decode) for name, coder, _ in parts if coder.decode is not _same]
 
     def encode(value: Any) -> JSON:
         made = {}
@@ -156,9 +158,13 @@ def _of_dataclass(hint: type[Any]) -> _Coder:
         return made
 
     def decode(found: JSON) -> Any:
-        if isinstance(found, dict):
-            return hint(**{name: read(found[name]) for name, read in readers if name in found})
-        return hint(*(read(item) for (_, read), item in zip(readers, found, strict=False)))
+        if not isinstance(found, dict):
+            found = dict(zip((name for name, _, _ in parts), found, strict=False))
+        made = found.copy() if names.issuperset(found) else {name: found[name] for name in names & found.keys()}
+        for name, read in readers:
+            if name in made:
+                made[name] = read(made[name])
+        return hint(**made)
 
     return _Coder(encode, decode)
 

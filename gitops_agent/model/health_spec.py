@@ -43,8 +43,8 @@ def read_health(fields: Fields) -> Mapping[str, Any]:
     # Most ask nothing, and a quiet pass looks at all of them: the bytes tell without decoding.
     if b'"health":' not in fields.raw:
         return DEFAULTS
-    asked: Mapping[str, Any] = fields.value.get(FIELD, DEFAULTS)
-    return asked
+    asked: Mapping[str, Any] | None = fields.value.get(FIELD)
+    return asked or DEFAULTS
 
 
 def fold_health_bases(bases: Iterable[Base]) -> list[Base]:

@@ -18,7 +18,7 @@ part           what it holds                            written by, and only by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -180,6 +180,18 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
         made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
         made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
         return made
+
+    def keys(self) -> KeysView[AgentKey]:
+        """As of a dict, at its speed."""
+        return self._known.keys()
+
+    def values(self) -> ValuesView[AgentStatus]:
+        """As of a dict, at its speed."""
+        return self._known.values()
+
+    def items(self) -> ItemsView[AgentKey, AgentStatus]:
+        """As of a dict, at its speed."""
+        return self._known.items()
 
     def __getitem__(self, key: AgentKey) -> AgentStatus:
         return self._known[key]

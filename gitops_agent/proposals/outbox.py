@@ -26,6 +26,9 @@ from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, wa
 from gitops_agent.proposals.revert import RevertProposer, due_revert, rollout_is_frozen, with_revert
 from gitops_agent.support.backoff import delay
 
+MIN_WAIT_SECONDS = 0.05
+"""A shorter pause may end before what it waits for is due, by the rounding of moments."""
+
 FIRST_BACKOFF_SECONDS = 2.0
 MAX_BACKOFF_SECONDS = 300.0
 
@@ -135,11 +138,11 @@ class ProposalOutbox:
     def wait(self, proposals: ProposalState, now: Now) -> float | None:
         """Seconds until something is due again; None when nothing waits. A running job calls ``on_done``
         instead."""
-        waits = [max(0.0, each.next_at - now.wall) for each in self._waiting(proposals)]
+        waits = [each.next_at - now.wall for each in self._waiting(proposals)]
         unfinished = any(not each.finished for each in proposals.reverts.values())
         if unfinished and self._revert is None and self._revert_at > now.active:
             waits.append(self._revert_at - now.active)
-        return min(waits, default=None)
+        return max(MIN_WAIT_SECONDS, min(waits)) if waits else None
 
     def due_agents(self, proposals: ProposalState, now: Now) -> frozenset[AgentKey]:
         """The agents that a scoped pass must plan for, so that their imports can start."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.names import named
@@ -12,12 +12,9 @@ from gitops_agent.query.fleet import one_agent
 from gitops_agent.report.drift import DriftReport, Past, drifts, only
 
 if TYPE_CHECKING:
-    from gitops_agent.model.key import AgentKey
-    from gitops_agent.model.observation import Observation
     from gitops_agent.model.plan import Plan
     from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.model.state import State
-    from gitops_agent.ports import Clock
+    from gitops_agent.ports import Clock, JournalReader
     from gitops_agent.query.plan_preview import Planner
     from gitops_agent.support.secrets import Redactor
 
@@ -25,22 +22,12 @@ SEARCHED_OBSERVATIONS = 200
 """How many of the newest observations of one agent are searched for the beginning of its drift."""
 
 
-class Records(Protocol):
-    """What a report needs of the journal."""
-
-    def state(self) -> State:
-        """The state as last committed."""
-
-    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
-        """What was seen of an agent each time it changed, newest first."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reporter:
     """Makes reports: a plan for what is in force, with what the journal remembers of it."""
 
     instance: str
-    records: Records
+    journal: JournalReader
     clock: Clock
     redactor: Redactor
 
@@ -48,8 +35,8 @@ class Reporter:
         """The report on one observation of everything."""
         at = self.clock.now()
         past = Past(
-            self.records.state().status.agents,
-            lambda agent: self.records.observations(agent, limit=SEARCHED_OBSERVATIONS),
+            self.journal.state().status.agents,
+            lambda agent: self.journal.observations(agent, limit=SEARCHED_OBSERVATIONS),
         )
         return DriftReport(
             instance=self.instance,

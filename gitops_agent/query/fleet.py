@@ -6,7 +6,7 @@ Reads only, needs no lock, works while a daemon runs, and says how old its knowl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.control import freezes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
     from gitops_agent.model.state import State
     from gitops_agent.model.status import AgentStatus, CommitRecord
-    from gitops_agent.ports import ActionRecord, Clock
+    from gitops_agent.ports import Clock, JournalReader
     from gitops_agent.settings import Settings
     from gitops_agent.support.secrets import Redactor
 
@@ -40,26 +40,10 @@ SUGGESTED_NAMES = 10
 _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 
 
-class Records(Protocol):
-    """What answers need of the journal."""
-
-    def state(self) -> State:
-        """The state as last committed."""
-
-    def commit_record(self, sha: str) -> CommitRecord | None:
-        """The record of one commit, also an old one."""
-
-    def commits(self, limit: int | None = None) -> Sequence[CommitRecord]:
-        """Records of commits, newest first."""
-
-    def entries(self, *, agent: AgentKey | None = None, limit: int = 100) -> Sequence[ActionRecord]:
-        """Executed actions, newest first."""
-
-
 class FleetReader:
     """One journal, read for people."""
 
-    def __init__(self, journal: Records, settings: Settings, clock: Clock, redactor: Redactor) -> None:
+    def __init__(self, journal: JournalReader, settings: Settings, clock: Clock, redactor: Redactor) -> None:
         self.journal = journal
         self.redactor = redactor
         self.settings = settings

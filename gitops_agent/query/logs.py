@@ -1,19 +1,40 @@
-"""What an agent wrote: the one place that knows where to read it."""
+"""What an agent wrote, as its driver gives it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import AgentStatus
+from gitops_agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from gitops_agent.drivers.api import LogLine
+    from gitops_agent.drivers.plugins import Connections
+    from gitops_agent.report.json_shapes import Explanation
 
 
-def log_files(state_dir: Path, agent: AgentKey, status: AgentStatus | None) -> list[Path]:
-    """The files an agent's output goes to, as its status names them; of one that is gone, those it left."""
-    from gitops_agent.drivers.local.agent_dir import AgentDir
+def agent_logs(known: Explanation, drivers: Connections, lines: int, *, follow: bool) -> Iterator[LogLine]:
+    """The last lines of every instance, and with ``follow`` what is added; UsageError where there are no logs."""
+    name = _runtime_driver(known)
+    logging = drivers.logging(name) if name else None
+    if logging is None:
+        why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
+        raise UsageError(f"{known.agent} has no logs: {why}")
+    return logging.logs(known.agent, lines, follow=follow)
 
-    live = [resource.live for resource in status.resources] if status else []
-    named = [str(shown["log"]) for shown in live if shown.get("log")]
-    left = AgentDir(str(state_dir)).log(agent, 0)
-    folders = {Path(path).parent for path in named or [left]}
-    return sorted(path for folder in folders for path in folder.glob("*.log"))
+
+def instances(known: Explanation) -> list[str]:
+    """The instances of an agent that may write, by the names its logs give them."""
+    replicas = [
+        each
+        for resource in (known.status.resources if known.status else ())
+        for each in resource.live.get("replicas", ())
+    ]
+    return [str(each.get("index", position)) for position, each in enumerate(replicas)]
+
+
+def _runtime_driver(known: Explanation) -> str:
+    """The driver of the runtime; of an agent that is gone, the last one that history knows."""
+    now = ((each.key.kind, each.driver) for each in (known.status.resources if known.status else ()))
+    then = ((entry.key.kind, entry.driver) for entry in known.entries)
+    return next((driver for kind, driver in (*now, *then) if kind == "runtime"), "")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from gitops_agent.drivers.api import Driver, is_unchanged
@@ -33,7 +33,9 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.ports import Clock, Journal, Leases
 from gitops_agent.reconcile.bases import base_after, base_spent
+from gitops_agent.reconcile.rates import RateLimiter
 from gitops_agent.reconcile.retry import after_failure, after_permanent
+from gitops_agent.support.token_bucket import Rate
 
 PATIENCE_SECONDS = 2.0
 """How long a pass waits for an action that is under way before it goes on without it."""
@@ -42,7 +44,8 @@ PATIENCE_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
     """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
-    actions run side by side on ``apply_pool``."""
+    actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most, what
+    has no token waits for a later pass."""
 
     drivers: Mapping[str, Driver]
     journal: Journal
@@ -54,6 +57,7 @@ class ExecutorContext:
     interrupted: Callable[[], bool] = lambda: False
     on_unexpected: Callable[[BaseException, Action], None] = lambda _problem, _action: None
     leases: Leases | None = None
+    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
 Lane = deque[Action]
@@ -70,6 +74,7 @@ class Executor:
         self._policy = PolicySpec()
         self._running: dict[Future[Outcome], Intent] = {}
         self._collected: list[Executed] = []
+        self._limiter = RateLimiter(context.rates, context.clock)
 
     @property
     def running(self) -> tuple[Action, ...]:
@@ -91,6 +96,10 @@ class Executor:
             done += self._work(lanes, plan, actor)
         return replace(state, reconcile=self._context.journal.state().reconcile), done
 
+    def next_due(self) -> float | None:
+        """Seconds until a driver whose rate was used up takes actions again; None when none waits for that."""
+        return self._limiter.next_due()
+
     def close(self) -> None:
         """Wait for what is under way, and record it."""
         wait(self._running)
@@ -107,7 +116,7 @@ class Executor:
         try:
             while waiting or begun:
                 room = 0 if context.interrupted() else context.workers - len(self._running)
-                heads = [waiting.popleft().popleft() for _ in range(min(room, len(waiting)))]
+                heads = self._limiter.take_heads(waiting, room)
                 begun |= self._begin(heads, reused, plan, actor)
                 if not begun:
                     break

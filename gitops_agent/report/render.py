@@ -149,14 +149,14 @@ def _drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Sty
     return _output(console)
 
 
-def _padded(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int], style: Style) -> str:
+def _padded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int], style: Style) -> str:
     head = [Cell(column.header, ("bold",)) for column in columns]
     last = len(columns) - 1
     room = None if style.width is None else max(8, style.width - sum(widths[:-1]) - 2 * last)
     lines = []
     for row in [head, *rows]:
         parts = []
-        for at, cell in enumerate(map(_cell, row)):
+        for at, cell in enumerate(row):
             text = cell.text if at < last or room is None else clipped(cell.text, room)
             padding = " " * (widths[at] - cell_width(text)) if at < last else ""
             parts.append(style.paint(text, *cell.colours) + padding)

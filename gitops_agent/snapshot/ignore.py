@@ -3,7 +3,8 @@
 The file comes with the commit, so matching must be bounded: a path is compared name by name, and in a name every
 fixed part between two stars is looked for once, from left to right (an atomic group never tries another place).
 So ``*a*a*a…`` takes as long as reading the name. A line that could never match is an error: what it was meant to
-hide would be read.
+hide would be read. Not with pathspec: its expressions backtrack (seven stars against sixty characters: 20 s), and
+it decided 8 of 150 random files of patterns otherwise than git.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
-from gitops_agent.source.git import LocalFailure, Unreadable
+from gitops_agent.source.git import GitPythonCannot, LocalFailure
 from gitops_agent.source.identity import identity
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.revert_match import named_reverts
@@ -170,7 +170,7 @@ class BranchWriter:
             return sha
         try:
             return self._git.write_tree(tree, path.split("/"), mode, sha)
-        except Unreadable:
+        except GitPythonCannot:
             kind = "tree" if mode == "040000" else "blob"
             return self._make_tree(tree, path.split("/"), f"{mode} {kind} {sha}")
 

@@ -44,8 +44,8 @@ MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 FEW_COMMITS = 24
 """Up to here GitPython's reader is faster than one ``git log``, which costs a process; above it is slower."""
 
-Report = Callable[[str, int, int | None], None]
-"""``report(phase, done, total)``: how far a fetch is; from a thread of its own, ``total`` None while unknown."""
+OnProgress = Callable[[str, int, int | None], None]
+"""``on_progress(phase, done, total)``: called from a thread of its own; ``total`` is None while unknown."""
 
 _IMPORTING = threading.Lock()
 _TRACED = {"GIT_TRACE_CURL": "2", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
@@ -63,8 +63,12 @@ class LocalFailure(SourceUnavailable):
     """A call on the mirror itself failed: it is damaged, or it lacks the object that was named."""
 
 
-class Unreadable(Exception):
+class GitPythonCannot(Exception):
     """GitPython cannot read these commits: SHA-256, too large, or malformed. Git itself may."""
+
+
+class NoSuchObject(GitPythonCannot):
+    """The mirror has no object of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +151,23 @@ class Git:
 
     def find(self, expression: str, kind: str) -> str | None:
         """The sha of an object by any name git knows for it; None unless it exists and is of this kind."""
+        if "\n" in expression or "\0" in expression:
+            return None
         try:
             with self._conversation() as repo:
-                header: Any = repo.git.get_object_header(expression)
-        except Unreadable:
+                header: Any = list(repo.git.get_object_header(expression))
+        except NoSuchObject:
             return None
-        return str(header[0], "ascii") if str(header[1], "ascii") == kind else None
+        except GitPythonCannot:
+            # A reader that died must not look like a missing commit, which would read as a force-push.
+            given = expression.encode(errors="surrogateescape") + b"\n"
+            header = self.local("cat-file", "--batch-check", stdin=given, ok=(0, 1, 128)).output.split()
+        return str(header[0], "ascii") if header[1:2] == [kind.encode()] else None
 
     def revisions(self, shas: Sequence[str], trees: Sequence[str]) -> list[Revision]:
-        """The commits as values, each with its tree below the path; Unreadable when GitPython cannot read one."""
+        """The commits as values, each with its tree below the path; GitPythonCannot when it cannot read one."""
         if len(shas) > FEW_COMMITS or any(len(sha) != 40 for sha in shas):
-            raise Unreadable("one git log is faster, or it is SHA-256")
+            raise GitPythonCannot("one git log is faster, or it is SHA-256")
         library, found, size = _library(), [], 0
         with self._conversation() as repo:
             for sha, tree in zip(shas, trees, strict=True):
@@ -165,7 +175,7 @@ class Git:
                 found.append(library.revision_of(commit, tree))
                 size += commit.size
                 if size > MAX_ANSWER_BYTES:
-                    raise Unreadable("too much")
+                    raise GitPythonCannot("too much")
         return found
 
     def contains(self, old: str, new: str) -> bool:
@@ -202,10 +212,10 @@ class Git:
     def write_tree(self, tree: str, parts: Sequence[str], mode: str, sha: str) -> str:
         """The sha of a new tree: the given one with another entry at the path ``parts``.
 
-        Unreadable when GitPython cannot write it: SHA-256, or a name beside it that is no UTF-8.
+        GitPythonCannot when GitPython cannot write it: SHA-256, or a name beside it that is no UTF-8.
         """
         if len(tree) != 40:
-            raise Unreadable("SHA-256")
+            raise GitPythonCannot("SHA-256")
         with self._conversation() as repo:
             written: bytes = _library().write_tree(
                 repo, bytes.fromhex(tree), parts, int(mode, 8), bytes.fromhex(sha)
@@ -221,7 +231,7 @@ class Git:
 
     @contextmanager
     def _conversation(self) -> Iterator[BareRepo]:
-        """The repository for one thread at a time and a bounded time; Unreadable when what it reads is broken.
+        """The repository for one thread at a time and a bounded time; GitPythonCannot when an answer is broken.
 
         A conversation that went wrong leaves the reader in the middle of an answer, so the reader goes with it.
         """
@@ -234,19 +244,21 @@ class Git:
             timer.start()
             try:
                 yield repo
-            except library.NoSuchObject as problem:
-                raise Unreadable("no such object") from problem
+            except library.MissingObject as problem:
+                raise NoSuchObject from problem
             except (ValueError, AssertionError, LookupError, OSError, git.GitError, git.exc.ODBError) as problem:
                 self.reopen()
-                raise Unreadable(str(problem)) from problem
+                raise GitPythonCannot(str(problem)) from problem
             finally:
                 timer.cancel()
 
     # ----- the remote, carried by GitPython
 
-    def fetch(self, refspecs: Sequence[str], now: float, report: Report | None = None) -> None:
-        """Bring refs of the remote here, with the objects they need; ``report`` is called with the progress."""
-        self._transport("fetch", lambda remote, to: remote.fetch(list(refspecs), to, **_QUIET_FETCH), now, report)
+    def fetch(self, refspecs: Sequence[str], now: float, on_progress: OnProgress | None = None) -> None:
+        """Bring refs of the remote here, with the objects they need."""
+        self._transport(
+            "fetch", lambda remote, to: remote.fetch(list(refspecs), to, **_QUIET_FETCH), now, on_progress
+        )
 
     def push(self, refspec: str, now: float) -> str:
         """Send one ref, never by force; why the remote rejected it, "" when it took it."""
@@ -254,10 +266,12 @@ class Git:
         rejected = [info.summary for info in infos if info.flags & info.ERROR]
         return display(rejected[0].strip()) if rejected else ""
 
-    def _transport(self, verb: str, call: Callable[[Any, Any], Any], now: float, report: Report | None) -> Any:
+    def _transport(
+        self, verb: str, call: Callable[[Any, Any], Any], now: float, on_progress: OnProgress | None
+    ) -> Any:
         """The result of a call on GitPython's remote, with credentials for this call alone."""
         library, credentials = _library(), self._credentials()
-        repo, progress = self._repo(credentials.variables), library.Progress(report)
+        repo, progress = self._repo(credentials.variables), library.FetchProgress(on_progress)
         with self._translated(verb):
             try:
                 return call(library.git.Remote(repo, self.address.target), progress)
@@ -285,7 +299,7 @@ class Git:
 
     def _runner(self, variables: Mapping[str, str]) -> HermeticGit:
         library, timeout = _library(), self._settings.git_timeout
-        limits = library.Limits(self.directory, timeout, MAX_ANSWER_BYTES, MAX_FILE_BYTES)
+        limits = library.ProcessLimits(self.directory, timeout, MAX_ANSWER_BYTES, MAX_FILE_BYTES)
         runner: HermeticGit = library.HermeticGit(limits, {**self._environment(), **variables})
         return runner
 

@@ -25,7 +25,7 @@ from gitdb import IStream
 
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.bounded_process import Bounded, Overrun
-from gitops_agent.source.git import Report
+from gitops_agent.source.git import OnProgress
 from gitops_agent.source.git_environment import foreign_names
 
 COMMIT_BYTES = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ _LINES_KEPT = 500
 logging.getLogger("git").setLevel(logging.CRITICAL + 1)
 
 
-class Limits(NamedTuple):
+class ProcessLimits(NamedTuple):
     """What every process gets: its repository, its time, the size of its answer and of a file that it writes."""
 
     directory: Path
@@ -118,7 +118,7 @@ class _CommitStream(git.Git.CatFileContentStream):
             raise ValueError(f"an object of {size} bytes, more than the {COMMIT_BYTES} allowed")
 
 
-class NoSuchObject(Exception):
+class MissingObject(Exception):
     """Git has no object of that name; its answer was complete, so the next question may follow."""
 
 
@@ -128,7 +128,7 @@ class HermeticGit(git.Git):
     AutoInterrupt = TimedProcess
     CatFileContentStream = _CommitStream
 
-    def __init__(self, limits: Limits, variables: Mapping[str, str]) -> None:
+    def __init__(self, limits: ProcessLimits, variables: Mapping[str, str]) -> None:
         super().__init__("/")
         self._limits = limits
         self._variables = variables
@@ -208,7 +208,7 @@ class HermeticGit(git.Git):
         if len(tokens) == 3 and len(tokens[0]) == 64:
             return tokens[0], tokens[1], int(tokens[2])
         if tokens and tokens[-1] in (b"missing", b"ambiguous"):
-            raise NoSuchObject
+            raise MissingObject
         return super()._parse_object_header(header_line)
 
     def kill_readers(self) -> None:
@@ -328,12 +328,12 @@ _PHASES = {
 }
 
 
-class Progress(git.RemoteProgress):
+class FetchProgress(git.RemoteProgress):
     """GitPython's reader of git's messages: progress is reported, the end of all else is kept."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, on_progress: OnProgress | None) -> None:
         super().__init__()
-        self._report = report
+        self._on_progress = on_progress
         self._kept: deque[str] = deque(maxlen=_LINES_KEPT)
 
     @property
@@ -355,10 +355,10 @@ class Progress(git.RemoteProgress):
     ) -> None:
         """Hand one step on."""
         phase = _PHASES.get(op_code & self.OP_MASK)
-        if self._report is None or phase is None:
+        if self._on_progress is None or phase is None:
             return
         try:
-            self._report(phase, int(float(cur_count)), int(float(max_count)) if max_count else None)
+            self._on_progress(phase, int(float(cur_count)), int(float(max_count)) if max_count else None)
         except Exception:
             # A bar that cannot be drawn must not end the thread that empties the pipe of git.
-            self._report = None
+            self._on_progress = None

@@ -21,7 +21,7 @@ from gitops_agent.settings import Settings
 from gitops_agent.source import blobs as batch
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
-from gitops_agent.source.git import Git, LocalFailure, Report, Unreadable, check_version
+from gitops_agent.source.git import Git, GitPythonCannot, LocalFailure, OnProgress, check_version
 from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
 from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
 
@@ -47,7 +47,11 @@ class Mirror:
     """``ports.Source``, and the reading side for the snapshot stage. Safe to use from several threads."""
 
     def __init__(
-        self, settings: Settings, environment: Mapping[str, str], clock: Clock, report: Report | None = None
+        self,
+        settings: Settings,
+        environment: Mapping[str, str],
+        clock: Clock,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self.address = parse_address(settings.repo, _here())
         self.branch = check_ref(settings.branch)
@@ -57,7 +61,7 @@ class Mirror:
         self.notes_ref = f"refs/notes/gitops-agent/{settings.instance}"
         self._settings = settings
         self._clock = clock
-        self._report = report
+        self._on_progress = on_progress
         self._usable = False
         self._approvals: str | None = None  # not looked at yet; "": there are none
         self.on_approvals: Callable[[], None] = lambda: None
@@ -179,7 +183,7 @@ class Mirror:
         return [f"+refs/heads/{self.branch}:{self.head_ref}", *notes]
 
     def _fetch_refs(self, git: Git, refspecs: Sequence[str]) -> None:
-        git.fetch(refspecs, self._clock.now(), self._report)
+        git.fetch(refspecs, self._clock.now(), self._on_progress)
 
     # ----- building and rebuilding
 
@@ -316,7 +320,7 @@ class Mirror:
         trees = self._subtrees(shas)
         try:
             return self.git.revisions(shas, trees)
-        except Unreadable:
+        except GitPythonCannot:
             given = "".join(f"{sha}\n" for sha in shas).encode()
             shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin")
             return list(parse_commits(self.git.local("log", *shape, stdin=given).output, iter(trees)))

@@ -39,16 +39,37 @@ _WORD = (
     r"|credentials?|authorization|cookie|client[_-]?secret|webhook[_-]?url|dsn)"
 )
 _SECRET_NAME = re.compile(_WORD + r"s?$", re.IGNORECASE)
-_MASKED: tuple[tuple[re.Pattern[str], str], ...] = (
+_NAMED = (
+    "passw", "passphrase", "pwd", "secret", "token", "key", "credential", "authorization", "cookie",
+    "webhook", "dsn",
+)  # fmt: skip
+_PREFIXES = (
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-", "sk_", "pk-", "pk_", "rk-",
+    "rk_", "akia", "asia", "aiza", "hvs.", "eyj",
+)  # fmt: skip
+# What is masked: text without which a pattern cannot match, in lower case; the pattern; what stands in its place.
+# Most text holds nothing of the kind, and a search for fixed text is many times cheaper than an expression that
+# ignores case: so ten thousand agents stay cheap to print.
+_MASKED: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (
+        ("-----begin",),
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
         MASK,
     ),
     # user:password@ and token@ in a URL; the scheme and the host stay, they are what people look for.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@'\"<>]+@", re.IGNORECASE), rf"\1{MASK}@"),
-    (re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1\2{MASK}"),
-    (re.compile(r"\b(authorization\s*[:=]\s*)(?!(?:bearer|basic)\s)[^\s,;'\"]+", re.IGNORECASE), rf"\1{MASK}"),
+    (("://",), re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@'\"<>]+@", re.IGNORECASE), rf"\1{MASK}@"),
     (
+        ("bearer", "basic"),
+        re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE),
+        rf"\1\2{MASK}",
+    ),
+    (
+        ("authorization",),
+        re.compile(r"\b(authorization\s*[:=]\s*)(?!(?:bearer|basic)\s)[^\s,;'\"]+", re.IGNORECASE),
+        rf"\1{MASK}",
+    ),
+    (
+        _NAMED,
         re.compile(
             rf"(\b[\w.-]{{0,60}}?{_WORD}s?\\?[\"']?\s*(?:=|:)\s*)"
             # Escaped, double or single quotes (the closing one may be cut off), or up to the next separator.
@@ -58,14 +79,8 @@ _MASKED: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1{MASK}",
     ),
     # Tokens that name themselves, also when they are cut.
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abposr]-|sk-)[A-Za-z0-9_-]{8,}"), MASK),
-    (re.compile(_TOKENS, re.VERBOSE), MASK),
-)
-# Most text holds nothing of the kind: one look decides, so that ten thousand agents stay cheap to print.
-_HINT = re.compile(
-    r"-----begin|://|bearer|basic|passw|passphrase|pwd|secret|token|key|credential|authorization|cookie"
-    r"|webhook|dsn|gh[pousr]_|github_pat_|glpat-|xox|[spr]k[-_]|akia|asia|aiza|hvs\.|eyj|[0-9]{8}:",
-    re.IGNORECASE,
+    (_PREFIXES, re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abposr]-|sk-)[A-Za-z0-9_-]{8,}"), MASK),
+    ((*_PREFIXES, ":"), re.compile(_TOKENS, re.VERBOSE), MASK),
 )
 
 
@@ -82,8 +97,8 @@ def names_secret(name: str) -> bool:
 
 def mask_patterns(text: str) -> str:
     """The text with everything masked that looks like a secret."""
-    if _HINT.search(text) is None:
-        return text
-    for pattern, replacement in _MASKED:
-        text = pattern.sub(replacement, text)
+    folded = text.casefold()
+    for hints, pattern, replacement in _MASKED:
+        if any(hint in folded for hint in hints):
+            text = pattern.sub(replacement, text)
     return text

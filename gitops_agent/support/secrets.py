@@ -51,7 +51,10 @@ class Redactor:
         seen = self._seen
         if (known := seen.get(text)) is not None:
             return known
-        masked = self._mask_known(mask_patterns(self._mask_known(text)))
+        known_masked = self._mask_known(text)
+        masked = mask_patterns(known_masked)
+        if masked != known_masked:
+            masked = self._mask_known(masked)
         if len(text) <= _CACHED_LENGTH and len(seen) < _CACHED_TEXTS:
             seen[text] = masked
         return masked
@@ -64,7 +67,7 @@ class Redactor:
         """A JSON value without secrets; a string under a name like ``password`` is masked whatever it is."""
         if isinstance(value, str):
             return MASK if value and names_secret(name) else self(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
             hint = _named_value(value)
             return {
                 (self(key) if isinstance(key, str) else key): self.tree(

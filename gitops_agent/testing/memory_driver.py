@@ -144,7 +144,8 @@ class MemoryDriver:
             "command": list(runtime.command),
             "replicas": runtime.replicas,
             "env": {item.name: item.value for item in runtime.env},
-            **health_fields(asked.document),
+            # Always there: what this live system shows of its objects is all of them.
+            "health": health_fields(asked.document).get("health"),
         }
         if runtime.reload == "Restart":
             body["config"] = asked.bundle.digest

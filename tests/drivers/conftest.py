@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers import process
-from gitops_agent.drivers.api import Context
-from gitops_agent.drivers.local.cgroup import Parent
+from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
+from gitops_agent.drivers.local.cgroup import DelegatedGroup
+from gitops_agent.drivers.local.driver import LocalDriver, Options
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.driver import Options, ProcessDriver, build
-from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
+from gitops_agent.drivers.process.spec import process_key  # noqa: F401 - for the starter that a test writes
+from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from tests.support.plugins import compiled
 
 # One tenant per test process: an agent of the same name in another instance is, rightly, in the way.
 BOT = AgentKey(f"acme-{os.getpid()}", "bot")
@@ -43,6 +43,7 @@ class RealClock:
 
 
 def agent_document(agent: AgentKey = BOT, *, spec: dict[str, Any] | None = None, **runtime: Any) -> AgentDocument:
+    """A document with the process driver, unless ``driver`` is given."""
     return AgentDocument.model_validate_json(
         Fields.of(
             {
@@ -96,6 +97,8 @@ def alive(pid: int) -> bool:
 class Fleet:
     """One instance with its driver and the bases that a journal would keep."""
 
+    name = "process"
+
     def __init__(self, state: Path, environment: dict[str, str] | None = None, **options: Any) -> None:
         self.instance = f"test-{uuid.uuid4().hex[:12]}"
         self.state = state
@@ -106,13 +109,16 @@ class Fleet:
         self.bases: dict[ResourceKey, Base] = {}
         self.driver = self.fresh()
 
-    def fresh(self, *, state: Path | None = None, groups: Parent | None = None) -> ProcessDriver:
+    def fresh(self, *, state: Path | None = None, groups: DelegatedGroup | None = None) -> LocalDriver:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
-        return build(
+        return self.build(
             Context(self.instance, str(state or self.state), RealClock()),
             Options(environment=self.environment, groups=groups, **options),
         )
+
+    def build(self, context: Context, options: Options) -> LocalDriver:
+        return build(context, options)
 
     def restart(self, *, state: Path | None = None, keep_bases: bool = True) -> None:
         self.driver = self.fresh(state=state)
@@ -120,8 +126,13 @@ class Fleet:
             self.bases.clear()
 
     def see(self, agent: AgentKey = BOT) -> Observation | None:
-        seen = self.driver.observer.observe(frozenset({agent}), self.bases)
+        seen = self.driver.observe(self.request(agent))
         return next((one for one in seen if one.key.agent == agent), None)
+
+    def request(self, *agents: AgentKey) -> ObserveRequest:
+        """What core asks a driver for some agents."""
+        bases = {key: base for key, base in self.bases.items() if key.agent in agents}
+        return ObserveRequest(frozenset(agents), bases)
 
     def look(self, agent: AgentKey = BOT) -> Observation:
         found = self.see(agent)
@@ -129,19 +140,19 @@ class Fleet:
         return found
 
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE, agent: AgentKey = BOT) -> Applied:
-        key = process_key(agent)
+        key = runtime_key(agent, self.name)
         step = action(key, verb, desired=fields, seen=self.see(agent), base=self.bases.get(key))
-        done = self.driver.applier.apply(step, "intent")
+        done = self.driver.apply(step, "intent")
         if fields is not None:
-            self.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, handle=done.handle)
+            self.bases[key] = Base(key, self.name, fields, "c0ffee", 0.0, handle=done.handle)
         else:
             self.bases.pop(key, None)
         return done
 
     def fields(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
         spec = runtime.pop("spec", None)
-        document = agent_document(agent, spec=spec, command=list(command), **runtime)
-        return compiled(process.PLUGIN, agent, document)[0].fields
+        document = agent_document(agent, spec=spec, command=list(command), driver=self.name, **runtime)
+        return runtime_resources(self.name, Compilation(agent, document))[0].fields
 
     def run(self, *command: str, agent: AgentKey = BOT, **runtime: Any) -> Fields:
         """Declare and create an agent."""
@@ -161,12 +172,12 @@ class Fleet:
         return [proc.pid for proc in found if proc.alive and proc.marks and proc.marks.instance == self.instance]
 
     def close(self) -> None:
-        self.driver.watcher.stop()
+        self.driver.stop()
         deadline = time.monotonic() + 10
         while (left := self.marked()) and time.monotonic() < deadline:
             for pid in left:
                 kill(pid)
-            self.driver.observer.observe(None, {})
+            self.driver.observe(ObserveRequest())
         assert not left, f"still running: {left}"
 
 

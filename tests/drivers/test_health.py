@@ -1,4 +1,4 @@
-"""What is asked of an agent's health is a field of its runtime: no reason for a restart, and there only when asked."""
+"""What is asked of an agent's health is a field of its runtime: only when asked, and no reason to restart."""
 
 from __future__ import annotations
 

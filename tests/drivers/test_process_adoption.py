@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 from gitops_agent.drivers.process.spec import process_key
@@ -45,8 +44,7 @@ def test_probes_of_an_agent_found_after_the_loss_of_the_state_directory_run(flee
     shutil.rmtree(fleet.state)
     fleet.restart(state=tmp_path / "new", keep_bases=False)
     fleet.apply(fields, Verb.CREATE)  # found, so nothing is started
-    assert fleet.driver.runner is not None
-    done = fleet.driver.runner.run(BOT, ["pwd"], 10.0)
+    done = fleet.driver.exec(BOT, ["pwd"], 10.0)
     assert done.ok, done.message
     assert done.message.endswith(f"{tmp_path}/new/agents/{BOT.tenant}/{BOT.name}/work")
 
@@ -56,8 +54,7 @@ def test_a_workdir_that_is_gone_is_named_when_a_probe_cannot_start(fleet: Fleet,
     here.mkdir()
     fleet.run(*SLEEP, workdir=str(here))
     here.rmdir()
-    assert fleet.driver.runner is not None
-    done = fleet.driver.runner.run(BOT, ["true"], 10.0)
+    done = fleet.driver.exec(BOT, ["true"], 10.0)
     assert not done.started
     assert f"runtime.workdir {here} is not a folder" in done.message
 
@@ -65,23 +62,11 @@ def test_a_workdir_that_is_gone_is_named_when_a_probe_cannot_start(fleet: Fleet,
 def test_a_start_that_was_never_recorded_is_not_repeated(fleet: Fleet) -> None:
     fields = fleet.fields(*SLEEP)
     step = action(process_key(BOT), Verb.CREATE, desired=fields)
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     for _ in range(3):  # killed before the outcome was written, each time
         fleet.restart()
-        fleet.driver.applier.apply(step, "intent")
+        fleet.driver.apply(step, "intent")
     assert len(fleet.marked()) == 1
-
-
-def test_two_appliers_at_once_start_one_replica(fleet: Fleet) -> None:
-    fields = fleet.fields(*SLEEP, replicas=2)
-    step = action(process_key(BOT), Verb.CREATE, desired=fields)
-    drivers = [fleet.fresh() for _ in range(4)]
-    threads = [threading.Thread(target=driver.applier.apply, args=(step, "intent")) for driver in drivers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(fleet.marked()) == 2
 
 
 def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: Fleet, tmp_path: Path) -> None:
@@ -91,13 +76,15 @@ def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: F
         textwrap.dedent(
             f"""
             import os, signal
-            from gitops_agent.drivers.process.driver import Options, build
+            from gitops_agent.drivers.local.driver import Options
+            from gitops_agent.drivers.process.start import build
             from gitops_agent.model.fields import Fields
             from gitops_agent.drivers.api import Context
             from tests.drivers.conftest import RealClock, action, Verb, process_key, BOT
-            driver = build(Context({fleet.instance!r}, {str(fleet.state)!r}, RealClock()), Options(groups=None))
+            driver = build(
+                Context({fleet.instance!r}, {str(fleet.state)!r}, RealClock()), Options(groups=None))
             key = process_key(type(BOT)({BOT.tenant!r}, {BOT.name!r}))
-            driver.applier.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
+            driver.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
             os.kill(os.getpid(), signal.SIGKILL)
             """
         )

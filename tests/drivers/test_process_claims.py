@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import ObserveRequest
 from gitops_agent.drivers.process.spec import DRIVER, process_key
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Class, Verb
-from gitops_agent.observe import observe
+from gitops_agent.observe.ask import observe
 from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
 from tests.plan import make
 from tests.support.plugins import connected
@@ -40,7 +41,7 @@ def by_hand(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 def claimed(fleet: Fleet, fields: Fields) -> list[Observation]:
     claims = {KEY: Resource(KEY, DRIVER, fields)}
-    seen = fleet.driver.observer.observe(frozenset({BOT}), fleet.bases, claims)
+    seen = fleet.driver.observe(ObserveRequest(frozenset({BOT}), fleet.bases, claims))
     return [one for one in seen if one.key == KEY]
 
 
@@ -71,7 +72,7 @@ def test_an_unmarked_copy_is_seen_before_the_first_create(
         seen = in_the_way(fleet, fields)
         assert seen.live["foreign"] == [foreign.pid]
         # A plan from before it was there does not pass the precheck, and nothing starts.
-        assert not fleet.driver.applier.unchanged(action(KEY, Verb.CREATE, desired=fields))
+        assert not fleet.driver.unchanged(action(KEY, Verb.CREATE, desired=fields))
         assert fleet.marked() == []
         assert alive(foreign.pid)
 
@@ -84,13 +85,13 @@ def test_an_adopted_copy_makes_place_for_one_that_is_marked(
     with by_hand(*SLEEP, cwd=tmp_path, start_new_session=leads_a_session) as foreign:
         seen = in_the_way(fleet, fields)
         step = action(KEY, Verb.UPDATE, desired=fields, seen=seen)
-        assert fleet.driver.applier.unchanged(step)
-        fleet.driver.applier.apply(step, "intent")
+        assert fleet.driver.unchanged(step)
+        fleet.driver.apply(step, "intent")
         assert foreign.wait(10) == -signal.SIGTERM
         assert len(fleet.pids()) == len(fleet.marked()) == 1
         # The same intent again, after a crash before its outcome: still one copy.
         fleet.restart()
-        fleet.driver.applier.apply(step, "intent")
+        fleet.driver.apply(step, "intent")
         assert len(fleet.marked()) == 1
 
 
@@ -104,8 +105,8 @@ def test_the_plan_touches_it_only_where_git_says_adopt(fleet: Fleet, tmp_path: P
         (planned_action,) = planned.actions
         assert planned_action.drift_class is Class.UNSAFE_AMBIGUITY
         for step in planned.allowed:
-            assert fleet.driver.applier.unchanged(step)
-            fleet.driver.applier.apply(step, "intent")
+            assert fleet.driver.unchanged(step)
+            fleet.driver.apply(step, "intent")
         assert alive(foreign.pid) is not adopt
         assert len(fleet.marked()) == (1 if adopt else 0)
 
@@ -116,7 +117,7 @@ def test_what_is_no_longer_in_the_way_is_not_ended(fleet: Fleet, tmp_path: Path)
         seen = in_the_way(fleet, fields)
         step = action(KEY, Verb.DELETE, seen=seen)
         innocent = type(step)(**{**{name: getattr(step, name) for name in step.__slots__}, "live": None})
-        fleet.driver.applier.apply(innocent, "intent")
+        fleet.driver.apply(innocent, "intent")
         assert alive(foreign.pid)
 
 
@@ -133,7 +134,7 @@ def test_of_a_foreign_tree_the_top_is_named_and_all_of_it_ends(fleet: Fleet, tmp
         seen = in_the_way(fleet, fields)
         assert seen.live["foreign"] == [foreign.pid]
         (worker,) = _children(foreign.pid)
-        fleet.driver.applier.apply(action(KEY, Verb.UPDATE, desired=fields, seen=seen), "intent")
+        fleet.driver.apply(action(KEY, Verb.UPDATE, desired=fields, seen=seen), "intent")
         assert not alive(foreign.pid)
         assert not alive(worker)
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Context
+from gitops_agent.drivers.api import Context, ObserveRequest
+from gitops_agent.drivers.local.driver import Options
 from gitops_agent.drivers.local.handle import decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.driver import Options, build
 from gitops_agent.drivers.process.spec import process_key
+from gitops_agent.drivers.process.start import build
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
@@ -230,10 +231,10 @@ def test_unchanged_notices_a_death_between_plan_and_apply(fleet: Fleet) -> None:
     fields = fleet.run(*SLEEP)
     base = fleet.bases[process_key(BOT)]
     step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
-    assert fleet.driver.applier.unchanged(step)
+    assert fleet.driver.unchanged(step)
     kill(fleet.pids()[0])
     until(lambda: fleet.look().fields is None)
-    assert not fleet.driver.applier.unchanged(step)
+    assert not fleet.driver.unchanged(step)
 
 
 def test_the_start_is_stable_between_looks(fleet: Fleet) -> None:
@@ -253,7 +254,7 @@ def test_a_process_table_that_cannot_be_read_is_an_error_not_an_empty_fleet(
     options = Options(proc=str(root), groups=None, environment={})
     unreachable = build(Context(fleet.instance, str(fleet.state), RealClock()), options)
     with pytest.raises(ObserveError):
-        unreachable.observer.observe(None, fleet.bases)
+        unreachable.observe(ObserveRequest(None, fleet.bases))
 
 
 def test_scope_limits_what_is_returned(make_fleet: Callable[..., Fleet]) -> None:
@@ -261,9 +262,11 @@ def test_scope_limits_what_is_returned(make_fleet: Callable[..., Fleet]) -> None
     other = BOT._replace(name="other")
     fleet.run(*SLEEP)
     fleet.run(*SLEEP, agent=other)
-    assert [seen.key.agent for seen in fleet.driver.observer.observe(frozenset({other}), fleet.bases)] == [other]
+    assert [seen.key.agent for seen in fleet.driver.observe(fleet.request(other))] == [other]
     everyone = {
-        seen.key.agent for seen in fleet.driver.observer.observe(None, fleet.bases) if seen.owner is Owner.OURS
+        seen.key.agent
+        for seen in fleet.driver.observe(ObserveRequest(None, fleet.bases))
+        if seen.owner is Owner.OURS
     }
     assert everyone == {BOT, other}
 

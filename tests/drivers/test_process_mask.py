@@ -36,8 +36,7 @@ def guarded(make_fleet: Callable[..., Fleet], tmp_path: Path) -> Fleet:
 
 
 def said(fleet: Fleet, script: str, timeout: float = 20) -> str:
-    assert fleet.driver.runner is not None
-    return fleet.driver.runner.run(BOT, ["sh", "-c", script], timeout).message
+    return fleet.driver.exec(BOT, ["sh", "-c", script], timeout).message
 
 
 def test_a_probe_that_prints_its_environment_shows_no_secret(guarded: Fleet) -> None:

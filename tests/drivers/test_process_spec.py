@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.local.cgroup import Groups, Parent, delegated_parent
-from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
+from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
 from gitops_agent.drivers.local.marks import Marks, read_marks
-from gitops_agent.drivers.local.process_tree import count, split_extras, tree
+from gitops_agent.drivers.local.process_tree import build_tree, split_extras, tree_of
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
+from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.process import PLUGIN
-from gitops_agent.drivers.process.spec import Desired
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
@@ -216,25 +216,25 @@ def test_only_marked_session_leaders_without_marked_ancestors_are_replicas() -> 
         proc(20, replica=1),
         proc(30, state="Z"),
     )
-    census = count(sweep, "me", {})
-    assert [replica.proc.pid for replica in census.ours[AGENT]] == [10, 20]
-    assert count(sweep, "you", {}).ours == {}
-    assert [one.pid for one in count(sweep, "you", {}).others[AGENT]] == [10, 20]
-    first = census.ours[AGENT][0]
-    assert [one.pid for one in tree(first, census.ours[AGENT], census)] == [10, 11, 12, 13]
+    tree = build_tree(sweep, "me", {})
+    assert [replica.proc.pid for replica in tree.ours[AGENT]] == [10, 20]
+    assert build_tree(sweep, "you", {}).ours == {}
+    assert [one.pid for one in build_tree(sweep, "you", {}).others[AGENT]] == [10, 20]
+    first = tree.ours[AGENT][0]
+    assert [one.pid for one in tree_of(first, tree.ours[AGENT], tree)] == [10, 11, 12, 13]
 
 
 def test_facts_make_an_unmarked_process_ours_only_by_pid_and_start() -> None:
     sweep = table(proc(10, replica=None), proc(11, replica=None))
-    handle = Handle(Host("b", "n"), (Known(0, 10, 100, "aa"), Known(1, 11, 999, "aa")))
-    (replica,) = count(sweep, "me", {AGENT: handle}).ours[AGENT]
+    handle = Handle(Host("b", "n"), (ReplicaHandle(0, 10, 100, "aa"), ReplicaHandle(1, 11, 999, "aa")))
+    (replica,) = build_tree(sweep, "me", {AGENT: handle}).ours[AGENT]
     assert (replica.proc.pid, replica.known) == (10, True)
 
 
 def test_of_two_the_recorded_one_counts_and_a_daemon_is_not_extra() -> None:
     sweep = table(proc(10), proc(20), proc(30))
-    handle = Handle(Host("b", "n"), (Known(0, 20, 200, "aa"),))
-    replicas = count(sweep, "me", {AGENT: handle}).ours[AGENT]
+    handle = Handle(Host("b", "n"), (ReplicaHandle(0, 20, 200, "aa"),))
+    replicas = build_tree(sweep, "me", {AGENT: handle}).ours[AGENT]
     lines = {10: ("bot",), 20: ("bot",), 30: ("tool",)}
     first, extra = split_extras(replicas, lambda pid: lines[pid])
     assert [replica.proc.pid for replica in first] == [20]
@@ -248,13 +248,13 @@ pids = st.integers(min_value=1, max_value=30)
     st.lists(st.builds(proc, pids, ppid=pids, session=pids, replica=st.sampled_from([None, 0, 1])), max_size=30)
 )
 def test_every_marked_process_belongs_to_at_most_one_replica(procs: list[ProcessInfo]) -> None:
-    census = count(table(*procs), "me", {})
-    replicas = census.ours.get(AGENT, ())
+    tree = build_tree(table(*procs), "me", {})
+    replicas = tree.ours.get(AGENT, ())
     leaders = {replica.proc.pid for replica in replicas}
     for replica in replicas:
-        members = {one.pid for one in tree(replica, replicas, census)}
+        members = {one.pid for one in tree_of(replica, replicas, tree)}
         assert replica.proc.pid in members
-        escaped = members - census.below(replica.proc.pid)
+        escaped = members - tree.below(replica.proc.pid)
         assert not escaped & (leaders - {replica.proc.pid})
 
 
@@ -266,12 +266,12 @@ def test_a_group_is_used_only_where_the_machine_delegated_one(tmp_path: Path) ->
     (own / "cgroup.subtree_control").write_text("cpu memory\n")
     # Writable, but nobody said it is ours: for root that is not enough.
     found = delegated_parent(tmp_path)
-    assert found == (Parent(own, 2) if os.geteuid() != 0 else None)
+    assert found == (DelegatedGroup(own, 2) if os.geteuid() != 0 else None)
     assert delegated_parent(tmp_path / "nowhere") is None
 
 
 def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
-    groups = Groups("me", Parent(tmp_path, 2))
+    groups = MemoryGroups("me", DelegatedGroup(tmp_path, 2))
     assert groups.confine(AGENT, 0, 4711, 1000)
     made = tmp_path / "gitops-agent.me.acme.bot.0"
     assert (made / "memory.max").read_text() == "1000"
@@ -280,5 +280,5 @@ def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
     assert not groups.killed(AGENT, 0)
     (made / "memory.events").write_text("oom 1\noom_kill 2\n")
     assert groups.killed(AGENT, 0)
-    assert not Groups("me", None).confine(AGENT, 0, 4711, 1000)
-    assert not Groups("me", Parent(tmp_path / "missing", 2)).confine(AGENT, 0, 4711, 1000)
+    assert not MemoryGroups("me", None).confine(AGENT, 0, 4711, 1000)
+    assert not MemoryGroups("me", DelegatedGroup(tmp_path / "missing", 2)).confine(AGENT, 0, 4711, 1000)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.drivers.local.handle import Handle, Known, decode, encode
+from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable, this_host
+from gitops_agent.drivers.local.stop import wait_gone
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.stop import wait_gone
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
@@ -101,13 +101,13 @@ def test_a_reused_pid_is_neither_ours_nor_touched(fleet: Fleet, bystander: subpr
     fields = fleet.fields(*SLEEP)
     found = ProcessTable().one(bystander.pid)
     assert found is not None
-    handle = encode(this_host(), [Known(0, found.pid, found.start - 1, fields.value["spec"])])
+    handle = encode(this_host(), [ReplicaHandle(0, found.pid, found.start - 1, fields.value["spec"])])
     key = process_key(BOT)
     fleet.bases[key] = Base(key, "process", fields, "c0ffee", 0.0, handle=handle)
     seen = fleet.look()
     assert (seen.fields, seen.reason) == (None, "ProcessGone")
     step = action(key, Verb.DELETE, seen=seen, base=fleet.bases[key])
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert alive(bystander.pid)
 
 
@@ -117,10 +117,10 @@ def test_a_restart_replaces_what_ran_when_it_was_planned_and_nothing_younger(fle
     base = fleet.bases[process_key(BOT)]
     step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=seen, base=base)
     before = fleet.pids()
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     between = fleet.pids()
     assert not set(before) & set(between)
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert fleet.pids() == between
 
 
@@ -165,7 +165,7 @@ def test_an_extra_replica_is_stopped_and_the_recorded_one_kept(fleet: Fleet) -> 
 
 def test_facts_survive_a_round_trip_and_refuse_nonsense() -> None:
     host = this_host()
-    known = (Known(0, 12, 34, "ab"),)
+    known = (ReplicaHandle(0, 12, 34, "ab"),)
     assert decode(encode(host, known)) == Handle(host, known)
     assert decode(None) == Handle()
     assert decode(process_fields := encode(host, known)).here(host._replace(boot="other")) == Handle()
@@ -178,7 +178,7 @@ def test_a_wait_of_any_length_ends_with_the_process(
 ) -> None:
     """Longer than poll() can count, and on a kernel without pidfds: how it ended is still ours to tell."""
     if not pidfds:
-        monkeypatch.setattr("gitops_agent.drivers.process.stop.open_pidfd", lambda *_: None)
+        monkeypatch.setattr("gitops_agent.drivers.local.stop.open_pidfd", lambda *_: None)
     fleet.run(*SLEEP)
     (pid,) = fleet.pids()
     proc = ProcessTable().one(pid)
@@ -193,8 +193,7 @@ def test_a_wait_of_any_length_ends_with_the_process(
 
 def test_a_long_exec_probe_does_not_overflow_either(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
-    assert fleet.driver.runner is not None
-    assert fleet.driver.runner.run(BOT, ["true"], 25 * 86400.0).ok
+    assert fleet.driver.exec(BOT, ["true"], 25 * 86400.0).ok
 
 
 @pytest.mark.parametrize(

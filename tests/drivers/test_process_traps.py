@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
-from gitops_agent.drivers.local import agent_dir as place
+from gitops_agent.drivers.local import stop
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process import stop
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, SLEEP, Fleet, alive, until
-
-
-def test_a_lock_that_somebody_keeps_is_said_and_not_waited_for(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, "LOCK_WAIT", 0.1)
-    fields = fleet.run(*SLEEP)
-    with (fleet.folder() / "lock").open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ApplyError, match="its lock is held by another process") as refused:
-            fleet.apply(fields, Verb.RESTART)
-    assert not refused.value.permanent
-    fleet.apply(fields, Verb.RESTART)
-    assert len(fleet.pids()) == 1
 
 
 @pytest.mark.parametrize("reader", [True, False])
@@ -61,7 +45,7 @@ def test_a_process_that_is_not_ours_to_signal_is_named_and_the_rest_still_ends(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As a setuid tool of an agent is, for a gitops-agent without privileges."""
-    monkeypatch.setattr(stop, "KILL_WAIT", 0.05)
+    monkeypatch.setattr(stop, "KILL_WAIT_SECONDS", 0.05)
     fleet.run(
         "sh", "-c", "setsid sleep 301 & echo $! > child; wait", workdir=str(tmp_path), stop={"grace": "100ms"}
     )

@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.drivers.local.log_files import Logs, Rotation
-from gitops_agent.drivers.process.watch import ProcessWatcher
+from gitops_agent.drivers.local.log_files import LogFiles, Rotation
+from gitops_agent.drivers.local.watch import ProcessWatcher
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, alive, kill, until
@@ -26,8 +26,7 @@ HUNGRY = "import time; ballast = bytearray(96 * 2**20); print('full', flush=True
 
 def watching(fleet: Fleet) -> Events:
     events: Events = queue.Queue()
-    assert fleet.driver.watcher is not None
-    fleet.driver.watcher.start(lambda agent, reason: events.put((agent, reason)))
+    fleet.driver.start(lambda agent, reason: events.put((agent, reason)))
     return events
 
 
@@ -66,15 +65,14 @@ def test_one_exit_is_one_event_and_a_wanted_stop_is_none(fleet: Fleet) -> None:
     fleet.apply(None, Verb.DELETE)
     kill(fleet.pids(other)[0])
     assert events.get(timeout=10) == (other, "ProcessExited")
-    assert fleet.driver.watcher is not None
-    fleet.driver.watcher.stop()
+    fleet.driver.stop()
     assert events.empty()
 
 
 def test_an_end_that_was_asked_for_is_no_event_however_late_it_is_heard(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bell and exit may be heard in one go: what counts is what the roster says by then."""
+    """Bell and exit may be heard in one go: what counts is what the registry says by then."""
     events = watching(fleet)
     watcher = fleet.driver.watcher
     assert isinstance(watcher, ProcessWatcher)
@@ -101,9 +99,8 @@ def test_a_watcher_can_be_stopped_and_started_again(fleet: Fleet) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         watching(fleet)
-        assert fleet.driver.watcher is not None
-        fleet.driver.watcher.stop()
-        fleet.driver.watcher.stop()
+        fleet.driver.stop()
+        fleet.driver.stop()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -189,9 +186,8 @@ def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pyt
             raise RuntimeError("a bug in whoever is told")
         events.put((agent, reason))
 
-    assert fleet.driver.watcher is not None
     with structlog.testing.capture_logs() as logged:
-        fleet.driver.watcher.start(notify)
+        fleet.driver.start(notify)
         fleet.run(*SLEEP)
         kill(fleet.pids()[0])
         assert broken.wait(10)
@@ -202,9 +198,9 @@ def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pyt
             raise RuntimeError("a bug in the watcher")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Logs, "rotate", explode)
+            patch.setattr(LogFiles, "rotate", explode)
             other = BOT._replace(name="other")
-            patch.setattr("gitops_agent.drivers.process.start.Starter._prepare", _null)
+            patch.setattr("gitops_agent.drivers.local.start.Starter._prepare", _null)
             fleet.run(*SLEEP, agent=other)
             assert failed.wait(10)
         kill(fleet.pids(other)[0])
@@ -234,7 +230,7 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
     watcher = fleet.driver.watcher
     assert watcher is not None
     watcher.start(lambda *_: None)
-    ring = watcher._ring  # type: ignore[attr-defined]
+    ring = watcher._wake  # type: ignore[attr-defined]
     watcher.stop()
     reader, writer = os.pipe()  # takes the numbers that the watcher gave back
     try:
@@ -249,14 +245,15 @@ def test_whoever_learns_something_while_the_watcher_stops_writes_nowhere(fleet: 
 
 @pytest.mark.unit
 def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> None:
-    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    dirs = AgentDir(str(tmp_path))
+    logs = LogFiles(dirs, Rotation(size=4, keep=2))
     for text in (b"first", b"second", b"third"):
         handle = logs.open(BOT, 0)
         os.write(handle, text)
         os.close(handle)
         assert logs.rotate(BOT, 0)
         assert not logs.rotate(BOT, 0)
-    folder = logs.path(BOT, 0).parent
+    folder = Path(dirs.log(BOT, 0)).parent
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
         "0.log": b"",
         "0.log.1": b"hird",
@@ -268,12 +265,13 @@ def test_the_newest_output_is_kept_and_older_files_move_up(tmp_path: Path) -> No
 
 @pytest.mark.unit
 def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
-    logs = Logs(AgentDir(str(tmp_path)), Rotation(size=4, keep=2))
+    dirs = AgentDir(str(tmp_path))
+    logs = LogFiles(dirs, Rotation(size=4, keep=2))
     os.close(logs.open(BOT, 0))
     victim = tmp_path / "victim"
     victim.write_text("precious content")
-    logs.path(BOT, 0).unlink()
-    logs.path(BOT, 0).symlink_to(victim)
+    Path(dirs.log(BOT, 0)).unlink()
+    Path(dirs.log(BOT, 0)).symlink_to(victim)
     assert not logs.rotate(BOT, 0)
     with pytest.raises(OSError, match="symbolic"):
         logs.open(BOT, 0)
@@ -282,8 +280,7 @@ def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path) -> None:
 
 def test_exec_probes_run_as_the_agent(fleet: Fleet, tmp_path: Path) -> None:
     fleet.run(*SLEEP, workdir=str(tmp_path), env=[{"name": "LEVEL", "value": "info"}])
-    assert fleet.driver.runner is not None
-    run = fleet.driver.runner.run
+    run = fleet.driver.exec
     assert run(BOT, ["sh", "-c", 'echo "$LEVEL $PWD"'], 10).message == f"exit code 0: info {tmp_path}"
     assert run(BOT, ["sh", "-c", "exit 3"], 10) == type(run(BOT, ["true"], 10))(False, "exit code 3")
     assert not run(BOT, ["no-such-program"], 10).ok
@@ -294,8 +291,7 @@ def test_exec_probes_run_as_the_agent(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_an_exec_probe_is_cut_off_in_time_and_size(fleet: Fleet) -> None:
     fleet.run(*SLEEP)
-    assert fleet.driver.runner is not None
-    run = fleet.driver.runner.run
+    run = fleet.driver.exec
     slow = run(BOT, ["sh", "-c", "sleep 300 & sleep 300"], 0.2)
     assert not slow.ok
     assert "no answer within 0.2 s" in slow.message

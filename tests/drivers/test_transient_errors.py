@@ -14,8 +14,8 @@ from gitops_agent.drivers.api import Context, ObserveRequest
 from gitops_agent.drivers.config import connect
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
+from gitops_agent.drivers.local.stop import open_pidfd, wait_gone
 from gitops_agent.drivers.process.spec import process_key
-from gitops_agent.drivers.process.stop import open_pidfd, wait_gone
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
@@ -53,10 +53,10 @@ def test_a_process_that_cannot_be_read_now_is_not_a_process_that_is_gone(
         fleet.see()
     step = action(process_key(BOT), Verb.CREATE, desired=fields)
     with pytest.raises(ApplyError, match=os.strerror(number)):
-        fleet.driver.applier.apply(step, "intent")
+        fleet.driver.apply(step, "intent")
     broken.ends = None
     assert fleet.pids() == [pid], "the failed look left no trace"
-    fleet.driver.applier.apply(step, "intent")
+    fleet.driver.apply(step, "intent")
     assert fleet.marked() == [pid]
 
 
@@ -92,9 +92,9 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
         raise ObserveError("no descriptors left", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gitops_agent.drivers.process.start.Starter._settled", unreachable)
+        patch.setattr("gitops_agent.drivers.local.start.Starter._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
-            fleet.driver.applier.apply(step, "intent")
+            fleet.driver.apply(step, "intent")
     (pid,) = fleet.pids()
     fleet.apply(fields)
     assert fleet.marked() == [pid]

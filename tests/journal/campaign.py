@@ -1,6 +1,7 @@
 """A program that kills itself at every point of a scripted run, and says what it found afterwards.
 
-It forks once per point, so that the imports are paid for once. Run with ``python -m``; one JSON line per point.
+It forks once per point, so that the imports are paid for once. Run with ``python -m``, a kind, a folder and 1 for
+every point, or 3 for every third one; one JSON line per point.
 
 - ``writes``: before, inside and after every write of the journal (the points of the fault injector);
 - ``statements``: before every SQL statement, so also in the middle of transactions and of the creation;
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import rmtree
+from shutil import copyfile, rmtree
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -152,50 +153,53 @@ def say(**values: Any) -> None:
     print(json.dumps(values), flush=True)
 
 
-def writes(folder: Path) -> None:
+def writes(folder: Path, every: int) -> None:
     expected, counted = states(folder / "undisturbed"), FaultInjector()
     run(folder / "counted", counted)
-    for number, point in enumerate(counted.points()):
+    for number, point in list(enumerate(counted.points()))[::every]:
         place = folder / str(number)
         was_killed = killed(lambda p=point, f=place: run(f, FaultInjector.at(p, kill)))
         finished = (number + 1) // len(POINTS_PER_STEP)  # before and inside the first: none; after it: one ...
         say(point=point, killed=was_killed, sound=healthy(place), exact=Content.of(place) == expected[finished])
 
 
-def statements(folder: Path) -> None:
+def statements(folder: Path, every: int) -> None:
     expected = states(folder / "undisturbed")
 
     def die_at(nth: int, place: Path) -> None:
         listen(FaultInjector("statement", nth, kill))
         run(place, FaultInjector())
 
-    nth, was_killed = 0, True
+    nth, was_killed = 1 - every, True
     while was_killed:
-        nth += 1
+        nth += every
         place = folder / str(nth)
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
         say(point=nth, killed=was_killed, sound=healthy(place), exact=Content.of(place) in expected)
         rmtree(place)
 
 
-def migration(folder: Path) -> None:
+def migration(folder: Path, every: int) -> None:
     script = (Path(__file__).parent / "version_4.sql").read_text()
 
     def die_at(nth: int, place: Path) -> None:
         listen(FaultInjector("statement", nth, kill))
         open_journal(place).close()
 
+    original = folder / FILE_NAME
+    connection = sqlite3.connect(original)
+    connection.executescript(script)
+    connection.close()
+
     def old(place: Path) -> Path:
         place.mkdir(parents=True)
-        connection = sqlite3.connect(place / FILE_NAME)
-        connection.executescript(script)
-        connection.close()
+        copyfile(original, place / FILE_NAME)
         return place
 
     expected = Content.of(old(folder / "undisturbed"))
-    nth, was_killed = 0, True
+    nth, was_killed = 1 - every, True
     while was_killed:
-        nth += 1
+        nth += every
         place = old(folder / str(nth))
         was_killed = killed(lambda n=nth, f=place: die_at(n, f))
         connection = sqlite3.connect(place / FILE_NAME)
@@ -210,4 +214,6 @@ def migration(folder: Path) -> None:
 
 if __name__ == "__main__":
     event.listen(Engine, "connect", hurry)
-    {"writes": writes, "statements": statements, "migration": migration}[sys.argv[1]](Path(sys.argv[2]))
+    {"writes": writes, "statements": statements, "migration": migration}[sys.argv[1]](
+        Path(sys.argv[2]), int(sys.argv[3])
+    )

@@ -11,9 +11,11 @@ import pytest
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.journal.stored import MAX_SINGLE_READS
 from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.key import AgentKey
+from tests.support.statements import statements
 
-from .test_store import statements
 from .values import BOT, a_base, a_commit, a_status, with_controls, with_head, with_records, with_statuses
 
 WRITER = """
@@ -87,6 +89,22 @@ def test_a_reader_pays_for_what_it_looks_at(state: Path, journal: SqlJournal) ->
         sent.clear()
         assert found.status.agents[BOT].ready
         assert ["statuses" in words for words in sent if words.startswith("SELECT")] == [True]
+        assert (AgentKey("acme", "none") in found.status.agents, found.status.agents.not_ready) == (False, set())
+        assert found.status.agents[BOT] is found.status.agents[BOT]
+        sent.clear()
+        assert list(found.status.agents) == [BOT]
+        assert sent == []
+
+
+@pytest.mark.unit
+def test_statuses_are_read_one_by_one_or_all_at_once(state: Path, journal: SqlJournal) -> None:
+    keys = [AgentKey("acme", f"bot-{number}") for number in range(50)]
+    journal.commit(with_statuses(journal.state(), *map(a_status, keys)))
+    with open_journal(state, read_only=True) as reader:
+        agents = reader.state().status.agents
+        sent = statements(reader)
+        assert [agents[key].agent for key in keys] == keys
+        assert len([words for words in sent if words.startswith("SELECT")]) == MAX_SINGLE_READS + 1
 
 
 @pytest.mark.unit

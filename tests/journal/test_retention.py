@@ -16,7 +16,6 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.state import MAX_RECORDS, RolloutState
 from gitops_agent.model.status import CommitRecord, Phase
 
-from .test_store import observe
 from .values import (
     BOT,
     CONFIG,
@@ -30,6 +29,7 @@ from .values import (
     an_intent,
     an_observation,
     an_outcome,
+    observe,
     with_records,
     with_statuses,
 )

@@ -8,19 +8,20 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.sqlite import FILE_NAME, _write_connection
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.health import Evidence, Health, HealthState
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Evidence, Heartbeat, Observation
+from gitops_agent.model.observation import AgentInstance, Heartbeat
 from gitops_agent.model.outcome import Attempt, Result
 from gitops_agent.model.plan import Decision, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Journal
+from tests.support.statements import statements
 
 from .values import (
     BOT,
@@ -36,23 +37,13 @@ from .values import (
     an_intent,
     an_observation,
     an_outcome,
+    observe,
     with_head,
     with_records,
     with_statuses,
 )
 
 pytestmark = pytest.mark.unit
-
-
-def statements(journal: SqlJournal) -> list[str]:
-    """The statements the journal sends from now on."""
-    sent: list[str] = []
-
-    def listen(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        sent.append(statement)
-
-    event.listen(journal._database.engine, "before_cursor_execute", listen)
-    return sent
 
 
 def test_it_is_the_journal_that_the_stages_know(journal: SqlJournal) -> None:
@@ -196,14 +187,14 @@ def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: Sql
     assert [item.at for item in journal.decisions(agent=BOT, commit=SHA, limit=1)] == [1.0]
 
 
-def observe(journal: SqlJournal, *observations: Observation) -> None:
-    journal.commit(journal.state(), observations=observations)
-
-
 def test_observations_are_kept_when_they_say_something_new(state: Path, journal: SqlJournal) -> None:
-    first = an_observation(evidence=(Evidence("kernel", "alive", 1.0),))
-    same = an_observation(
-        observed_at=31.0, evidence=(Evidence("kernel", "alive", 2.0),), heartbeats=(Heartbeat(2.0, 5),)
+    alive = AgentInstance("7")
+    first = an_observation(evidence=(Evidence("kernel", "alive", 1.0),), instances=(alive,))
+    same = replace(
+        first,
+        observed_at=31.0,
+        evidence=(Evidence("kernel", "alive", 2.0),),
+        instances=(replace(alive, heartbeat=Heartbeat(2.0, 5)),),
     )
     gone = an_observation(observed_at=32.0, fields=None, state="Missing", reason="ProcessGone")
     observe(journal, first, an_observation(CONFIG))
@@ -230,7 +221,10 @@ def test_observations_are_kept_when_they_say_something_new(state: Path, journal:
         {"handle": Fields.of({"pid": 8})},
         {"fields": Fields.of({})},
         {"fields": None},
-        {"started_at": 4.0},
+        {"address": "10.0.0.7"},
+        {"health": Health(HealthState.UNHEALTHY, "NotReady", "1 of 2 ready")},
+        {"instances": (AgentInstance("7"),)},
+        {"instances": (AgentInstance("7", started_at=4.0),)},
         {"evidence": (Evidence("kernel", "zombie", 1.0),)},
     ],
     ids=lambda news: next(iter(news)),

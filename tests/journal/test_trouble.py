@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,20 @@ def test_a_full_disk_loses_nothing_and_passes(journal: SqlJournal, state: Path) 
     journal.finish([an_outcome()], bases=[a_base(fields=BIG)])
     assert journal.state().reconcile.bases[RUNTIME].fields == BIG
     assert journal.state().reconcile.open_intents == {}
+
+
+def test_a_lock_that_is_kept_too_long_costs_one_write(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gitops_agent.journal.sqlite.BUSY_SECONDS", 0.05)
+    with open_journal(state) as journal:
+        before = journal.state()
+        other = sqlite3.connect(state / FILE_NAME, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalError, match="locked for too long"):
+            journal.commit(with_head(before, "abc"))
+        assert journal.state() == before
+        other.execute("ROLLBACK")
+        other.close()
+        assert journal.commit(with_head(before, "abc")).source.head == "abc"
 
 
 QUOTA = """

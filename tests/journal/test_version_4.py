@@ -13,8 +13,8 @@ from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import ControlVerb
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import GivenUpAgent, LiveImport, RevertProposal, State
@@ -101,7 +101,8 @@ def test_rollout(found: State) -> None:
 def test_reconcile(found: State) -> None:
     reconcile = found.reconcile
     assert len(reconcile.bases) == 5
-    assert reconcile.bases[CRM_RUNTIME].fields.value["command"] == ["sleep", "1001"]
+    crm = reconcile.bases[CRM_RUNTIME].fields.value
+    assert (crm["command"], crm["health"]["minUptime"]) == (["sleep", "1001"], "2s")
     assert reconcile.bases[CRM_RUNTIME].handle.value["replicas"][0][:2] == [0, 2932]
     assert reconcile.attempts == {CRM_RUNTIME: Attempt(2, LAST_PASS + 10.0, "exit 3")}
     assert reconcile.circuits == {"config": Circuit("config"), "process": Circuit("process")}

@@ -10,8 +10,8 @@ import pytest
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.state import MAX_RECORDS, CommitsState, State, trimmed
 from gitops_agent.model.status import CommitRecord, Phase
+from tests.support.statements import statements
 
-from .test_store import statements
 from .values import a_commit, with_records
 
 pytestmark = pytest.mark.unit

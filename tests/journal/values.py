@@ -14,8 +14,9 @@ from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.health import Evidence, Health, HealthState
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Heartbeat, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Base, Heartbeat, Observation, Owner
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
 from gitops_agent.model.rollout import FailedTree, Rollout
@@ -34,6 +35,7 @@ from gitops_agent.model.state import (
     StatusState,
 )
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
+from gitops_agent.ports import Journal
 
 BOT = AgentKey("acme", "bot")
 RUNTIME = ResourceKey(BOT, "runtime", "main")
@@ -102,6 +104,11 @@ def with_head(state: State, sha: str | None) -> State:
     return replace(state, source=replace(state.source, head=sha))
 
 
+def observe(journal: Journal, *observations: Observation) -> None:
+    """Commit some observations and nothing else."""
+    journal.commit(journal.state(), observations=observations)
+
+
 names = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 times = st.floats(min_value=0, max_value=4e9, allow_nan=False)
@@ -145,6 +152,19 @@ intents = st.builds(Intent, st.uuids().map(lambda uuid: uuid.hex), actions, text
 heartbeats = st.none() | st.builds(
     Heartbeat, times, st.none() | st.integers(0, 10**9), st.lists(texts, max_size=2).map(tuple)
 )
+instances = st.builds(AgentInstance, texts, st.none() | times, st.none() | st.booleans(), heartbeats, texts)
+healths = st.builds(
+    Health,
+    st.sampled_from(HealthState),
+    texts,
+    texts,
+    st.booleans(),
+    st.none() | times,
+    evidences,
+    texts,
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 observations = st.builds(
     Observation,
     key=resource_keys,
@@ -158,8 +178,10 @@ observations = st.builds(
     live=json_objects,
     handle=fields,
     evidence=evidences,
-    started_at=st.none() | times,
-    heartbeats=st.lists(heartbeats, max_size=2).map(tuple),
+    authoritative=st.booleans(),
+    health=st.none() | healths,
+    instances=st.lists(instances, max_size=2).map(tuple),
+    address=texts,
 )
 conditions = st.builds(Condition, st.sampled_from(ConditionType), st.booleans(), texts, texts, times, texts)
 statuses = st.builds(

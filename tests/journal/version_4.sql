@@ -1,7 +1,7 @@
 -- A journal of schema 4, as the version before "One house" wrote it: three agents, a change, a commit that failed
 -- its gate, a freeze, a retry and an approval by an operator, a commit that removes agents, a source that is gone;
 -- and, by that version's own functions, what such a run does not leave behind (an open intent, agents that were
--- given up, a revert, two imports). Paths and names are made up.
+-- given up, a revert, two imports, what is asked of an agent's health). Paths and names are made up.
 CREATE TABLE schema_version (
     version INTEGER NOT NULL, 
     PRIMARY KEY (version)
@@ -76,6 +76,7 @@ CREATE TABLE bases (
 INSERT INTO bases VALUES('acme/bot:config/bundle','config',CAST('{"instructions":"You are bot.","limits":{},"mcpServers":[],"model":null,"name":"bot","tenant":"acme","tools":[]}' AS BLOB),'dd6897bd9d95fd477e6c52b20fa034d5df2e582f',1794945020.7557630539,'Delete',1,0,CAST('{"stamp":[10013242,142,1794945020751038154,1794945020755246377]}' AS BLOB),1);
 INSERT INTO bases VALUES('globex/digest:config/bundle','config',CAST('{"instructions":"You are digest.","limits":{},"mcpServers":[],"model":null,"name":"digest","tenant":"globex","tools":[]}' AS BLOB),'dd6897bd9d95fd477e6c52b20fa034d5df2e582f',1794945020.762235403,'Delete',1,0,CAST('{"stamp":[10013247,150,1794945020758998412,1794945020758998412]}' AS BLOB),1);
 INSERT INTO bases VALUES('acme/crm:config/bundle','config',CAST('{"instructions":"You are crm.","limits":{},"mcpServers":[],"model":null,"name":"crm","tenant":"acme","tools":[]}' AS BLOB),'dd6897bd9d95fd477e6c52b20fa034d5df2e582f',1794945020.7617430687,'Delete',1,0,CAST('{"stamp":[10013244,142,1794945020755246377,1794945020755246377]}' AS BLOB),1);
+INSERT INTO bases VALUES('acme/crm:health/probes','health',CAST('{"heartbeat":null,"minUptime":"2s","probes":{"liveness":null,"readiness":null}}' AS BLOB),'dd6897bd9d95fd477e6c52b20fa034d5df2e582f',1794945020.75,'Delete',1,0,CAST('{}' AS BLOB),1);
 INSERT INTO bases VALUES('acme/crm:runtime/process','process',CAST('{"command":["sleep","1001"],"config":"4491d02cd05e0bc80231ad03e2ab821c","env":[],"memoryLimit":null,"reload":"Restart","replicas":1,"spec":"415c993242b543f444973f29d405f1da","state":"Running","stop":{"grace":10.0,"signal":"SIGTERM"},"workdir":null}' AS BLOB),'dd6897bd9d95fd477e6c52b20fa034d5df2e582f',1794945020.8578863144,'Delete',1,0,CAST('{"boot":"00000000-0000-4000-8000-000000000000","foreign":[],"pidNamespace":"pid:[4026531836]","replicas":[[0,2932,200066,"415c993242b543f444973f29d405f1da"]]}' AS BLOB),1);
 INSERT INTO bases VALUES('globex/digest:runtime/process','process',CAST('{"command":["sleep","1003"],"config":"dfab882a868d42c1dc66965a59968b3d","env":[],"memoryLimit":null,"reload":"Restart","replicas":1,"spec":"0a14ac0d294526d39acf38a38cc7376e","state":"Running","stop":{"grace":10.0,"signal":"SIGTERM"},"workdir":null}' AS BLOB),'68fa698bdf21b335d9bdeddc134677bd134bab6c',1794945024.1910421848,'Delete',1,0,CAST('{"boot":"00000000-0000-4000-8000-000000000000","foreign":[],"pidNamespace":"pid:[4026531836]","replicas":[[0,3194,200400,"0a14ac0d294526d39acf38a38cc7376e"]]}' AS BLOB),1);
 CREATE TABLE attempts (
@@ -86,6 +87,7 @@ CREATE TABLE attempts (
     permanent BOOLEAN NOT NULL, 
     PRIMARY KEY ("key")
 );
+INSERT INTO attempts VALUES('acme/crm:health/probes',1,1794945090.0,'no',0);
 INSERT INTO attempts VALUES('acme/crm:runtime/process',2,1794945092.7349131106,'exit 3',0);
 CREATE TABLE intents (
     seq INTEGER NOT NULL, 

@@ -15,8 +15,9 @@ from gitops_agent.model.codec import from_json, resource_key, to_json
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation
+from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent
 from gitops_agent.model.state import ProposalState, RolloutState, SourceState, State
 from gitops_agent.model.status import AgentStatus, CommitRecord

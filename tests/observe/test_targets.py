@@ -1,4 +1,4 @@
-"""Which agents are asked for their health, and by which spec: the one last applied, or the desired one before that."""
+"""Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
 from __future__ import annotations
 

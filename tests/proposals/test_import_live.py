@@ -11,7 +11,6 @@ import pytest
 
 from gitops_agent.drivers import config, process
 from gitops_agent.drivers.plugins import Plugins
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey

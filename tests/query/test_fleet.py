@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,6 @@ from gitops_agent.model.state import (
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import ActionRecord
 from gitops_agent.query.fleet import FleetReader, fleet_status
-from gitops_agent.query.logs import log_files
 from gitops_agent.settings import Settings
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
@@ -182,14 +180,3 @@ def test_the_fleet_as_a_pass_left_it() -> None:
     assert (fleet.commit, fleet.phase, fleet.findings, fleet.journal_age) == (
         SHA, Phase.CONVERGED, (a_finding(),), None,
     )  # fmt: skip
-
-
-def test_logs_are_where_the_status_says_or_where_a_gone_agent_left_them(tmp_path: Path) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    (folder / "0.log").touch()
-    status = a_status()
-    (resource,) = status.resources
-    named = replace(status, resources=(replace(resource, live={"log": str(folder / "0.log")}),))
-    assert log_files(tmp_path, BOT, named) == [folder / "0.log"]
-    assert log_files(tmp_path, BOT, None) == []

@@ -280,9 +280,9 @@ class Fleet:
     def status(self) -> Json:
         """What ``status -o json`` says, read without a process of its own: for polling."""
         from gitops_agent.errors import JournalError
+        from gitops_agent.query.reader import open_reader
         from gitops_agent.report.json_shapes import status_shape
         from gitops_agent.settings import Settings
-        from gitops_agent.wiring import open_reader
 
         settings = Settings(instance=self.instance, state_dir=str(self.state))
         try:

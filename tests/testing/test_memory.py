@@ -75,7 +75,7 @@ def test_a_document_becomes_a_config_and_a_runtime() -> None:
     assert (config.key, config.driver, runtime.key, runtime.driver) == (CONFIG, "process", RUNTIME, "process")
     assert config.fields.value["instructions"] == "Answer."
     assert runtime.fields.value == {
-        "command": ["serve"], "env": {}, "replicas": 2, "config": config.fields.digest
+        "command": ["serve"], "env": {}, "replicas": 2, "config": config.fields.digest, "health": None
     }  # fmt: skip
     assert "command" in runtime.restart_on
 

@@ -18,7 +18,9 @@ from gitops_agent.drivers.api import (
     Verb,
 )
 from gitops_agent.drivers.config.observe import FILE, ConfigObserver, handle_of, stamp_of
-from gitops_agent.drivers.local.agent_dir import AgentDir, remove, write_atomic
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.support.atomic_file import remove_at as remove
+from gitops_agent.support.atomic_file import write_atomic_at as write_atomic
 
 
 class ConfigDriver:

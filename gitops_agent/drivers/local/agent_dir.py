@@ -7,10 +7,8 @@ Agents run as our user and may write to their own folder, so every step below th
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +19,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
-LOCK_WAIT = 30.0
-LOCK_PAUSE = 0.02
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 
 
 def is_transient(problem: OSError) -> bool:
-    """Whether an error is about this moment and this machine, and says nothing about what is there."""
+    """Whether an error is about this moment and this machine, and not about what is there."""
     return problem.errno in _TRANSIENT
 
 
@@ -57,7 +53,7 @@ class AgentDir:
         return f"{self._agents}/{agent.tenant}/{agent.name}/logs/{replica}.log"
 
     def heartbeat(self, agent: AgentKey, replica: int) -> Path:
-        """What a replica says of itself (``MANAGED_AGENT_HEARTBEAT``)."""
+        """The file that a replica reports its progress in (``MANAGED_AGENT_HEARTBEAT``)."""
         return self.folder(agent) / f"heartbeat-{replica}.json"
 
     @contextmanager
@@ -76,39 +72,11 @@ class AgentDir:
         finally:
             os.close(handle)
 
-    @contextmanager
-    def locked(self, agent: AgentKey) -> Iterator[None]:
-        """One writer at a time for an agent, across processes that share this state directory.
-
-        Not waited for without end: the file lies within reach of the agent, which may hold it itself.
-        """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with self.opened(agent, create=True) as folder:
-            handle = os.open("lock", flags, 0o600, dir_fd=folder)
-        try:
-            _flock(handle)
-            yield
-        finally:
-            os.close(handle)
-
     def agents(self) -> Iterator[AgentKey]:
         """Every agent that has a folder here."""
         for tenant in _subfolders(self.root / "agents"):
             for folder in _subfolders(Path(tenant.path)):
                 yield AgentKey(tenant.name, folder.name)
-
-
-def _flock(handle: int) -> None:
-    deadline = time.monotonic() + LOCK_WAIT
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "its lock is held by another process") from None
-            time.sleep(LOCK_PAUSE)
-        else:
-            return
 
 
 def _subfolders(path: Path) -> list[os.DirEntry[str]]:
@@ -145,30 +113,3 @@ def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_resul
         return data[:cap], found
     finally:
         os.close(handle)
-
-
-def write_atomic(folder: int, name: str, data: bytes) -> None:
-    """Replace a file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
-    temporary = f".{name}.{os.getpid()}.tmp"
-    remove(folder, temporary)
-    handle = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
-    )
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    except OSError:
-        remove(folder, temporary)
-        raise
-
-
-def remove(folder: int, name: str) -> None:
-    """Make sure that a file is not there (a link is removed, not what it points to)."""
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        pass

@@ -15,17 +15,17 @@ from gitops_agent.model.key import AgentKey
 _DELEGATED = ("user.delegate", "trusted.delegate")
 
 
-class Parent(NamedTuple):
+class DelegatedGroup(NamedTuple):
     """A group below which we may make our own."""
 
     path: Path
     version: int
 
 
-class Groups:
+class MemoryGroups:
     """Makes one memory group per replica below a delegated parent; does nothing without one."""
 
-    def __init__(self, instance: str, parent: Parent | None) -> None:
+    def __init__(self, instance: str, parent: DelegatedGroup | None) -> None:
         self._instance = instance
         self._parent = parent
 
@@ -86,7 +86,7 @@ class Groups:
             (path / "memory.limit_in_bytes").write_text(str(limit))
 
 
-def delegated_parent(proc: Path = Path("/proc/self")) -> Parent | None:
+def delegated_parent(proc: Path = Path("/proc/self")) -> DelegatedGroup | None:
     """The group below which we may make our own, if the machine gave us one."""
     try:
         memberships = (proc / "cgroup").read_text().splitlines()
@@ -105,7 +105,7 @@ def delegated_parent(proc: Path = Path("/proc/self")) -> Parent | None:
         candidates = (group, group.parent) if version == 2 and own != "/" else (group,)
         for candidate in candidates:
             if _is_ours(candidate) and (version == 1 or _passes_memory_on(candidate)):
-                return Parent(candidate, version)
+                return DelegatedGroup(candidate, version)
     return None
 
 

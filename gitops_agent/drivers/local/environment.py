@@ -9,34 +9,37 @@ from typing import Any
 
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.drivers.process.spec import Desired, process_key
+from gitops_agent.drivers.local.spec import Desired, runtime_key
 from gitops_agent.errors import ApplyError
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.support.secrets import OutputMask
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
-SECRET_CAP = 65536
+SECRET_CAP_BYTES = 65536
 
 
 class Environment:
     """Builds environments. ``own`` is gitops-agent's: the source of secrets by name, and of PATH and the like."""
 
-    def __init__(self, instance: str, place: AgentDir, own: Mapping[str, str]) -> None:
+    def __init__(self, driver: str, instance: str, dirs: AgentDir, own: Mapping[str, str]) -> None:
+        self._driver = driver
         self._instance = instance
-        self._place = place
+        self._dirs = dirs
         self._own = own
+
+    def passed_on(self) -> dict[str, str]:
+        """What agents get of our own environment."""
+        own = {name: self._own[name] for name in PASSED_ON if name in self._own}
+        return {"PATH": os.defpath, "HOME": "/", **own}
 
     def build(self, agent: AgentKey, desired: Desired, replica: int) -> dict[str, str]:
         """The whole environment of one replica, secrets resolved; ApplyError names a missing reference."""
-        built = {"PATH": os.defpath, "HOME": "/"}
-        built.update({name: self._own[name] for name in PASSED_ON if name in self._own})
+        built = self.passed_on()
         for variable in desired.env:
             built[variable["name"]] = self._value(agent, variable)
-        built[marks.OWNER] = marks.owner(self._instance, agent)
-        built[marks.REPLICA] = str(replica)
-        built[marks.SPEC] = desired.spec
-        built[marks.CONFIG] = self._place.config(agent)
-        built[marks.HEARTBEAT] = str(self._place.heartbeat(agent, replica))
+        built |= marks.made(self._instance, agent, replica, desired.spec, self._driver)
+        built[marks.CONFIG] = self._dirs.config(agent)
+        built[marks.HEARTBEAT] = str(self._dirs.heartbeat(agent, replica))
         return built
 
     def mask(self, desired: Desired, built: Mapping[str, str]) -> OutputMask:
@@ -51,19 +54,19 @@ class Environment:
         """
         if desired.workdir is not None:
             return desired.workdir
-        own = self._place.work(agent)
+        own = self._dirs.work(agent)
         try:
-            with self._place.opened(agent, "work", create=True):
+            with self._dirs.opened(agent, "work", create=True):
                 return own
         except OSError as problem:
-            raise no_room(agent, own, problem) from None
+            raise no_room(runtime_key(agent, self._driver), own, problem) from None
 
     def _value(self, agent: AgentKey, variable: Mapping[str, Any]) -> str:
         reference = variable.get("secretRef")
         if reference is None:
             return str(variable["value"])
         # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
-        source = f"{process_key(agent)}: variable {variable['name']} cannot be set"
+        source = f"{runtime_key(agent, self._driver)}: variable {variable['name']} cannot be set"
         if reference["provider"] == "env":
             return self._from_environment(source, reference["name"])
         return _from_file(source, reference["name"])
@@ -78,10 +81,10 @@ class Environment:
         return value
 
 
-def no_room(agent: AgentKey, path: str, problem: OSError) -> ApplyError:
+def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:
     """The error when the folder of an agent cannot be written to."""
     return ApplyError(
-        f"{process_key(agent)}: cannot write below {path}: {problem.strerror or problem}",
+        f"{key}: cannot write below {path}: {problem.strerror or problem}",
         hint="make room and make sure that the state directory is a folder only we write to",
     )
 
@@ -98,7 +101,7 @@ def _from_file(source: str, path: str) -> str:
     # Raised out here, so that no traceback carries what was read.
     raise ApplyError(
         f"{source}: the secret file:{path} cannot be used: {problem}",
-        hint=f"put the secret into a regular file of at most {SECRET_CAP} bytes that gitops-agent may read",
+        hint=f"put the secret into a regular file of at most {SECRET_CAP_BYTES} bytes that gitops-agent may read",
     )
 
 
@@ -108,9 +111,9 @@ def _read_secret(path: str) -> bytes:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError("not a regular file")
-        data = os.read(handle, SECRET_CAP + 1)
+        data = os.read(handle, SECRET_CAP_BYTES + 1)
     finally:
         os.close(handle)
-    if len(data) > SECRET_CAP:
-        raise OSError(f"larger than {SECRET_CAP} bytes")
+    if len(data) > SECRET_CAP_BYTES:
+        raise OSError(f"larger than {SECRET_CAP_BYTES} bytes")
     return data

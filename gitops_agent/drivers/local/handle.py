@@ -1,4 +1,4 @@
-"""Handle: the private handle on our processes that the journal keeps for us between observations."""
+"""The handle on our processes that the journal keeps for us between observations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gitops_agent.drivers.local.procfs import Host
 from gitops_agent.model.fields import Fields
 
 
-class Known(NamedTuple):
+class ReplicaHandle(NamedTuple):
     """One replica we started or adopted. No secret, no time, no path."""
 
     number: int
@@ -23,21 +23,21 @@ class Handle(NamedTuple):
     """Where and as what our replicas ran when we last looked; ``foreign`` are processes in the way."""
 
     host: Host | None = None
-    replicas: tuple[Known, ...] = ()
-    foreign: tuple[Known, ...] = ()
+    replicas: tuple[ReplicaHandle, ...] = ()
+    foreign: tuple[ReplicaHandle, ...] = ()
 
     def here(self, host: Host) -> Handle:
-        """These facts if they speak of this life of this machine; pids of another one mean nothing."""
+        """This handle if it is of this boot of this machine; pids of another one mean nothing."""
         return self if self.host == host else Handle()
 
 
-def encode(host: Host, replicas: Iterable[Known], foreign: Iterable[Known] = ()) -> Fields:
-    """Handle for the journal."""
+def encode(host: Host, replicas: Iterable[ReplicaHandle], foreign: Iterable[ReplicaHandle] = ()) -> Fields:
+    """The handle as the journal keeps it."""
     return _encoded(host, tuple(sorted(replicas)), tuple(sorted(foreign)))
 
 
-@lru_cache(1024)  # agents that do not run share theirs, and the others' stay the same from look to look
-def _encoded(host: Host, replicas: tuple[Known, ...], foreign: tuple[Known, ...]) -> Fields:
+@lru_cache(1024)  # agents that do not run share theirs, and the others' stay the same between observations
+def _encoded(host: Host, replicas: tuple[ReplicaHandle, ...], foreign: tuple[ReplicaHandle, ...]) -> Fields:
     return Fields.of(
         {
             "boot": host.boot,
@@ -50,7 +50,7 @@ def _encoded(host: Host, replicas: tuple[Known, ...], foreign: tuple[Known, ...]
 
 @lru_cache(1024)
 def decode(fields: Fields | None) -> Handle:
-    """Handle from the journal; what is not in our form says nothing."""
+    """The handle of the journal; an empty one when it is not in our form."""
     value = fields.value if fields is not None else {}
     try:
         return Handle(
@@ -62,7 +62,7 @@ def decode(fields: Fields | None) -> Handle:
         return Handle()
 
 
-def _known(index: object, pid: object, start: object, spec: object) -> Known:
+def _known(index: object, pid: object, start: object, spec: object) -> ReplicaHandle:
     if not (isinstance(index, int) and isinstance(pid, int) and isinstance(start, int) and isinstance(spec, str)):
         raise TypeError("not a replica")
-    return Known(index, pid, start, spec)
+    return ReplicaHandle(index, pid, start, spec)

@@ -1,4 +1,4 @@
-"""Reads heartbeats. The file is the agent's word: never trusted for size, type or time."""
+"""Reads heartbeats. The agent writes the file: it is never trusted for size, type or time."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 
-SIZE_CAP = 65536
-CALLS = 100
-NAME = 200
+SIZE_CAP_BYTES = 65536
+MAX_CALLS = 100
+MAX_NAME_LENGTH = 200
 
 
-def read_heartbeat(place: AgentDir, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
-    """What a replica last said of itself; None when it said nothing, or nothing we understand.
+def read_heartbeat(dirs: AgentDir, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
+    """The last heartbeat of a replica; None when it wrote none, or none that we understand.
 
     ObserveError when we could not read it for a reason of our own.
     """
-    path = place.heartbeat(agent, replica)
+    path = dirs.heartbeat(agent, replica)
     if not os.path.lexists(path):
         return None  # most agents never write one: one look instead of five
     try:
-        with place.opened(agent) as folder:
-            data, found = read_regular(folder, path.name, SIZE_CAP)
+        with dirs.opened(agent) as folder:
+            data, found = read_regular(folder, path.name, SIZE_CAP_BYTES)
         content = orjson.loads(data)
     except OSError as problem:
         if is_transient(problem):
@@ -41,7 +41,7 @@ def read_heartbeat(place: AgentDir, agent: AgentKey, replica: int, now: float) -
     at = content.get("at")
     if isinstance(at, bool) or not isinstance(at, int | float):
         return None
-    # A moment in the future is not believed; the file's own time is the next best witness. That one may be in the
+    # A moment in the future is not believed; the file's own time is the next best. That one may be in the
     # future as well, when the clock was set back: it stays as it is, so that two looks see the same heartbeat.
     moment = float(at) if at <= now else found.st_mtime
     return Heartbeat(moment, _turn(content.get("turn")), _pending(content.get("pending")))
@@ -54,5 +54,5 @@ def _turn(value: Any) -> int | None:
 def _pending(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
-    names = (name for name in value[:CALLS] if isinstance(name, str))
-    return tuple("".join(letter for letter in name[:NAME] if letter.isprintable()) for name in names)
+    names = (name for name in value[:MAX_CALLS] if isinstance(name, str))
+    return tuple("".join(letter for letter in name[:MAX_NAME_LENGTH] if letter.isprintable()) for name in names)

@@ -10,15 +10,15 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 
-from gitops_agent.drivers.local.agent_dir import AgentDir, remove
+from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support.atomic_file import remove_at
 
 # Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,16 @@ class Rotation:
     keep: int = 3
 
 
-class Logs:
+class LogFiles:
     """The log files of every agent."""
 
-    def __init__(self, place: AgentDir, rotation: Rotation) -> None:
-        self._place = place
+    def __init__(self, dirs: AgentDir, rotation: Rotation) -> None:
+        self._dirs = dirs
         self._rotation = rotation
 
     def open(self, agent: AgentKey, replica: int) -> int:
         """A descriptor that appends to a replica's log; the caller closes it."""
-        with self._place.opened(agent, "logs", create=True) as folder:
+        with self._dirs.opened(agent, "logs", create=True) as folder:
             handle = os.open(f"{replica}.log", _APPEND, 0o600, dir_fd=folder)
         if stat.S_ISREG(os.fstat(handle).st_mode):
             os.set_blocking(handle, True)
@@ -46,17 +46,13 @@ class Logs:
         os.close(handle)
         raise OSError(errno.EINVAL, f"{replica}.log is not a regular file")
 
-    def path(self, agent: AgentKey, replica: int) -> Path:
-        """Where a replica's output goes."""
-        return Path(self._place.log(agent, replica))
-
     def rotate(self, agent: AgentKey, replica: int) -> bool:
         """Rotate if it is due; whether it was. A log that cannot be rotated is never a reason to fail."""
         try:
-            found = os.lstat(self._place.log(agent, replica))
+            found = os.lstat(self._dirs.log(agent, replica))
             if found.st_size <= self._rotation.size:
                 return False
-            with self._place.opened(agent, "logs") as folder:
+            with self._dirs.opened(agent, "logs") as folder:
                 self._turn(folder, f"{replica}.log")
         except OSError:
             return False
@@ -81,13 +77,13 @@ class Logs:
                 continue
 
     def _copy_tail(self, folder: int, source: int, name: str) -> None:
-        remove(folder, name)
+        remove_at(folder, name)
         end = os.fstat(source).st_size
         position = max(0, end - self._rotation.size)
         target = os.open(name, _NEW, 0o600, dir_fd=folder)
         try:
             while position < end:
-                sent = os.sendfile(target, source, position, min(_CHUNK, end - position))
+                sent = os.sendfile(target, source, position, min(_CHUNK_BYTES, end - position))
                 if sent == 0:
                     break
                 position += sent

@@ -12,22 +12,27 @@ REPLICA = "MANAGED_AGENT_REPLICA"
 SPEC = "MANAGED_AGENT_SPEC"
 CONFIG = "MANAGED_AGENT_CONFIG"
 HEARTBEAT = "MANAGED_AGENT_HEARTBEAT"
+DRIVER = "MANAGED_AGENT_DRIVER"
+
+UNNAMED_DRIVER = "process"  # what was started before drivers had names carries no mark of one, and never will
 
 _OWNER = OWNER.encode() + b"="
-# Anybody may write an environment, and these names become paths: only the grammar of the schema is a mark.
+# Any program may write an environment, and these names become paths: only the schema's grammar is a mark.
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _OWNER_GRAMMAR = re.compile(rf"({_NAME})/({_NAME})/({_NAME})")
 _REPLICA_GRAMMAR = re.compile(r"[0-9]{1,4}")
+_DRIVER_GRAMMAR = re.compile(r"[a-z0-9-]{1,63}")
 _SPEC_GRAMMAR = re.compile(r"[0-9a-f]{1,64}")
 
 
 class Marks(NamedTuple):
-    """Whose replica a process belongs to."""
+    """The replica that a process belongs to, and the driver that started it."""
 
     instance: str
     agent: AgentKey
     replica: int
     spec: str
+    driver: str = UNNAMED_DRIVER
 
 
 def owner(instance: str, agent: AgentKey) -> str:
@@ -35,17 +40,24 @@ def owner(instance: str, agent: AgentKey) -> str:
     return f"{instance}/{agent.tenant}/{agent.name}"
 
 
+def made(instance: str, agent: AgentKey, replica: int, spec: str, driver: str) -> dict[str, str]:
+    """The variables by which a process is found again."""
+    marks = {OWNER: owner(instance, agent), REPLICA: str(replica), SPEC: spec}
+    return marks if driver == UNNAMED_DRIVER else {**marks, DRIVER: driver}
+
+
 def read_marks(environ: bytes) -> Marks | None:
     """The marks in an environment block; None when there are none, or none that we could have written."""
     if not environ.startswith(_OWNER) and b"\0" + _OWNER not in environ:
         return None
     found = variables(environ)
-    whose = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
+    owned = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
     replica = _REPLICA_GRAMMAR.fullmatch(found.get(REPLICA, ""))
     spec = _SPEC_GRAMMAR.fullmatch(found.get(SPEC, ""))
-    if not whose or not replica or not spec:
+    driver = _DRIVER_GRAMMAR.fullmatch(found.get(DRIVER, UNNAMED_DRIVER))
+    if not owned or not replica or not spec or not driver:
         return None
-    return Marks(whose[1], AgentKey(whose[2], whose[3]), int(replica[0]), spec[0])
+    return Marks(owned[1], AgentKey(owned[2], owned[3]), int(replica[0]), spec[0], driver[0])
 
 
 def variables(environ: bytes) -> dict[str, str]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gitops_agent.drivers.local.cgroup import Groups
-from gitops_agent.drivers.local.handle import Known
-from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree
-from gitops_agent.drivers.process.registry import ReplicaRegistry
+from gitops_agent.drivers.local.cgroup import MemoryGroups
+from gitops_agent.drivers.local.handle import ReplicaHandle
+from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
+from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.model.key import AgentKey
 
 
-class Memory:
+class MemoryLimits:
     """Enforces or watches the limits of replicas."""
 
-    def __init__(self, groups: Groups, roster: ReplicaRegistry) -> None:
+    def __init__(self, groups: MemoryGroups, registry: ReplicaRegistry) -> None:
         self._groups = groups
-        self._roster = roster
+        self._registry = registry
 
-    def limit(self, agent: AgentKey, replica: Known, limit: int | None) -> None:
+    def limit(self, agent: AgentKey, replica: ReplicaHandle, limit: int | None) -> None:
         """Set the limit of a running replica."""
         if limit is not None:
             self._groups.confine(agent, replica.number, replica.pid, limit)
@@ -27,24 +27,24 @@ class Memory:
         """The replica is gone."""
         self._groups.release(agent, replica)
 
-    def over(self, replicas: Iterable[Replica], limit: int | None, census: ProcessTree) -> list[Replica]:
+    def over(self, replicas: Iterable[Replica], limit: int | None, tree: ProcessTree) -> list[Replica]:
         """The replicas that are, or once were, above the limit. Once is enough: they are due for a restart."""
         if limit is None:
             return []
         replicas = tuple(replicas)
-        return [replica for replica in replicas if self._is_over(replica, replicas, limit, census)]
+        return [replica for replica in replicas if self._is_over(replica, replicas, limit, tree)]
 
     def killed(self, agent: AgentKey, replica: int) -> bool:
         """Whether a replica died of its limit."""
         return self._groups.killed(agent, replica)
 
-    def _is_over(self, replica: Replica, peers: Iterable[Replica], limit: int, census: ProcessTree) -> bool:
+    def _is_over(self, replica: Replica, peers: Iterable[Replica], limit: int, tree: ProcessTree) -> bool:
         identity = (replica.proc.pid, replica.proc.start)
-        if self._roster.flagged(identity):
+        if self._registry.flagged(identity):
             return True
-        if sum(proc.rss for proc in tree(replica, peers, census)) <= limit:
+        if sum(proc.rss for proc in tree_of(replica, peers, tree)) <= limit:
             return False
         if self._groups.confines(replica.agent, replica.number, replica.proc.pid):
             return False  # the kernel counts better than we do: shared pages once, not once per process
-        self._roster.flag(identity)
+        self._registry.flag(identity)
         return True

@@ -1,7 +1,7 @@
-"""Who is who in a sweep: replicas of ours, their trees, and what carries the mark of somebody else. Pure.
+"""A sweep sorted: replicas of ours, their trees, and what carries the mark of another instance. Pure.
 
-A replica is a marked session leader without an ancestor of the same mark, or a process that our facts know by pid
-and start time. Everything else that is marked is the tree of a replica (tools, MCP servers) and never drift.
+A replica is a marked session leader without an ancestor of the same mark, or a process that our handle names by
+pid and start time. Everything else that is marked is the tree of a replica (tools, MCP servers) and never drift.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
+from gitops_agent.drivers.local.marks import UNNAMED_DRIVER
 from gitops_agent.drivers.local.procfs import ProcessInfo, Table
 from gitops_agent.model.key import AgentKey
 
@@ -29,19 +30,23 @@ class Replica(NamedTuple):
     known: bool
 
     @property
-    def record(self) -> Known:
-        """How the facts keep it."""
-        return Known(self.number, self.proc.pid, self.proc.start, self.spec)
+    def record(self) -> ReplicaHandle:
+        """How the handle keeps it."""
+        return ReplicaHandle(self.number, self.proc.pid, self.proc.start, self.spec)
 
 
 @dataclass(frozen=True)
 class ProcessTree:
-    """The marked part of the process table, by agent."""
+    """The marked part of the process table, by agent.
+
+    ``unsupervised``: pids of replicas that run outside of what they were started in (``Launcher``).
+    """
 
     table: Table
     ours: Mapping[AgentKey, tuple[Replica, ...]]
     others: Mapping[AgentKey, tuple[ProcessInfo, ...]]
     marked: Mapping[AgentKey, tuple[ProcessInfo, ...]]
+    unsupervised: frozenset[int] = frozenset()
 
     @cached_property
     def kin(self) -> Mapping[int, tuple[int, ...]]:
@@ -64,12 +69,14 @@ class ProcessTree:
         return members
 
 
-def count(table: Table, instance: str, handle: Mapping[AgentKey, Handle]) -> ProcessTree:
-    """Sort a sweep; ``facts`` must speak of this life of this machine."""
+def build_tree(
+    table: Table, instance: str, handle: Mapping[AgentKey, Handle], driver: str = UNNAMED_DRIVER
+) -> ProcessTree:
+    """Sort a sweep by the marks of one driver; the handles must be of this boot of this machine."""
     marked: dict[AgentKey, list[ProcessInfo]] = defaultdict(list)
     others: dict[AgentKey, list[ProcessInfo]] = defaultdict(list)
     for proc in table.values():
-        if proc.marks is None or not proc.alive:
+        if proc.marks is None or not proc.alive or proc.marks.driver != driver:
             continue
         if proc.marks.instance == instance:
             marked[proc.marks.agent].append(proc)
@@ -89,8 +96,8 @@ def is_leader(proc: ProcessInfo, table: Table) -> bool:
     """Whether a marked process leads a session and no process above it carries the same owner."""
     if proc.session != proc.pid or proc.marks is None:
         return False
-    whose = proc.marks[:2]
-    return not any(above.marks and above.marks[:2] == whose for above in ancestors(proc, table))
+    owner = proc.marks[:2]
+    return not any(above.marks and above.marks[:2] == owner for above in ancestors(proc, table))
 
 
 def ancestors(proc: ProcessInfo, table: Table) -> Iterable[ProcessInfo]:
@@ -138,23 +145,23 @@ def split_extras(
     return tuple(first.values()), tuple(extra)
 
 
-def tree(replica: Replica, peers: Iterable[Replica], census: ProcessTree) -> tuple[ProcessInfo, ...]:
+def tree_of(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> tuple[ProcessInfo, ...]:
     """A replica and everything that belongs to it: its session, its descendants, and marked ones that escaped.
 
     ``peers`` are the real replicas of the same agent: what is theirs is left alone.
     """
     peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
-    members = census.below(replica.proc.pid)
+    members = tree.below(replica.proc.pid)
     if all(peer.number != replica.number for peer in peers):
-        members |= _escaped(replica, peers, census)
-    found = (census.table.get(pid) for pid in sorted(members))
+        members |= _escaped(replica, peers, tree)
+    found = (tree.table.get(pid) for pid in sorted(members))
     return tuple(proc for proc in found if proc is not None and proc.alive)
 
 
-def _escaped(replica: Replica, peers: Iterable[Replica], census: ProcessTree) -> set[int]:
-    taken = {pid for peer in peers for pid in census.below(peer.proc.pid)}
+def _escaped(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> set[int]:
+    taken = {pid for peer in peers for pid in tree.below(peer.proc.pid)}
     members: set[int] = set()
-    for proc in census.marked.get(replica.agent, ()):
+    for proc in tree.marked.get(replica.agent, ()):
         if proc.marks and proc.marks.replica == replica.number and proc.pid not in taken:
-            members |= census.below(proc.pid)
+            members |= tree.below(proc.pid)
     return members

@@ -1,4 +1,4 @@
-"""One look at the process table, and who in it looks like an agent without being one of ours."""
+"""One sweep of the process table, and what in it looks like an agent without being one of ours."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cached_property
 from gitops_agent.drivers.local.lookalikes import same_command
 from gitops_agent.drivers.local.process_tree import ProcessTree, ancestors
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo, ProcessTable
-from gitops_agent.drivers.process.spec import Desired
+from gitops_agent.drivers.local.spec import Desired
 
 
-class Look:
-    """One look at everything: the sweep, where and when it was made."""
+class Sweep:
+    """The sorted process table, with where and when it was read."""
 
-    def __init__(self, census: ProcessTree, host: Host, now: float, table: ProcessTable) -> None:
-        self.census = census
+    def __init__(self, tree: ProcessTree, host: Host, now: float, table: ProcessTable) -> None:
+        self.tree = tree
         self.host = host
         self.now = now
         self._table = table
@@ -37,27 +37,27 @@ class Look:
 
     @cached_property
     def _strangers(self) -> Mapping[tuple[str, ...], list[tuple[ProcessInfo, tuple[str, ...]]]]:
-        """Every unmarked process by its arguments. Read once per look, and only when something is not there."""
+        """Every unmarked process by its arguments. Read once per sweep, and only when something is not there."""
         found: dict[tuple[str, ...], list[tuple[ProcessInfo, tuple[str, ...]]]] = defaultdict(list)
-        for proc in self.census.table.values():
+        for proc in self.tree.table.values():
             if proc.marks is None and proc.alive and (line := self._table.command_line(proc.pid)):
                 found[line[1:]].append((proc, line))
         return found
 
     @cached_property
-    def _spoken_for(self) -> set[int]:
+    def _ours(self) -> set[int]:
         """Our replicas, although some hide their marks."""
-        return {replica.proc.pid for replicas in self.census.ours.values() for replica in replicas}
+        return {replica.proc.pid for replicas in self.tree.ours.values() for replica in replicas}
 
     @cached_property
     def _above_us(self) -> set[int]:
         """Us, and what we descend from: adopting that would end ourselves."""
-        me = self.census.table.get(os.getpid())
-        return {proc.pid for proc in (me, *ancestors(me, self.census.table))} if me is not None else set()
+        me = self.tree.table.get(os.getpid())
+        return {proc.pid for proc in (me, *ancestors(me, self.tree.table))} if me is not None else set()
 
     def _is_stranger(self, proc: ProcessInfo, alike: Mapping[int, ProcessInfo]) -> bool:
-        """Whether it is nobody's: neither a replica nor below one, nor a worker of another lookalike."""
-        if proc.pid in self._spoken_for or proc.pid in self._above_us:
+        """Whether it is neither a replica nor below one, nor a worker of another lookalike."""
+        if proc.pid in self._ours or proc.pid in self._above_us:
             return False
-        family = ancestors(proc, self.census.table)
-        return not any(above.marks or above.pid in self._spoken_for or above.pid in alike for above in family)
+        family = ancestors(proc, self.tree.table)
+        return not any(above.marks or above.pid in self._ours or above.pid in alike for above in family)

@@ -1,40 +1,24 @@
-"""Agents as local processes.
+"""Agents as child processes that outlive us.
 
-What belongs here: reading and changing the process table of this machine. ``spec`` says what a document asks;
-``observe`` and ``assess`` turn a sweep of the table into observations; ``start``, ``stop`` and ``apply`` change
-it; ``watch`` notices what is new in between; ``exec`` runs exec probes and hooks; ``driver`` puts them together.
-What does not: deciding whether to act (``plan/``) and how often (``reconcile/``).
-
-Agents outlive us: they are found again by the marks in their environment, or by the pid, start time and boot that
-our handle recorded. ``registry`` is only a memory of this process.
+What belongs here: starting a program (``start``) and what documents call the driver (``spec``). Everything else is
+``drivers/local``: a process is found, assessed, replaced, watched and ended in the same way whichever driver
+started it.
 """
 
 from __future__ import annotations
 
 import os
 
-from gitops_agent.drivers.api import RUNTIME, CheckResult, Class, Context, Driver, Plugin, Reason, Repair
-from gitops_agent.drivers.process.spec import DRIVER, resources, run_as
-
-_EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
-
-REASONS = {
-    "ProcessGone": Reason("The process ended or was killed.", _EXTERNAL),
-    "HostRestarted": Reason("The host was restarted since it was last applied.", _EXTERNAL, explained=True),
-    "SpecDiffers": Reason("It runs from another spec than applied.", repair=Repair.RESTART),
-    "CommandDiffers": Reason("It runs another command than applied.", repair=Repair.RESTART),
-    "EnvironmentDiffers": Reason("It runs with another environment.", repair=Repair.RESTART),
-    "ExtraReplica": Reason("More replicas run than desired.", Class.MISSING_INTERNAL, about_fields=True),
-    "ReplicaMissing": Reason("Fewer replicas run than desired.", _EXTERNAL, about_fields=True),
-    "Suspended": Reason("The process was stopped by a signal.", _STUCK, cross_check=True),
-    "Zombie": Reason("The process ended and was not collected by its parent.", _EXTERNAL),
-    "MemoryLimit": Reason("It used more memory than its limit.", _STUCK, Repair.RESTART),
-}
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Context, Driver, Plugin
+from gitops_agent.drivers.local.reasons import REASONS
+from gitops_agent.drivers.local.spec import run_as
+from gitops_agent.drivers.process.spec import DRIVER, resources
 
 
 def connect(context: Context) -> Driver:
     """The process driver of one instance on this machine."""
-    from gitops_agent.drivers.process.driver import Options, build
+    from gitops_agent.drivers.local.driver import Options
+    from gitops_agent.drivers.process.start import build
 
     return build(context, Options())
 

@@ -1,143 +1,18 @@
-"""What a document asks of the process table: one resource with everything a start needs. Pure."""
+"""What a document asks of the process table. Pure."""
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from gitops_agent.drivers.api import (
-    JSON,
-    AgentDocument,
-    AgentKey,
-    Compilation,
-    Fields,
-    Kind,
-    Refused,
-    Resource,
-    ResourceKey,
-    health_fields,
-    memory_bytes,
-    seconds,
-)
-from gitops_agent.model.document import EnvVar, Runtime, SecretRef
-from gitops_agent.model.fields import canonical, digest
+from gitops_agent.drivers.api import AgentKey, Compilation, Resource, ResourceKey
+from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
 
 DRIVER = "process"
-OWN_SETTINGS = "GITOPS_AGENT_"
-MAX_GRACE_SECONDS = 3600.0
-HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
-
-
-@dataclass(frozen=True, slots=True)
-class Desired:
-    """The fields of a process resource, decoded. ``env`` holds literals and references, never a secret."""
-
-    command: tuple[str, ...]
-    workdir: str | None
-    env: tuple[Mapping[str, Any], ...]
-    replicas: int
-    signal: str
-    grace: float
-    memory_limit: int | None
-    spec: str
-
-    @classmethod
-    def of(cls, fields: Fields) -> Desired:
-        """Decode the fields that ``resources`` made."""
-        value = fields.value
-        return cls(
-            command=tuple(value["command"]),
-            workdir=value["workdir"],
-            env=tuple(value["env"]),
-            replicas=value["replicas"] if value["state"] == "Running" else 0,
-            signal=value["stop"]["signal"],
-            grace=min(value["stop"]["grace"], MAX_GRACE_SECONDS),
-            memory_limit=value["memoryLimit"],
-            spec=value["spec"],
-        )
-
-    @classmethod
-    def of_runtime(cls, runtime: Fields) -> Desired:
-        """Enough to run a command as an agent whose process may be gone: what a document says of its runtime."""
-        value = runtime.value
-        return cls((), value["workdir"], tuple(value["env"]), 0, "SIGTERM", 0.0, None, runtime.digest)
 
 
 def process_key(agent: AgentKey) -> ResourceKey:
-    """The name of an agent's local runtime."""
-    return ResourceKey(agent, Kind.RUNTIME.value, "process")
+    """The name of an agent's processes."""
+    return runtime_key(agent, DRIVER)
 
 
 def resources(asked: Compilation) -> tuple[Resource, ...]:
     """The processes of an agent; Refused in one sentence when the document cannot be run this way."""
-    spec, runtime = asked.document.spec, asked.document.spec.runtime
-    if runtime.driver != DRIVER or spec.lifecycle == "Retired":
-        return ()
-    _check(runtime)
-    stopped = spec.lifecycle == "Stopped"
-    needs_restart: dict[str, JSON] = {
-        "command": runtime.command,
-        "workdir": runtime.workdir,
-        "env": [_env(variable) for variable in runtime.env],
-        "config": HOT if runtime.reload == "Hot" else asked.bundle.digest,
-    }
-    limit = runtime.resources.limits.memory
-    fields = {
-        **needs_restart,
-        "spec": digest(canonical(needs_restart)),
-        "reload": runtime.reload,
-        "replicas": 0 if stopped else runtime.replicas,
-        "state": "Stopped" if stopped else "Running",
-        "stop": {"signal": runtime.stop.signal, "grace": seconds(runtime.stop.grace)},
-        "memoryLimit": memory_bytes(limit) if limit is not None else None,
-        **health_fields(asked.document),
-    }
-    return (
-        Resource(
-            key=process_key(asked.agent),
-            driver=DRIVER,
-            fields=Fields.of(fields),
-            restart_on=("spec",),
-            stopped=stopped,
-        ),
-    )
-
-
-def run_as(document: AgentDocument) -> dict[str, JSON]:
-    """What a command needs to be run as the agent. References only, never a secret."""
-    runtime = document.spec.runtime
-    return {"workdir": runtime.workdir, "env": [_env(variable) for variable in runtime.env]}
-
-
-def _env(variable: EnvVar) -> dict[str, JSON]:
-    if variable.value_from is None:
-        return {"name": variable.name, "value": variable.value}
-    reference = variable.value_from.secret_ref
-    return {"name": variable.name, "secretRef": {"provider": reference.provider, "name": reference.name}}
-
-
-def _check(runtime: Runtime) -> None:
-    """What the schema allows, because other drivers can do it, and this one cannot."""
-    if not runtime.command or not runtime.command[0]:
-        raise Refused(f"driver {DRIVER} needs command: the program and its arguments", ("runtime",))
-    if runtime.image is not None:
-        message = "runtime.image means nothing to the process driver: remove it or choose another driver"
-        raise Refused(message, ("runtime", "image"))
-    if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
-        message = f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none"
-        raise Refused(message, ("runtime", "workdir"))
-    if seconds(runtime.stop.grace) > MAX_GRACE_SECONDS:
-        message = f"runtime.stop.grace {runtime.stop.grace} is more than 1h: too long to wait for a stop"
-        raise Refused(message, ("runtime", "stop", "grace"))
-    for variable in runtime.env:
-        if variable.value_from is not None:
-            _check_secret(variable.name, variable.value_from.secret_ref)
-
-
-def _check_secret(name: str, reference: SecretRef) -> None:
-    if reference.provider == "file" and not posixpath.isabs(reference.name):
-        raise Refused(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
-    if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
-        raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+    return runtime_resources(DRIVER, asked)

@@ -1,138 +1,41 @@
-"""Starts one replica: own session and group, its own environment, output to its log, nothing inherited."""
+"""Starts agents as child processes: own session and group, output to the log, nothing inherited."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 import subprocess
-import time
-from collections.abc import Mapping
 
-from gitops_agent.drivers.local.agent_dir import remove
-from gitops_agent.drivers.local.environment import Environment, no_room
-from gitops_agent.drivers.local.handle import Known
-from gitops_agent.drivers.local.procfs import ProcessInfo
-from gitops_agent.drivers.process.context import ProcessContext
-from gitops_agent.drivers.process.spec import Desired, process_key
-from gitops_agent.errors import ApplyError
-from gitops_agent.model.key import AgentKey
-
-TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
-SETTLE_TRIES = 50
-SETTLE_PAUSE = 0.002
+from gitops_agent.drivers.api import Context
+from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
+from gitops_agent.drivers.local.launcher import Launcher, Program
+from gitops_agent.drivers.local.registry import ReplicaRegistry
+from gitops_agent.drivers.process.spec import DRIVER
 
 
-class Starter:
-    """Starts replicas of one instance."""
+def build(context: Context, options: Options) -> LocalDriver:
+    """The process driver with options."""
+    shared = build_context(DRIVER, context, options)
+    return build_driver(shared, ChildLauncher(shared.registry), options)
 
-    def __init__(self, kit: ProcessContext, environment: Environment) -> None:
-        self._place = kit.place
-        self._logs = kit.logs
-        self._table = kit.table
-        self._roster = kit.roster
-        self._environment = environment
 
-    def start(self, agent: AgentKey, desired: Desired, replica: int) -> Known:
-        """Start it and see it run the program; ApplyError says what is missing."""
-        environment = self._environment.build(agent, desired, replica)
-        workdir = self._environment.workdir(agent, desired)
-        log = self._prepare(agent, replica)
-        try:
-            pid = _spawn(desired.command, workdir, environment, log)
-        except OSError as problem:
-            failure = _explain(agent, desired, workdir, problem)
-        else:
-            return self._record(agent, desired, replica, pid)
-        finally:
-            os.close(log)
-        # Raised out here: no traceback leads to a frame that holds the environment.
-        raise failure
+class ChildLauncher(Launcher):
+    """Starts a program as a child of ours that outlives us."""
 
-    def check(self, agent: AgentKey, desired: Desired, replica: int) -> None:
-        """ApplyError for what a start would certainly fail at: asked before anything that runs is stopped."""
-        path = self._environment.build(agent, desired, replica)["PATH"]
-        workdir = self._environment.workdir(agent, desired)
-        problem = _obstacle(desired.command[0], workdir, path)
-        if problem is not None:
-            raise _explain(agent, desired, workdir, problem)
+    def __init__(self, registry: ReplicaRegistry) -> None:
+        self._registry = registry
 
-    def _record(self, agent: AgentKey, desired: Desired, replica: int, pid: int) -> Known:
+    def launch(self, program: Program) -> int:
+        """Fork and exec in C, which is safe while other threads run; returns when the program was entered."""
+        child = subprocess.Popen(
+            program.command,
+            cwd=program.workdir,
+            env=program.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=program.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        # The registry waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
+        child.returncode = 0
         # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
-        self._roster.adopt_child(pid, agent, replica)
-        found = self._settled(pid)
-        return Known(replica, pid, found.start if found else 0, desired.spec)
-
-    def _settled(self, pid: int) -> ProcessInfo | None:
-        """The new process, once its marks can be seen.
-
-        The kernel reports a successful exec shortly before it publishes the environment: who looked in between
-        would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
-        that has ended may be reaped already: no start time is then on record, which no process ever matches.
-        """
-        found = self._table.one(pid)
-        for _ in range(SETTLE_TRIES):
-            if found is None or found.marks is not None or not found.alive:
-                break
-            time.sleep(SETTLE_PAUSE)
-            found = self._table.one(pid)
-        return found
-
-    def _prepare(self, agent: AgentKey, replica: int) -> int:
-        heartbeat = self._place.heartbeat(agent, replica)
-        try:
-            with self._place.opened(agent, create=True) as folder:
-                remove(folder, heartbeat.name)  # what an earlier life said says nothing about this one
-            self._logs.rotate(agent, replica)
-            return self._logs.open(agent, replica)
-        except OSError as problem:
-            raise no_room(agent, str(heartbeat.parent), problem) from None
-
-
-def _spawn(command: tuple[str, ...], workdir: str, environment: Mapping[str, str], log: int) -> int:
-    """Fork and exec in C, which is safe while other threads run; returns only when the program was entered."""
-    child = subprocess.Popen(
-        command,
-        cwd=workdir,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    # The roster waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
-    child.returncode = 0
-    return child.pid
-
-
-def _obstacle(program: str, workdir: str, path: str) -> OSError | None:
-    """What would keep the kernel from entering the program, as far as can be known without trying."""
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
-        return FileNotFoundError(errno.ENOENT, "no such folder")
-    if "/" in program:
-        file = os.path.join(workdir, program)  # noqa: PTH118
-        if not os.path.exists(file):  # noqa: PTH110
-            return FileNotFoundError(errno.ENOENT, "no such file")
-        return None if os.access(file, os.X_OK) else PermissionError(errno.EACCES, "not executable")
-    absolute = all(os.path.isabs(folder) for folder in path.split(os.pathsep))  # noqa: PTH117
-    if absolute and shutil.which(program, path=path) is None:
-        return FileNotFoundError(errno.ENOENT, "not on PATH")
-    return None
-
-
-def _explain(agent: AgentKey, desired: Desired, workdir: str, problem: OSError) -> ApplyError:
-    key, program = process_key(agent), desired.command[0]
-    permanent = problem.errno not in TRANSIENT
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
-        what = f"runtime.workdir {workdir} is not a folder"
-        hint = "create it, or correct runtime.workdir"
-    elif problem.errno == errno.ENOENT:
-        what = f"runtime.command: {program!r} was not found"
-        hint = "install it, give its full path, or correct runtime.command; a script also needs its interpreter"
-    elif problem.errno in (errno.EACCES, errno.ENOEXEC):
-        what = f"runtime.command: {program!r} cannot be executed ({problem.strerror})"
-        hint = "make it executable, and give a script a first line such as #!/usr/bin/env python3"
-    else:
-        what = f"runtime.command: {program!r} did not start ({problem.strerror})"
-        hint = "see the limits of this machine (processes, memory, open files, argument size)"
-    return ApplyError(f"{key}: {what}", hint=hint, permanent=permanent)
+        self._registry.adopt_child(child.pid, program.agent, program.replica)
+        return child.pid

@@ -26,7 +26,10 @@ class LeaseHolder:
         """The plan with what another process acts on held."""
         if self._leases is None:
             return plan
-        refused = self._leases.claim({action.key.agent for action in plan.allowed})
+        drivers: dict[AgentKey, set[str]] = {}
+        for action in plan.allowed:
+            drivers.setdefault(action.key.agent, set()).add(action.driver)
+        refused = self._leases.claim(drivers)
         self.waiting = frozenset(refused)
         return ruled(plan, lease(plan, refused)) if refused else plan
 

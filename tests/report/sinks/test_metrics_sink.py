@@ -20,7 +20,7 @@ from gitops_agent.model.plan import Action, Class, Effect, Verb, Verdict
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import ReconcileState, RolloutState, State
 from gitops_agent.model.status import Phase
-from gitops_agent.plan.reasons import Reason
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.metrics import ORPHAN_REASON, MetricLabels, MetricsSink
 from gitops_agent.support.secrets import Redactor
@@ -104,7 +104,7 @@ def test_an_absence_that_is_explained_is_no_manual_patch(metered: Metered) -> No
 
 
 def test_orphans_are_counted_while_they_are_there(metered: Metered) -> None:
-    assert ORPHAN_REASON == Reason.ORPHAN
+    assert ORPHAN_REASON == ReasonCode.ORPHAN
     metered.run(lost("a", reason=ORPHAN_REASON, drift_class=Class.UNSAFE_AMBIGUITY))
     assert metered["orphan_resource_count"] == 1
     metered.run()

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from gitops_agent.drivers.local.procfs import ProcessInfo, ProcessTable
 
 KILL_ROUNDS = 5
-KILL_WAIT = 2.0
-NAP = 60.0  # poll() takes no number of milliseconds that a long grace may come to
-BLIND = 0.05  # what has no pidfd is looked at this often
+KILL_WAIT_SECONDS = 2.0
+MAX_POLL_SECONDS = 60.0  # more milliseconds than poll() takes could come of a long grace
+NO_PIDFD_POLL_SECONDS = 0.05  # for processes without a pidfd
 
 
 def open_pidfd(proc: ProcessInfo, table: ProcessTable) -> int | None:
@@ -51,7 +51,7 @@ def send(proc: ProcessInfo, number: int, table: ProcessTable) -> bool:
             return False
         os.kill(proc.pid, number)
     except (ProcessLookupError, PermissionError):
-        return False  # gone, or somebody else's (a setuid tool): who survives is named in the end
+        return False  # gone, or not ours to signal (a setuid tool): survivors are named in the end
     finally:
         if handle is not None:
             os.close(handle)
@@ -84,7 +84,9 @@ def wait_gone(procs: Iterable[ProcessInfo], seconds: float, table: ProcessTable,
             elif is_alive(proc, table):
                 unreachable.append(proc)
         while (handles or unreachable) and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poller.poll(min(left, BLIND if unreachable else NAP) * 1000):
+            for handle, _ in poller.poll(
+                min(left, NO_PIDFD_POLL_SECONDS if unreachable else MAX_POLL_SECONDS) * 1000
+            ):
                 poller.unregister(handle)
                 handles.remove(handle)
                 os.close(handle)
@@ -125,7 +127,7 @@ def end_tree(
             return ()
         for proc in left:
             send(proc, signal.SIGKILL, table)
-        wait_gone(left, KILL_WAIT, table, reap)
+        wait_gone(left, KILL_WAIT_SECONDS, table, reap)
     return tuple(proc for proc in remembered.values() if is_alive(proc, table))
 
 

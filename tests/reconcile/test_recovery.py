@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Base, Observation, Owner
 from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.reconcile.recovery import settle
-
-from . import values
-from .values import RUNTIME, SHA, WANTED, a_base, an_action, an_intent, an_observation
+from gitops_agent.reconcile.recovery import settle_intents
+from tests.journal import values
+from tests.journal.values import RUNTIME, SHA, WANTED, a_base, an_action, an_intent, an_observation
 
 pytestmark = pytest.mark.unit
 OTHER = Fields.of({"command": ["other"], "replicas": 1})
@@ -27,7 +26,7 @@ NOW = 40.0
 
 
 def result_of(intent: Intent, seen: Observation | None) -> Result | None:
-    outcomes, _, _ = settle([intent], {} if seen is None else {seen.key: seen}, NOW)
+    outcomes, _, _ = settle_intents([intent], {} if seen is None else {seen.key: seen}, NOW)
     assert len(outcomes) <= 1
     return outcomes[0].result if outcomes else None
 
@@ -93,7 +92,7 @@ def test_equal_fields_do_not_show_a_restart(
     handle: Fields, started_at: float | None, expected: Result | None
 ) -> None:
     action = an_action(verb=Verb.RESTART, live=WANTED, base=WANTED, handle=Fields.of({"pid": 7}))
-    seen = an_observation(handle=handle, started_at=started_at)
+    seen = an_observation(handle=handle, instances=(AgentInstance("7", started_at),))
     assert result_of(an_intent(action=action, at=20.0), seen) is expected
 
 
@@ -125,7 +124,7 @@ def test_one_is_not_true() -> None:
 
 def test_a_settled_intent_brings_the_record_up_to_date() -> None:
     action = an_action(deletion_policy=DeletionPolicy.RETAIN, idempotent=False)
-    outcomes, bases, forgotten = settle(
+    outcomes, bases, forgotten = settle_intents(
         [an_intent(action=action)], {RUNTIME: an_observation(handle=Fields.of({"pid": 9}))}, NOW
     )
     expected = Base(
@@ -148,22 +147,22 @@ def test_a_settled_intent_brings_the_record_up_to_date() -> None:
 def test_a_settled_repair_keeps_the_commit_it_repaired() -> None:
     old = a_base(commit="earlier", applied_at=5.0)
     repair = an_intent(action=an_action(base=WANTED))
-    _, (base,), _ = settle([repair], {RUNTIME: an_observation()}, NOW, {RUNTIME: old})
+    _, (base,), _ = settle_intents([repair], {RUNTIME: an_observation()}, NOW, {RUNTIME: old})
     assert (base.commit, base.applied_at) == ("earlier", 5.0)
 
 
 def test_a_deleted_resource_is_forgotten_and_a_stopped_one_is_not() -> None:
     delete = an_intent(action=an_action(verb=Verb.DELETE, desired=None, base=WANTED))
-    assert settle([delete], {}, NOW)[1:] == ([], [RUNTIME])
+    assert settle_intents([delete], {}, NOW)[1:] == ([], [RUNTIME])
     stopped = Fields.of({**WANTED.value, "stopped": True})
     stop = an_intent(action=an_action(verb=Verb.STOP, desired=stopped, base=WANTED))
-    _, (base,), forgotten = settle([stop], {}, NOW)
+    _, (base,), forgotten = settle_intents([stop], {}, NOW)
     assert (base.fields, forgotten) == (stopped, [])
 
 
 def test_a_released_resource_is_retained() -> None:
     release = an_intent(action=an_action(verb=Verb.RELEASE, desired=None, base=WANTED))
-    _, (base,), _ = settle([release], {RUNTIME: an_observation()}, NOW)
+    _, (base,), _ = settle_intents([release], {RUNTIME: an_observation()}, NOW)
     assert (base.fields, base.retained) == (WANTED, True)
 
 
@@ -176,7 +175,7 @@ def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen:
     # Half of the observations are about what the intents are about.
     keyed = [replace(o, key=i.action.key) for o, i in zip(seen, intents, strict=False)]
     live = {observation.key: observation for observation in [*seen, *keyed]}
-    outcomes, bases, forgotten = settle(intents, live, NOW)
+    outcomes, bases, forgotten = settle_intents(intents, live, NOW)
     known = {intent.id: intent for intent in intents}
     assert len({outcome.intent for outcome in outcomes}) == len(outcomes)
     assert {outcome.intent for outcome in outcomes} <= known.keys()
@@ -185,7 +184,7 @@ def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen:
     assert {base.key for base in bases} | set(forgotten) <= done
     left = [intent for intent in intents if intent.id not in {item.intent for item in outcomes}]
     assert all(intent.action.idempotent and intent.action.verb.touches_live for intent in left)
-    assert settle(left, live, NOW) == ([], [], [])
+    assert settle_intents(left, live, NOW) == ([], [], [])
 
 
 # -- any prefix of a journal replays safely
@@ -235,7 +234,7 @@ class Fleet:
 
     def restart(self) -> None:
         seen = {key: an_observation(key, fields=fields) for key, fields in self.live.items()}
-        outcomes, bases, forgotten = settle(list(self.open.values()), seen, NOW, self.bases)
+        outcomes, bases, forgotten = settle_intents(list(self.open.values()), seen, NOW, self.bases)
         for outcome in outcomes:
             del self.open[outcome.intent]
         self.bases.update((base.key, base) for base in bases)

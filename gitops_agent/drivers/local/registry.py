@@ -1,4 +1,4 @@
-"""What this process knows of the agents it looks after: shared by observe, apply, watch and run.
+"""What this process remembers of the agents it looks after: shared by observe, apply, watch and exec.
 
 It is a memory, not a record: everything in it can be found again by looking.
 """
@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gitops_agent.drivers.local.handle import Handle, Known
-from gitops_agent.drivers.process.spec import Desired
+from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
+from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
 
 Identity = tuple[int, int]  # pid and start time
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
-    """How a child of ours ended."""
+class ExitStatus:
+    """How a replica ended."""
 
     pid: int
     replica: int
@@ -27,19 +27,19 @@ class Exit:
     at: float
 
     @property
-    def said(self) -> str:
-        """One phrase for people."""
+    def text(self) -> str:
+        """How it ended, in words."""
         if self.status >= 0:
             return f"exited with code {self.status}"
         return f"was killed by signal {-self.status}"
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedAgent:
     """One agent under watch: what it should be, and the replicas it has."""
 
     desired: Desired
-    replicas: tuple[Known, ...]
+    replicas: tuple[ReplicaHandle, ...]
 
 
 class ReplicaRegistry:
@@ -48,15 +48,15 @@ class ReplicaRegistry:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._lock = threading.RLock()
-        self._watched: dict[AgentKey, Watched] = {}
+        self._watched: dict[AgentKey, WatchedAgent] = {}
         self._children: dict[int, tuple[AgentKey, int]] = {}
-        self._exits: dict[AgentKey, Exit] = {}
+        self._exits: dict[AgentKey, ExitStatus] = {}
         self._over: set[Identity] = set()
         self.changed: Callable[[], None] = lambda: None
 
-    def watch(self, agent: AgentKey, desired: Desired, replicas: Iterable[Known]) -> None:
+    def watch(self, agent: AgentKey, desired: Desired, replicas: Iterable[ReplicaHandle]) -> None:
         """Remember what an agent should be and which replicas it has."""
-        watched = Watched(desired, tuple(replicas))
+        watched = WatchedAgent(desired, tuple(replicas))
         with self._lock:
             if self._watched.get(agent) == watched:
                 return
@@ -70,12 +70,12 @@ class ReplicaRegistry:
         if gone is not None:
             self.changed()
 
-    def watched(self) -> dict[AgentKey, Watched]:
-        """Everyone under watch, as a copy."""
+    def watched(self) -> dict[AgentKey, WatchedAgent]:
+        """A copy of every agent under watch."""
         with self._lock:
             return dict(self._watched)
 
-    def get(self, agent: AgentKey) -> Watched | None:
+    def get(self, agent: AgentKey) -> WatchedAgent | None:
         """One agent under watch."""
         with self._lock:
             return self._watched.get(agent)
@@ -99,17 +99,22 @@ class ReplicaRegistry:
                 if pid in self._children:
                     self._reap_one(pid)
 
-    def last_exit(self, agent: AgentKey) -> Exit | None:
-        """How a child of this agent last ended, if it was ours to see."""
+    def record_exit(self, agent: AgentKey, status: ExitStatus) -> None:
+        """Remember how a replica ended that was no child of ours. One that is known keeps its time."""
+        with self._lock:
+            known = self._exits.get(agent)
+            if known is None or (known.pid, known.replica) != (status.pid, status.replica):
+                self._exits[agent] = status
+
+    def last_exit(self, agent: AgentKey) -> ExitStatus | None:
+        """How a replica of this agent last ended, as far as it could be seen."""
         with self._lock:
             return self._exits.get(agent)
 
-    def flag(self, identity: Identity) -> bool:
-        """Remember that a replica was over its memory limit; whether that is news."""
+    def flag(self, identity: Identity) -> None:
+        """Remember that a replica was over its memory limit."""
         with self._lock:
-            news = identity not in self._over
             self._over.add(identity)
-            return news
 
     def flagged(self, identity: Identity) -> bool:
         """Whether a replica was ever over its memory limit."""
@@ -120,10 +125,10 @@ class ReplicaRegistry:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
-            done, status = pid, None  # somebody else collected it: how it ended is lost
+            done, status = pid, None  # collected elsewhere: how it ended is lost
         if done == 0:
             return
         agent, replica = self._children.pop(pid)
         self._over = {identity for identity in self._over if identity[0] != pid}
         if status is not None:
-            self._exits[agent] = Exit(pid, replica, os.waitstatus_to_exitcode(status), self._now())
+            self._exits[agent] = ExitStatus(pid, replica, os.waitstatus_to_exitcode(status), self._now())

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import structlog
 
-from gitops_agent.drivers.local.handle import Handle, Known
+from gitops_agent.drivers.local.context import ProcessContext
+from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
+from gitops_agent.drivers.local.observe import ProcessObserver
 from gitops_agent.drivers.local.procfs import ProcessInfo
-from gitops_agent.drivers.process.context import ProcessContext
-from gitops_agent.drivers.process.observe import ProcessObserver
-from gitops_agent.drivers.process.registry import Identity, Watched
-from gitops_agent.drivers.process.stop import is_alive, open_pidfd
+from gitops_agent.drivers.local.registry import Identity, WatchedAgent
+from gitops_agent.drivers.local.stop import is_alive, open_pidfd
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 
@@ -24,29 +24,29 @@ log = structlog.get_logger(__name__)
 
 Notify = Callable[[AgentKey, str], None]
 
-EVERY = 2.0
-FLOODED = 0.25  # while a log floods it is looked at this often
+POLL_SECONDS = 2.0
+FLOOD_POLL_SECONDS = 0.25  # while a log is flooded
 
 
 class ProcessWatcher:
-    """The watching part of the process driver: one thread, one pidfd per replica, taught by the roster.
+    """The watching part of a driver for local processes: one thread, one pidfd per replica of the registry.
 
-    Replicas beyond half of our file descriptors, or on a kernel without pidfds, are looked at every few seconds.
+    Replicas beyond half of our file descriptors, or on a kernel without pidfds, are polled every few seconds.
     Nothing that goes wrong ends the thread: it is logged, and tried again after a pause.
     """
 
-    def __init__(self, kit: ProcessContext, observer: ProcessObserver, every: float = EVERY) -> None:
-        self._table = kit.table
-        self._roster = kit.roster
-        self._logs = kit.logs
+    def __init__(self, context: ProcessContext, observer: ProcessObserver, every: float = POLL_SECONDS) -> None:
+        self._table = context.table
+        self._registry = context.registry
+        self._logs = context.logs
         self._observer = observer
         self._every = every
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._handles: dict[Identity, int | None] = {}
-        self._told: set[Identity] = set()
-        self._bell: int | None = None
-        self._bell_lock = threading.Lock()
+        self._reported: set[Identity] = set()
+        self._wakeup: int | None = None
+        self._wakeup_lock = threading.Lock()
         self._due = 0.0
 
     def start(self, notify: Notify) -> None:
@@ -56,9 +56,9 @@ class ProcessWatcher:
         self._notify = notify
         self._ending.clear()
         self._selector = selectors.DefaultSelector()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector.register(self._bell, selectors.EVENT_READ)
-        self._roster.changed = self._ring
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._registry.changed = self._wake
         self._thread = threading.Thread(target=self._run, name="process-watcher", daemon=True)
         self._thread.start()
 
@@ -67,23 +67,23 @@ class ProcessWatcher:
         if self._thread is None:
             return
         self._ending.set()
-        self._ring()
+        self._wake()
         self._thread.join()
         self._thread = None
-        self._roster.changed = lambda: None
+        self._registry.changed = lambda: None
         for identity in tuple(self._handles):
             self._close(identity)
         self._selector.close()
-        with self._bell_lock:
-            bell, self._bell = self._bell, None
-            if bell is not None:
-                os.close(bell)
+        with self._wakeup_lock:
+            wakeup, self._wakeup = self._wakeup, None
+            if wakeup is not None:
+                os.close(wakeup)
 
-    def _ring(self) -> None:
-        # Under the lock: whoever rings while we stop must not write to a number that is somebody else's by then.
-        with self._bell_lock:
-            if self._bell is not None:
-                os.eventfd_write(self._bell, 1)
+    def _wake(self) -> None:
+        # Under the lock: a wake-up while we stop must not write to a descriptor that was reused by then.
+        with self._wakeup_lock:
+            if self._wakeup is not None:
+                os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
         self._due = time.monotonic() + self._every
@@ -95,57 +95,57 @@ class ProcessWatcher:
                 self._ending.wait(self._every)
 
     def _round(self) -> None:
-        """Wait for one event, or for the next look at what gives none."""
-        self._learn()
+        """Wait for one event, or for the next poll of what gives none."""
+        self._follow_registry()
         for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
-            self._heard(key)
+            self._handle_event(key)
         if time.monotonic() >= self._due:
-            # First of all, so that a look that fails is not repeated at once.
+            # First of all, so that a poll that fails is not repeated at once.
             self._due = time.monotonic() + self._every
-            if self._look():
-                self._due = time.monotonic() + min(FLOODED, self._every)
+            if self._poll():
+                self._due = time.monotonic() + min(FLOOD_POLL_SECONDS, self._every)
 
-    def _heard(self, key: selectors.SelectorKey) -> None:
+    def _handle_event(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
             os.eventfd_read(key.fd)
             return
         agent, known = key.data
-        watched = self._roster.get(agent)
+        watched = self._registry.get(agent)
         if watched is not None and known in watched.replicas:
             self._exited(agent, known)
         else:
-            self._close((known.pid, known.start))  # its end was asked for, and came before we learned of it
+            self._close((known.pid, known.start))  # we ended it, and this came before the registry changed
 
-    def _exited(self, agent: AgentKey, known: Known) -> None:
+    def _exited(self, agent: AgentKey, known: ReplicaHandle) -> None:
         self._close((known.pid, known.start))
-        self._told.add((known.pid, known.start))
-        self._roster.reap([known.pid])
+        self._reported.add((known.pid, known.start))
+        self._registry.reap([known.pid])
         self._notify(agent, "ProcessExited")
 
-    def _learn(self) -> None:
+    def _follow_registry(self) -> None:
         """Open a handle on what is new, close those on what is no longer ours to watch."""
         wanted = {
             (known.pid, known.start): (agent, known)
-            for agent, watched in self._roster.watched().items()
+            for agent, watched in self._registry.watched().items()
             for known in watched.replicas
         }
-        self._told &= wanted.keys()
+        self._reported &= wanted.keys()
         for identity in self._handles.keys() - wanted.keys():
             self._close(identity)
         for identity, (agent, known) in wanted.items():
-            if identity not in self._handles and identity not in self._told:
+            if identity not in self._handles and identity not in self._reported:
                 self._open(agent, known)
 
-    def _open(self, agent: AgentKey, known: Known) -> None:
+    def _open(self, agent: AgentKey, known: ReplicaHandle) -> None:
         proc = _proc(known)
         handle = open_pidfd(proc, self._table) if len(self._handles) < _budget() else None
         if handle is None and not is_alive(proc, self._table):
             self._exited(agent, known)
             return
-        self._handles[(known.pid, known.start)] = self._listen(handle, agent, known)
+        self._handles[(known.pid, known.start)] = self._register(handle, agent, known)
 
-    def _listen(self, handle: int | None, agent: AgentKey, known: Known) -> int | None:
-        """The handle, once its event will be heard; None for a replica that must be looked at instead."""
+    def _register(self, handle: int | None, agent: AgentKey, known: ReplicaHandle) -> int | None:
+        """The pidfd, once its event will arrive; None for a replica that must be polled instead."""
         if handle is None:
             return None
         try:
@@ -161,10 +161,10 @@ class ProcessWatcher:
             self._selector.unregister(handle)
             os.close(handle)
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Everything that gives no event; whether a log is flooding."""
-        watched = self._roster.watched()
-        # Logs first: they cost the least, fail the least, and a flood does not wait.
+        watched = self._registry.watched()
+        # LogFiles first: they cost the least, fail the least, and a flood does not wait.
         turned = [
             self._logs.rotate(agent, known.number) for agent, one in watched.items() for known in one.replicas
         ]
@@ -174,31 +174,29 @@ class ProcessWatcher:
                     _proc(known), self._table
                 ):
                     self._exited(agent, known)
-        self._look_at_memory(
-            {agent: one for agent, one in watched.items() if one.desired.memory_limit is not None}
-        )
+        self._check_memory({agent: one for agent, one in watched.items() if one.desired.memory_limit is not None})
         return any(turned)
 
-    def _look_at_memory(self, limited: dict[AgentKey, Watched]) -> None:
+    def _check_memory(self, limited: dict[AgentKey, WatchedAgent]) -> None:
         if not limited:
             return
         try:
-            census = self._observer.census({agent: Handle() for agent in limited})
+            tree = self._observer.process_tree({agent: Handle() for agent in limited})
         except ObserveError:
-            return  # the next observation says so where people see it
+            return  # the next observation reports it
         for agent, watched in limited.items():
-            sight = self._observer.sight(agent, watched.desired, census)
+            replica_set = self._observer.replica_set(agent, watched.desired, tree)
             over = {
                 (replica.proc.pid, replica.proc.start)
-                for replica in sight.replicas
-                if sight.faults.get(replica.proc.pid) == "MemoryLimit"
+                for replica in replica_set.replicas
+                if replica_set.faults.get(replica.proc.pid) == "MemoryLimit"
             }
-            if over - self._told:
-                self._told |= over
+            if over - self._reported:
+                self._reported |= over
                 self._notify(agent, "MemoryLimit")
 
 
-def _proc(known: Known) -> ProcessInfo:
+def _proc(known: ReplicaHandle) -> ProcessInfo:
     """A stand-in that carries the identity of a process, which is all that handles compare."""
     return ProcessInfo(known.pid, "?", 0, 0, 0, known.start, 0, None)
 

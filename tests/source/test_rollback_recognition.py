@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from gitops_agent.source.rollback import Rollback, recognise
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.revision import Revision
+from gitops_agent.source.commits import Rollback, recognise
 
 
 def revision(sha: str, tree: str, *parents: str, message: str = "") -> Revision:

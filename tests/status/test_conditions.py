@@ -16,9 +16,8 @@ from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.status import AgentStatus, Health, HealthState
 from gitops_agent.status import conditions
-from gitops_agent.status.conditions import AgentView, judge
-
-from .values import BOT, NOW, OTHER, SHA, an_action
+from gitops_agent.status.conditions import AgentView, agent_status
+from tests.report.values import BOT, NOW, OTHER, SHA, an_action
 
 pytestmark = pytest.mark.unit
 
@@ -73,14 +72,14 @@ views = st.builds(
 
 def the_long_way(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
     with patch.object(conditions, "_still_says_it", return_value=False):
-        return judge(view, previous, commit, now)
+        return agent_status(view, previous, commit, now)
 
 
 @given(before=views, after=views, same=st.booleans(), commit=st.sampled_from([SHA, OTHER]))
 def test_both_ways_give_the_same_status(before: AgentView, after: AgentView, same: bool, commit: str) -> None:
     previous = the_long_way(before, None, SHA, NOW)
     view = before if same else after
-    assert judge(view, previous, commit, NOW + 5) == the_long_way(view, previous, commit, NOW + 5)
+    assert agent_status(view, previous, commit, NOW + 5) == the_long_way(view, previous, commit, NOW + 5)
 
 
 @given(view=views, line=st.sampled_from([1, 9]), word=st.sampled_from(["", "fine"]))
@@ -89,13 +88,13 @@ def test_one_small_difference_is_news(view: AgentView, line: int, word: str) -> 
     moved = replace(view, agent=replace(view.agent, origin=replace(view.agent.origin, line=line)))
     if view.health is not None:
         moved = replace(moved, health=replace(view.health, message=word))
-    assert judge(moved, previous, SHA, NOW + 5) == the_long_way(moved, previous, SHA, NOW + 5)
+    assert agent_status(moved, previous, SHA, NOW + 5) == the_long_way(moved, previous, SHA, NOW + 5)
 
 
 def test_a_ready_agent_without_news_keeps_its_status() -> None:
     agent = Agent(BOT, Origin("a.yaml", 1, "f" * 40), (Resource(RUNTIME, "memory", EMPTY),))
     there = Observation(RUNTIME, "memory", Owner.OURS, EMPTY, "Running", NOW)
     view = AgentView(agent, {RUNTIME: there}, {}, Health(HealthState.HEALTHY, "Healthy", ""))
-    first = judge(view, None, SHA, NOW)
+    first = agent_status(view, None, SHA, NOW)
     again = replace(view, seen={RUNTIME: replace(there, observed_at=NOW + 5)})
-    assert judge(again, first, SHA, NOW + 5) is first
+    assert agent_status(again, first, SHA, NOW + 5) is first

@@ -1,6 +1,6 @@
 """Runs a command as an agent: exec probes and hooks. Its environment and workdir, a time limit, an output cap.
 
-What it says is shown to people and pushed to Git, and the command holds the agent's secrets: they are hidden here,
+Its output is shown to people and pushed to Git, and the command holds the agent's secrets: they are hidden here,
 where they are known.
 """
 
@@ -15,26 +15,26 @@ from collections.abc import Mapping, Sequence
 
 from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.process.registry import ReplicaRegistry
-from gitops_agent.drivers.process.spec import Desired
+from gitops_agent.drivers.local.registry import ReplicaRegistry
+from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.support.secrets import OutputMask
 
-OUTPUT_CAP = 4096
-NAP = 60.0  # poll() takes no number of milliseconds that a long timeout may come to
-BLIND = 0.05  # without a pidfd the end of the command is looked for this often
+OUTPUT_CAP_BYTES = 4096
+MAX_POLL_SECONDS = 60.0  # more milliseconds than poll() takes could come of a long timeout
+NO_PIDFD_POLL_SECONDS = 0.05  # without a pidfd
 
 
 class ProcessRunner:
-    """The part of the process driver that runs commands in an agent's environment."""
+    """Runs commands in an agent's environment."""
 
-    def __init__(self, environment: Environment, roster: ReplicaRegistry) -> None:
+    def __init__(self, environment: Environment, registry: ReplicaRegistry) -> None:
         self._environment = environment
-        self._roster = roster
+        self._registry = registry
 
     def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
-        """Run it and say how it went."""
+        """Run a command as the agent; how it ended."""
         desired = self._desired(agent, how)
         if desired is None:
             return ExecResult(False, f"{agent} has no process here to run it as", started=False)
@@ -52,7 +52,7 @@ class ProcessRunner:
     def _desired(self, agent: AgentKey, how: RunAs) -> Desired | None:
         if how.runtime is not None:
             return Desired.of_runtime(how.runtime)
-        watched = self._roster.get(agent)
+        watched = self._registry.get(agent)
         return watched.desired if watched is not None else None
 
 
@@ -70,10 +70,10 @@ def _spawn(command: Sequence[str], workdir: str, environment: Mapping[str, str])
 
 
 def _why(problem: OSError | ValueError, workdir: str) -> str:
-    """What kept a command from starting. The kernel says "No such file" of a missing folder as well."""
+    """What kept a command from starting. The kernel reports "No such file" for a missing folder as well."""
     if not isinstance(problem, OSError):
         return "not a valid command"
-    if not os.path.isdir(workdir):  # noqa: PTH112 - the path may hold anything a document says
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
         return f"runtime.workdir {workdir} is not a folder; create it, or correct runtime.workdir"
     return problem.strerror or str(problem)
 
@@ -83,26 +83,26 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) ->
     os.set_blocking(child.stdout.fileno(), False)
     try:
         # A secret across the cut is read to its end, or it would not be recognised.
-        deadline, cap = time.monotonic() + timeout, OUTPUT_CAP + mask.longest
+        deadline, cap = time.monotonic() + timeout, OUTPUT_CAP_BYTES + mask.longest
         output, ended = _listen(child, child.stdout.fileno(), deadline, cap)
     finally:
-        # Before the wait: until then the number of the group cannot be anybody else's.
+        # Before the wait: until then the number of the group cannot be reused.
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         code = child.wait()
         child.stdout.close()
-    shown = mask.hide(output, OUTPUT_CAP).decode("utf-8", "replace")
-    said = "".join(c if c.isprintable() else " " for c in shown).strip()
-    tail = f": {said}" if said else ""
+    shown = mask.hide(output, OUTPUT_CAP_BYTES).decode("utf-8", "replace")
+    text = "".join(c if c.isprintable() else " " for c in shown).strip()
+    tail = f": {text}" if text else ""
     if not ended:
         return ExecResult(False, f"no answer within {timeout:g} s{tail}", ended=False)
     return ExecResult(code == 0, f"exit code {code}{tail}")
 
 
 def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float, cap: int) -> tuple[bytes, bool]:
-    """Read what it says up to the cap, drop the rest, until it ends or the time is over."""
+    """Its output up to the cap, and whether it ended in time; the rest of the output is dropped."""
     output = b""
     handle = _pidfd(child.pid)
     poller = select.poll()
@@ -111,7 +111,12 @@ def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float, cap: int
         poller.register(handle, select.POLLIN)
     try:
         while (left := deadline - time.monotonic()) > 0:
-            ready = [found for found, _ in poller.poll(min(left, NAP if handle is not None else BLIND) * 1000)]
+            ready = [
+                found
+                for found, _ in poller.poll(
+                    min(left, MAX_POLL_SECONDS if handle is not None else NO_PIDFD_POLL_SECONDS) * 1000
+                )
+            ]
             chunk = _read(pipe) if pipe in ready else None
             output = (output + (chunk or b""))[:cap]
             if chunk == b"":

@@ -1,0 +1,72 @@
+"""The verb ``logs``: what an agent wrote, from its driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gitops_agent.cli.common import AGENT, FLAG, Call, print_json
+
+if TYPE_CHECKING:
+    from gitops_agent.drivers.api import LogLine
+    from gitops_agent.report.json_shapes import Explanation
+
+
+def logs(
+    call: Call,
+    agent: Annotated[str, AGENT],
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many lines from the end.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", metavar=FLAG, help="Go on printing what is written.")
+    ] = False,
+) -> int:
+    """Print what an agent wrote to stdout and stderr, all replicas."""
+    from gitops_agent.errors import UsageError
+    from gitops_agent.query.logs import agent_logs, instances
+    from gitops_agent.query.reader import open_reader
+    from gitops_agent.support.clock import SystemClock
+    from gitops_agent.wiring import connect_drivers
+
+    settings = call.settings()
+    with open_reader(settings, call.environment) as reader:
+        known = reader.explain(reader.find(agent))
+    running, is_gone = instances(known), known.status is None
+    follow = follow and not is_gone and not call.is_json
+    found: Iterable[LogLine] = agent_logs(known, connect_drivers(settings, SystemClock()), lines, follow=follow)
+    if not follow:
+        found = list(found)
+        running = sorted({*running, *(line.instance for line in found)})
+        if is_gone:
+            sys.stderr.write(f"{_gone(known)}{'' if running else ' It has left no log.'}\n")
+        elif not running and lines:
+            hint = f"gitops-agent status {known.agent} shows whether it was started"
+            raise UsageError(f"{known.agent} has written no log yet", hint=hint)
+    if call.is_json:
+        own = {name: [line.text for line in found if line.instance == name] for name in running}
+        shape = [{"instance": name, "lines": written} for name, written in own.items()]
+        print_json({"agent": str(known.agent), "logs": shape})
+    else:
+        _print(found, named=len(running) > 1)
+    return 0
+
+
+def _gone(known: Explanation) -> str:
+    from gitops_agent.report.explain_text import gone_text
+    from gitops_agent.report.json_shapes import explanation_shape
+
+    return gone_text(explanation_shape(known))
+
+
+def _print(found: Iterable[LogLine], *, named: bool) -> None:
+    from gitops_agent.support.text import escape_control
+
+    for line in found:
+        # What an agent prints is shown, never obeyed by the terminal.
+        prefix = f"{line.instance} | " if named else ""
+        sys.stdout.write(f"{prefix}{escape_control(line.text)}\n")
+        sys.stdout.flush()

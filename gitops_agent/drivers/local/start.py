@@ -1,0 +1,116 @@
+"""Starts one replica through the driver's launcher: its own environment, its log, nothing else of ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+
+from gitops_agent.drivers.local.context import ProcessContext
+from gitops_agent.drivers.local.environment import no_room
+from gitops_agent.drivers.local.handle import ReplicaHandle
+from gitops_agent.drivers.local.launcher import Launcher, Program
+from gitops_agent.drivers.local.procfs import ProcessInfo
+from gitops_agent.drivers.local.spec import Desired
+from gitops_agent.errors import ApplyError
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.support.atomic_file import remove_at
+
+TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
+SETTLE_TRIES = 50
+SETTLE_PAUSE_SECONDS = 0.002
+
+
+class Starter:
+    """Starts replicas of one instance."""
+
+    def __init__(self, context: ProcessContext, launcher: Launcher) -> None:
+        self._key = context.key
+        self._dirs = context.dirs
+        self._logs = context.logs
+        self._table = context.table
+        self._environment = context.environment
+        self._launcher = launcher
+
+    def start(self, agent: AgentKey, desired: Desired, replica: int) -> ReplicaHandle:
+        """Start a replica and wait until its marks can be seen; ApplyError names what is missing."""
+        environment = self._environment.build(agent, desired, replica)
+        workdir = self._environment.workdir(agent, desired)
+        log = self._prepare(agent, replica)
+        try:
+            pid = self._launcher.launch(Program(agent, replica, desired.command, workdir, environment, log))
+        except OSError as problem:
+            failure = _explain(self._key(agent), desired.command[0], workdir, problem)
+        else:
+            found = self._settled(pid)
+            return ReplicaHandle(replica, pid, found.start if found else 0, desired.spec)
+        finally:
+            os.close(log)
+        # Raised out here: no traceback leads to a frame that holds the environment.
+        raise failure
+
+    def check(self, agent: AgentKey, desired: Desired, replica: int) -> None:
+        """ApplyError for what a start would certainly fail at: asked before anything that runs is stopped."""
+        path = self._environment.build(agent, desired, replica)["PATH"]
+        workdir = self._environment.workdir(agent, desired)
+        problem = obstacle(desired.command[0], workdir, path)
+        if problem is not None:
+            raise _explain(self._key(agent), desired.command[0], workdir, problem)
+
+    def _settled(self, pid: int) -> ProcessInfo | None:
+        """The new process, once its marks can be seen.
+
+        The kernel reports a successful exec shortly before it publishes the environment: a look in between
+        would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
+        that has ended may be reaped already: no start time is then on record, which no process ever matches.
+        """
+        found = self._table.one(pid)
+        for _ in range(SETTLE_TRIES):
+            if found is None or found.marks is not None or not found.alive:
+                break
+            time.sleep(SETTLE_PAUSE_SECONDS)
+            found = self._table.one(pid)
+        return found
+
+    def _prepare(self, agent: AgentKey, replica: int) -> int:
+        heartbeat = self._dirs.heartbeat(agent, replica)
+        try:
+            with self._dirs.opened(agent, create=True) as folder:
+                remove_at(folder, heartbeat.name)  # that of an earlier process is not about this one
+            self._logs.rotate(agent, replica)
+            return self._logs.open(agent, replica)
+        except OSError as problem:
+            raise no_room(self._key(agent), str(heartbeat.parent), problem) from None
+
+
+def obstacle(program: str, workdir: str, path: str) -> OSError | None:
+    """What would keep the kernel from entering the program, as far as can be known without trying."""
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
+        return FileNotFoundError(errno.ENOENT, "no such folder")
+    if "/" in program:
+        file = os.path.join(workdir, program)  # noqa: PTH118
+        if not os.path.exists(file):  # noqa: PTH110
+            return FileNotFoundError(errno.ENOENT, "no such file")
+        return None if os.access(file, os.X_OK) else PermissionError(errno.EACCES, "not executable")
+    absolute = all(os.path.isabs(folder) for folder in path.split(os.pathsep))  # noqa: PTH117
+    if absolute and shutil.which(program, path=path) is None:
+        return FileNotFoundError(errno.ENOENT, "not on PATH")
+    return None
+
+
+def _explain(key: ResourceKey, program: str, workdir: str, problem: OSError) -> ApplyError:
+    permanent = problem.errno not in TRANSIENT
+    if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
+        what = f"runtime.workdir {workdir} is not a folder"
+        hint = "create it, or correct runtime.workdir"
+    elif problem.errno == errno.ENOENT:
+        what = f"runtime.command: {program!r} was not found"
+        hint = "install it, give its full path, or correct runtime.command; a script also needs its interpreter"
+    elif problem.errno in (errno.EACCES, errno.ENOEXEC):
+        what = f"runtime.command: {program!r} cannot be executed ({problem.strerror})"
+        hint = "make it executable, and give a script a first line such as #!/usr/bin/env python3"
+    else:
+        what = f"runtime.command: {program!r} did not start ({problem.strerror})"
+        hint = "see the limits of this machine (processes, memory, open files, argument size)"
+    return ApplyError(f"{key}: {what}", hint=hint, permanent=permanent)
