@@ -77,9 +77,8 @@ def test_a_freeze_that_ends_by_itself_wakes_a_pass() -> None:
 
 
 def test_an_open_circuit_wakes_a_pass_when_it_holds_something() -> None:
-    state = replace(
-        a_state(), reconcile=ReconcileState(circuits={"memory": Circuit("memory", open_until=NOW.wall + 20)})
-    )
+    circuit = Circuit("memory", open_until=NOW.wall + 20)
+    state = replace(a_state(), reconcile=ReconcileState(circuits={"memory": circuit}))
     action = an_action()
     held = Verdict("breaker", Effect.TRIM, held=frozenset({action.key}))
     assert next_run(a_summary(state=state), ()) is None
