@@ -43,9 +43,9 @@ class Request:
     actor: str = "once"
     reasons: tuple[str, ...] = ()
 
-    def for_everything(self) -> Request:
-        """The same over all agents, without asking the remote again."""
-        return replace(self, scope=None, fetch=False)
+    def for_everything(self, *, fetch: bool) -> Request:
+        """The same over all agents; ``fetch``: asking the remote (again)."""
+        return replace(self, scope=None, fetch=fetch)
 
 
 @dataclass(frozen=True, slots=True)

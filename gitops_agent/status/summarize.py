@@ -147,6 +147,7 @@ def reverts_reported(summary: Summary) -> Summary:
         for revert in summary.state.proposals.reverts.values()
         if revert.finished
         and (record := records.get(revert.failed)) is not None
+        and record.phase.terminal  # not one that a person asked to try again
         and (finding := revert_finding(revert)) not in record.findings
     ]
     return summary.with_state(commits=summary.state.commits.updated(news)) if news else summary
