@@ -139,7 +139,7 @@ def _verb_towards(three_way: ThreeWay) -> Verb:
 
 def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
     """The stable code that says why."""
-    said = three_way.live.reason if three_way.live is not None else None
+    given = three_way.live.reason if three_way.live is not None else None
     match difference:
         case Difference.CREATE:
             return ReasonCode.AGENT_ADDED
@@ -150,11 +150,11 @@ def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
         case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(three_way):
             return ReasonCode.NOT_SEEN_YET
         case Difference.DRIFT:
-            return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else said or ReasonCode.FIELDS_DIFFER
+            return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else given or ReasonCode.FIELDS_DIFFER
         case Difference.CONFLICT:
             return ReasonCode.BOTH_MOVED
         case Difference.MISSING_EXTERNAL:
-            return said or ReasonCode.OBJECT_MISSING
+            return given or ReasonCode.OBJECT_MISSING
         case Difference.ORPHAN:
             return ReasonCode.ORPHAN
         case Difference.AMBIGUOUS:

@@ -56,7 +56,7 @@ def read_signals(
     """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
 
     ``health`` is what the cross-check says, where the repair is of an agent that is alive: then the sources it
-    heard count, and the driver is one of them. What was not returned by a complete observation does not exist:
+    asked count, and the driver is one of them. What was not returned by a complete observation does not exist:
     that is clear and fresh.
     """
     destructive = verb is Verb.DELETE

@@ -60,7 +60,7 @@ def spent_finding(action: Action, plan: str) -> Finding:
 
 def _is_open_question(action: Action, agent: Agent | None) -> bool:
     """Whether people still have to decide about a hook that did not succeed. Not about a welcome to an agent that
-    ends: nobody is left to be welcomed. Nor about the end of a life before the one that Git asks for."""
+    ends: it is too late for that. Nor about the end of a life before the one that Git asks for."""
     if action.desired is None:
         return action.key.id == ON_RETIRED or not _has_ended(agent)
     return action.key.id != ON_RETIRED
@@ -141,7 +141,7 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
 
 _THEN = {
     ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and nobody can say how it ended",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is unknown",
 }
 
 

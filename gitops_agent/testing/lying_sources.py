@@ -30,15 +30,15 @@ SUSPENDED = "Suspended"
 
 
 def says_suspended(seen: Sequence[Observation]) -> Sequence[Observation]:
-    """A lie of the process table: every runtime is held by a signal."""
-    said = "pid 7 is suspended (SIGSTOP)"
+    """A lie of the driver: every runtime is held by a signal."""
+    message = "pid 7 is suspended (SIGSTOP)"
     return [
-        replace(each, state=SUSPENDED, reason=SUSPENDED, message=said) if _runs(each) else each for each in seen
+        replace(each, state=SUSPENDED, reason=SUSPENDED, message=message) if _runs(each) else each for each in seen
     ]
 
 
 def says_running(seen: Sequence[Observation]) -> Sequence[Observation]:
-    """A lie of the process table: no runtime is held by a signal."""
+    """A lie of the driver: no runtime is held by a signal."""
     return [
         replace(each, state="Running", reason=None, message="") if each.state == SUSPENDED else each
         for each in seen

@@ -253,7 +253,7 @@ class MemoryDriver:
         self._notify = notify
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Report no more events."""
         self._notify = None
 
     def exec(
@@ -301,7 +301,7 @@ class MemoryDriver:
         self._tell(key, "Appeared")
 
     def mark(self, key: ResourceKey, owner: Owner) -> None:
-        """The mark of a live object becomes that of somebody else."""
+        """The mark of a live object becomes another one."""
         self.live[key] = replace(self.live[key], owner=owner)
         self._tell(key, "Marked")
 

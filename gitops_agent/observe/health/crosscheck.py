@@ -24,13 +24,13 @@ class SourceReport:
 
     source: str
     healthy: bool | None
-    said: str
+    message: str
     at: float
 
     @property
     def evidence(self) -> Evidence:
         """The same, to be kept with the decision."""
-        return Evidence(self.source, self.said, self.at)
+        return Evidence(self.source, self.message, self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class CrossCheck:
         return tuple(report.evidence for report in self.reports)
 
     def __str__(self) -> str:
-        return "; ".join(f"{report.source}: {report.said}" for report in self.reports)
+        return "; ".join(f"{report.source}: {report.message}" for report in self.reports)
 
 
 def suspicion(
@@ -124,22 +124,22 @@ def _heartbeat(history: HealthHistory, target: HealthTarget, now: ClockReading) 
     if heartbeat is None:
         return None
     if not heartbeat.stale:
-        said = f"written within {heartbeat.limit:g} s" if heartbeat.all_wrote else "none yet"
-        return SourceReport("heartbeat", True if heartbeat.all_wrote else None, said, now.wall)
+        message = f"written within {heartbeat.limit:g} s" if heartbeat.all_wrote else "none yet"
+        return SourceReport("heartbeat", True if heartbeat.all_wrote else None, message, now.wall)
     if not heartbeat.calls:
         return SourceReport("heartbeat", False, f"none within {heartbeat.limit:g} s", now.wall)
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    said = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({_some(heartbeat.calls)})"
-    return SourceReport("heartbeat", None if target.suspicion is not None else True, said, now.wall)
+    message = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({_some(heartbeat.calls)})"
+    return SourceReport("heartbeat", None if target.suspicion is not None else True, message, now.wall)
 
 
 def _probe(name: str, state: ProbeState, *, trusted: bool) -> SourceReport:
     if state.fails and not trusted:
         return SourceReport(
-            f"{name} probe", None, f"has never passed as it is now defined ({state.said})", state.asked.wall
+            f"{name} probe", None, f"has never passed as it is now defined ({state.answer})", state.asked.wall
         )
-    said = f"fails ({state.said})" if state.fails else f"passes ({state.said})"
-    return SourceReport(f"{name} probe", not state.fails, said, state.asked.wall)
+    message = f"fails ({state.answer})" if state.fails else f"passes ({state.answer})"
+    return SourceReport(f"{name} probe", not state.fails, message, state.asked.wall)
 
 
 def _some(calls: Sequence[str]) -> str:

@@ -64,10 +64,10 @@ def alive(target: HealthTarget, history: HealthHistory, found: CrossCheck | None
 
 def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, look: float | None) -> Health:
     """Most sources report that it is stuck. Of what its driver reports the observation tells the plan as well."""
-    state, restart, message = HealthState.UNHEALTHY, False, found.reports[0].said
+    state, restart, message = HealthState.UNHEALTHY, False, found.reports[0].message
     if found.suspicion == LIVENESS_FAILED:
         probe = history.probes["liveness"]
-        restart, message = True, f"liveness probe failed {probe.failures} times: {probe.said}"
+        restart, message = True, f"liveness probe failed {probe.failures} times: {probe.answer}"
     elif found.suspicion == HEARTBEAT_STALE and history.heartbeat is not None:
         state, restart = HealthState.STUCK, target.spec["heartbeat"].get("onStale", "Restart") == "Restart"
         message = f"no heartbeat for {history.heartbeat.age:.0f} s (limit {history.heartbeat.limit:.0f} s)"
@@ -99,7 +99,7 @@ def _disputed(found: CrossCheck, readiness: Health, look: float | None) -> Healt
 
 
 def _unready(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health | None:
-    """Why an agent that nobody accuses is not Ready."""
+    """Why an agent that no source suspects is not Ready."""
     waits = _too_young(target, history, now.monotonic) or _at_work(history, now)
     return waits or ((_unproven(history) or _readiness(history)) if history.probes else None)
 
@@ -119,9 +119,9 @@ def _at_work(history: HealthHistory, now: ClockReading) -> Health | None:
         return None
     calls = ", ".join(heartbeat.calls[:3])
     message = f"no heartbeat for {heartbeat.age:.0f} s, but a tool call is in progress ({calls}): not restarted"
-    said = Evidence("heartbeat", message, now.wall)
+    evidence = Evidence("heartbeat", message, now.wall)
     look = history.next_look(now.monotonic)
-    return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(said,))
+    return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(evidence,))
 
 
 def _unproven(history: HealthHistory) -> Health | None:
@@ -129,7 +129,7 @@ def _unproven(history: HealthHistory) -> Health | None:
     for name, reason in (("liveness", "NotLiveYet"), ("readiness", "NotReadyYet")):
         state = history.probes.get(name)
         if state is not None and state.fails and not state.passed:
-            message = f"the {name} probe has not passed yet: {state.said}"
+            message = f"the {name} probe has not passed yet: {state.answer}"
             return _because(state, name, HealthState.STARTING, reason, message)
     return None
 
@@ -138,10 +138,10 @@ def _readiness(history: HealthHistory) -> Health | None:
     state = history.probes.get("readiness")
     if state is None or not (state.fails and state.failed_too_often):
         return None
-    message = f"readiness probe failed {state.failures} times: {state.said}"
+    message = f"readiness probe failed {state.failures} times: {state.answer}"
     return _because(state, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:
-    said = Evidence(f"{name} probe", f"fails ({state.said})", state.asked.wall)
-    return Health(health, reason, message, recheck_at=state.due_at, evidence=(said,))
+    evidence = Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall)
+    return Health(health, reason, message, recheck_at=state.due_at, evidence=(evidence,))

@@ -47,7 +47,7 @@ def _changes(action: Action) -> bool:
 
 
 def _is_left_alone(agent: AgentKey, context: PlanContext) -> bool:
-    """Whether its author keeps our hands off: what waits there is counted when it may happen."""
+    """Whether its author asks us not to act on it: what waits there is counted when it may happen."""
     return is_hands_off(context.snapshot.agents.get(agent), context.now)
 
 

@@ -40,7 +40,7 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
 def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
 
-    What lies outside a scope is not taken away. What a driver hides was in no plan that anybody could approve.
+    What lies outside a scope is not taken away. What a driver hides was in no plan that people could approve.
     """
     if not context.approved or _is_hidden(frozenset(lost), context):
         return False
@@ -74,7 +74,7 @@ def _loses(base: Base, context: PlanContext) -> bool:
 
 
 def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that never became Ready and are taken down again: nobody loses what nobody had."""
+    """Agents that never became Ready and are taken down again: nothing that worked is lost."""
     known = context.snapshot.agents
     return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
 
@@ -85,7 +85,7 @@ def _is_stopped(base: Base) -> bool:
 
 
 def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that their author keeps our hands off: what waits there is counted when it may happen."""
+    """Agents that their author asks us not to act on: what waits there is counted when it may happen."""
     return (each for each in agents if is_hands_off(context.snapshot.agents.get(each), context.now))
 
 

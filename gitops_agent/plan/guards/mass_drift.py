@@ -1,7 +1,7 @@
 """Mass drift: too many agents drifted at once. The desired state or what we
 observe is wrong more often than the world.
 
-Counted are agents whose drift would be repaired now, or asks to be. Not counted: what we keep our hands off anyway
+Counted are agents whose drift would be repaired now, or asks to be. Not counted: what we do not act on anyway
 (Observe mode, pauses, freezes), absence that is explained (the host was restarted), what people approved, our own
 record, and agents that are still being built: whether those live is for the gate of their commit to judge.
 
@@ -39,8 +39,8 @@ def mass_drift(plan: Plan, context: PlanContext) -> Verdict:
     if not tripped:
         return let_pass("mass_drift")
     held = [action.key for action in repairs if any(covers(trip.scope, action.key.agent) for trip in tripped)]
-    said = [_finding(plan, trip, _just_mended(context)) for trip in tripped]
-    verdict = trim("mass_drift", held, said, for_people=True)
+    findings = [_finding(plan, trip, _just_mended(context)) for trip in tripped]
+    verdict = trim("mass_drift", held, findings, for_people=True)
     # The widest scope comes first. Of several tenants each is frozen in a pass of its own; all are held from now.
     return replace(verdict, freeze=tripped[0].scope) if held else verdict
 
