@@ -23,10 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Class, Decision, Effect, Verb
-from gitops_agent.reconcile.executor import ActionExecutor, ExecutorContext
+from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.reconcile.leases import lease_files
 from gitops_agent.reconcile.leases.holder import Leasing
 from gitops_agent.reconcile.leases.host_leases import HostLeases
@@ -281,8 +282,9 @@ def test_an_effect_whose_lease_was_lost_meanwhile_does_not_happen(
     journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor
 ) -> None:
     live = MemoryDriver(clock=clock)
-    bench = ExecutorContext({"memory": live}, journal, clock, Random(1), pool, pool, leases=Told(lost=[ONE]))
-    executed = ActionExecutor(bench).execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
+    context = ExecutorContext({"memory": live}, journal, clock, Random(1), pool, leases=Told(lost=[ONE]))
+    work = plan(*bring_up(ONE), *bring_up(TWO))
+    _, executed = Executor(context).execute(journal.state(), work, PolicySpec(), "test")
     assert {key.agent for key in live.live} == {TWO}
     (lost,) = (outcome for act, outcome in executed if act.key.agent == ONE)
     assert (lost.result, lost.message) == (
