@@ -353,7 +353,7 @@ def open_instance(
         )
         outbox = pipeline.stages.outbox
         if measured:
-            sink.follow("gitops_agent_notes_pending", lambda: outbox.pending)
+            sink.follow("gitops_agent_notes_pending", lambda: outbox.pending > 0)
         outbox.start(journal.state())
         stack.callback(outbox.close)
         stack.callback(pipeline.close)

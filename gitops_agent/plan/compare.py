@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.live_authority import live_paths
 from gitops_agent.model.observation import Owner
-from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, live_paths, same
+from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, same
 
 
 class Difference(StrEnum):

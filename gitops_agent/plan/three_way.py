@@ -11,10 +11,10 @@ from gitops_agent.model.catalog import BUILT_IN, Catalog, Reason
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.live_authority import FieldPath, live_paths, with_live_values
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.plan.reasons import meaning_of
 
-Path = tuple[str, ...]
 Value = dict[str, Any]
 
 
@@ -65,7 +65,7 @@ class ThreeWay:
             return self.desired.fields
         value = self.desired.fields.value
         if self.live_fields is not None:
-            graft(value, self.live_fields.value, paths)
+            value = with_live_values(value, self.live_fields.value, paths)
         if self.desired.stopped:
             value[STOPPED] = True
         return Fields.of(value)
@@ -81,19 +81,7 @@ class ThreeWay:
         return meaning_of(self.catalog, leg.driver if leg is not None else "", code)
 
 
-def live_paths(agent: Agent | None, kind: str) -> tuple[Path, ...]:
-    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``)."""
-    if agent is None or not agent.authority:
-        return ()
-    prefix = kind + "."
-    return tuple(
-        tuple(path.removeprefix(prefix).split("."))
-        for path, authority in agent.authority
-        if authority == "live" and path.startswith(prefix)
-    )
-
-
-def drop(value: Value, paths: Iterable[Path]) -> Value:
+def drop(value: Value, paths: Iterable[FieldPath]) -> Value:
     """Remove the fields at some paths, in place; missing ones are fine."""
     for *parents, name in paths:
         parent: Any = value
@@ -101,22 +89,6 @@ def drop(value: Value, paths: Iterable[Path]) -> Value:
             parent = parent.get(step) if isinstance(parent, dict) else None
         if isinstance(parent, dict):
             parent.pop(name, None)
-    return value
-
-
-def graft(value: Value, live: Mapping[str, Any], paths: Iterable[Path]) -> Value:
-    """Overwrite the fields at some paths with what live shows there, in place."""
-    for *parents, name in paths:
-        source: Any = live
-        for step in parents:
-            source = source.get(step) if isinstance(source, dict) else None
-        if not isinstance(source, dict) or name not in source:
-            continue
-        target: Any = value
-        for step in parents:
-            target = target.setdefault(step, {}) if isinstance(target, dict) else None
-        if isinstance(target, dict):
-            target[name] = source[name]
     return value
 
 

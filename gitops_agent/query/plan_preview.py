@@ -75,7 +75,8 @@ class Planner:
 
     def _around(self, state: State, head: Revision) -> PassContext:
         now = self.pipeline.now()
-        return PassContext(now, self.pipeline.stages.controls.in_force(state, head, now), (), self.journal)
+        directives = self.pipeline.stages.controls.in_force(state, head, now)
+        return PassContext(now, directives, (), self.journal, self.pipeline.stages.observer.catalog)
 
     def _live(self, state: State, snapshot: Snapshot) -> Live:
         observer, bases = self.pipeline.stages.observer, state.reconcile.bases

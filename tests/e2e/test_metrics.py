@@ -23,12 +23,13 @@ FAULTS = """
 import threading
 from pathlib import Path
 from gitops_agent.pipeline import Pipeline
+from gitops_agent.source.tracker import SourceTracker
 
-fetch, run = Pipeline.fetch, Pipeline.run
+fetch, run = SourceTracker.fetch, Pipeline.run
 
 def dying(self):
     if Path({die!r}).exists():
-        raise SystemExit  # what nobody catches: the thread ends without a word
+        raise SystemExit  # not caught anywhere: the thread ends in silence
     return fetch(self)
 
 def hanging(self, *arguments, **more):
@@ -36,7 +37,7 @@ def hanging(self, *arguments, **more):
         threading.Event().wait()
     return run(self, *arguments, **more)
 
-Pipeline.fetch, Pipeline.run = dying, hanging
+SourceTracker.fetch, Pipeline.run = dying, hanging
 """
 
 

@@ -86,7 +86,7 @@ def test_observations(journal: SqlJournal, reader: SqlJournal, observation: Obse
     assert reader.observations(observation.key.agent)[0] == observation
 
 
-@settings(few, max_examples=25)
+@settings(few, max_examples=12)
 @given(state=values.states)
 def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
     """All parts, over whatever was there before: written by difference, read by another process."""

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gitops_agent.errors import JournalError, SourceUnavailable
+from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.state import CommitsState, State
 from gitops_agent.model.status import CommitRecord, Phase
@@ -360,6 +362,30 @@ def test_what_waits_is_delivered_once_this_process_leads_again(running: Bench) -
     running.outbox.publish(a_pass(state=running.state))
     until(lambda: running.outbox.pending == 0)
     assert delivered <= running.sink.tries == 1
+
+
+def test_the_journal_keeps_what_is_owed_from_one_process_to_the_next(tmp_path: Path) -> None:
+    sink = Recording()
+
+    def outbox(journal: SqlJournal) -> Outbox:
+        made = Outbox([sink], journal, FrozenClock(), Redactor())
+        made.collect(journal.state())
+        return made
+
+    with open_journal(tmp_path) as journal:
+        first = outbox(journal)
+        for record in (a_record(SHA, position=1), a_record(OTHER, position=2)):
+            state = journal.state()
+            commits = state.commits.updated([record])
+            state = replace(state, source=replace(state.source, head=record.sha), commits=commits)
+            first.collect(journal.commit(state, owed_to=first.owed_to))
+            if record.sha == SHA:
+                assert first.flush(0.0) is True
+    with open_journal(tmp_path) as journal:
+        assert outbox(journal).flush(0.0) is True
+    with open_journal(tmp_path) as journal:
+        assert outbox(journal).pending == 0
+    assert sink.phases == [(SHA, Phase.CONVERGED), (OTHER, Phase.CONVERGED)], "each once, in three processes"
 
 
 @pytest.fixture
