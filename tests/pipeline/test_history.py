@@ -18,7 +18,7 @@ from gitops_agent.model.status import CommitRecord, ConditionType, Phase
 from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
-from .world import World
+from .world import World, visible
 
 pytestmark = pytest.mark.unit
 
@@ -89,7 +89,7 @@ def assert_back(world: World, result: PassResult, to: str, *undone: str) -> None
     assert head is not None
     assert result.phase is Phase.CONVERGED
     assert world.running == world.wanted(to) == world.wanted(head)
-    recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
+    recorded = {resource: visible(base.fields) for resource, base in world.journal.state().reconcile.bases.items()}
     assert {resource: recorded.get(resource) for resource in world.running} == world.running
     assert {resource.agent for resource in recorded} == {resource.agent for resource in world.running}
     assert record(world, head).rolls_back_to == to

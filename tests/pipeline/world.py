@@ -163,13 +163,13 @@ class World:
 
     @property
     def running(self) -> dict[ResourceKey, Fields]:
-        return {resource: _visible(thing.fields) for resource, thing in self.live.live.items()}
+        return {resource: visible(thing.fields) for resource, thing in self.live.live.items()}
 
     def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
         """What a commit asks of the live system."""
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
         every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
-        return {each.key: _visible(each.fields) for each in every if each.driver == self.live.name}
+        return {each.key: visible(each.fields) for each in every if each.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:
         record = self.journal.commit_record(sha)
@@ -182,7 +182,7 @@ class World:
         return next((said for said in self.status(name).conditions if said.type is kind), None)
 
 
-def _visible(fields: Fields) -> Fields:
+def visible(fields: Fields) -> Fields:
     """Without what is on record only: how health is asked for is no part of a live object."""
     return Fields.of({name: value for name, value in fields.value.items() if name != "health"})
 
