@@ -18,7 +18,7 @@ from gitops_agent.model.status import CommitRecord, ConditionType, Phase
 from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
-from .world import World, visible
+from .world import World
 
 pytestmark = pytest.mark.unit
 
@@ -89,8 +89,8 @@ def assert_back(world: World, result: PassResult, to: str, *undone: str) -> None
     assert head is not None
     assert result.phase is Phase.CONVERGED
     assert world.running == world.wanted(to) == world.wanted(head)
-    recorded = {resource: visible(base.fields) for resource, base in world.journal.state().reconcile.bases.items()}
-    assert {resource: recorded.get(resource) for resource in world.running} == world.running
+    recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
+    assert {resource: recorded.get(resource) for resource in world.running} == world.wanted_on_record(head)
     assert {resource.agent for resource in recorded} == {resource.agent for resource in world.running}
     assert record(world, head).rolls_back_to == to
     assert [record(world, sha).rolled_back_by for sha in undone] == [head] * len(undone)

@@ -163,13 +163,17 @@ class World:
 
     @property
     def running(self) -> dict[ResourceKey, Fields]:
-        return {resource: visible(thing.fields) for resource, thing in self.live.live.items()}
+        return {resource: _visible(thing.fields) for resource, thing in self.live.live.items()}
 
     def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
         """What a commit asks of the live system."""
+        return {resource: _visible(fields) for resource, fields in self.wanted_on_record(sha).items()}
+
+    def wanted_on_record(self, sha: str) -> dict[ResourceKey, Fields]:
+        """What a commit asks of what is to run, as our record must have it once it was applied."""
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
         every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
-        return {each.key: visible(each.fields) for each in every if each.driver == self.live.name}
+        return {each.key: each.fields for each in every if each.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:
         record = self.journal.commit_record(sha)
@@ -182,7 +186,7 @@ class World:
         return next((said for said in self.status(name).conditions if said.type is kind), None)
 
 
-def visible(fields: Fields) -> Fields:
+def _visible(fields: Fields) -> Fields:
     """Without what is on record only: how health is asked for is no part of a live object."""
     return Fields.of({name: value for name, value in fields.value.items() if name != "health"})
 
