@@ -21,8 +21,8 @@ FILES = sorted(
 )
 ALLOWED = frozenset(
     {
-        "__future__", "collections", "dataclasses", "datetime", "difflib", "enum", "functools", "hashlib", "itertools",
-        "math", "operator", "re", "sys", "types", "typing",
+        "__future__", "collections", "dataclasses", "datetime", "difflib", "enum", "functools", "hashlib",
+        "itertools", "math", "operator", "re", "sys", "types", "typing",
         "gitops_agent", "jsonpatch", "jsonpointer", "orjson", "pydantic",
     }
 )  # fmt: skip
