@@ -197,7 +197,7 @@ class PassRecord:
 @dataclass(frozen=True, slots=True)
 class PassResult:
     """What a pass ended with. ``wait``: seconds until there is something to do, if known. ``busy``: some agent is
-    on its way. ``frozen``: a freeze holds work back. ``source_changed``: we push a commit, or just did.
+    on its way. ``frozen``: a freeze holds work back. ``source_changed``: a commit of ours was just pushed.
     ``record``: what the pass saw and did; None when nothing is desired yet.
     """
 

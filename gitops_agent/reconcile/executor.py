@@ -43,9 +43,9 @@ PATIENCE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
-    actions run side by side on ``apply_pool``; ``rates``: actions a second that some drivers take at most; what has
-    no token waits for a later pass."""
+    """What execution needs around the plan. ``interrupted`` is asked before each new action. ``workers``: how many
+    actions run side by side on ``apply_pool``. ``rates``: actions a second that some drivers take at most; what
+    has no token waits for a later pass."""
 
     drivers: Mapping[str, Driver]
     journal: Journal

@@ -49,14 +49,13 @@ def finished(summary: Summary, waits: Iterable[float | None], proposals: Proposa
     """The result of a pass. ``waits``: when parts outside the state need the next one."""
     own = MIN_REQUEUE_SECONDS if proposals.reverting else None
     wait = next_run(summary, (own, proposals.wait, *waits))
-    source_changed = proposals.reverting or proposals.reverted
     return replace(
         _result(summary.record.source, summary.state),
         record=summary.record,
-        busy=source_changed or is_busy(summary),
+        busy=proposals.reverting or proposals.reverted or is_busy(summary),
         frozen=bool(summary.record.held_by("freeze", "mass_drift")),
         wait=0.0 if proposals.reverted else wait,  # what we pushed ourselves is looked at without a rest
-        source_changed=source_changed,
+        source_changed=proposals.reverted,
     )
 
 
