@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from gitops_agent.status.proceedings import PassResult
-
 from benchmarks.fleet import build_fleet, commit, spec
 from gitops_agent import pipeline, wiring
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
+from gitops_agent.model.passes import PassResult, Request
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.status import Phase
 from gitops_agent.plan.build import build
@@ -56,7 +55,7 @@ class Fleet:
 
     def full_pass(self) -> PassResult:
         """One pass over everything, the remote asked as well."""
-        return self.pipeline.run(None, fetch=True, actor="bench")
+        return self.pipeline.run(Request(None, fetch=True, actor="bench"))
 
     def commit(self, number: int, lifecycle: str) -> str:
         """A commit that touches one spec; its sha."""
@@ -64,8 +63,8 @@ class Fleet:
         return commit(self.repo, {path: text})
 
     def follow(self) -> PassResult:
-        """What the daemon does when a ref moved: nobody in scope but those whom the commit moves."""
-        return self.pipeline.run(frozenset[AgentKey](), fetch=True, actor="bench")
+        """What the daemon does when a ref moved: only the agents that the commit changes are in scope."""
+        return self.pipeline.run(Request(frozenset[AgentKey](), fetch=True, actor="bench"))
 
 
 @contextmanager
@@ -84,7 +83,7 @@ def reopened(folder: Path) -> Iterator[Fleet]:
     """The same fleet after a restart of gitops-agent: the live system still holds what the journal says."""
     driver = MemoryDriver()
     with open_journal(folder / STATE, read_only=True) as journal:
-        for key, base in journal.bases().items():
+        for key, base in journal.state().reconcile.bases.items():
             if not base.fields.value.get("stopped"):
                 driver.live[key] = Thing(base.fields, Owner.OURS, base.handle, base.applied_at)
     with _opened(folder, driver) as fleet:
@@ -99,7 +98,7 @@ def _opened(folder: Path, driver: MemoryDriver) -> Iterator[Fleet]:
     )
     drivers = patch.object(wiring, "load_plugins", lambda: Plugins([driver.plugin]))
     with drivers, wiring.open_instance(settings, dict(os.environ)) as instance:
-        yield Fleet(folder / REPO, instance.machine.pipeline, driver)
+        yield Fleet(folder / REPO, instance.context.pipeline, driver)
 
 
 def _bring_up(fleet: Fleet) -> None:

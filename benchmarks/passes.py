@@ -9,15 +9,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from benchmarks import Row
-from benchmarks.instance import Fleet, converged, reopened, timed_plans
+from benchmarks.instance import STATE, Fleet, converged, reopened, timed_plans
 from benchmarks.timing import medians, moment, resident_mib, timed
+from gitops_agent.journal.store import open_journal
+from gitops_agent.model.status import Phase
 
 SIZE = 10_000
 TURNS = 9
+COMMITS, HISTORY_AGENTS = 5_000, 100
 
 
 def run(size: int = SIZE) -> list[Row]:
@@ -26,7 +30,7 @@ def run(size: int = SIZE) -> list[Row]:
         large, small = Path(folder, "large"), Path(folder, "small")
         with converged(large, size) as many, converged(small, size // 10) as few:
             rows = [_one_commit(few, many, size), _quiet(many, size)]
-        return [*rows, _memory(large)]
+        return [*rows, _memory(large), *_history(Path(folder))]
 
 
 def _one_commit(few: Fleet, many: Fleet, size: int) -> Row:
@@ -53,6 +57,44 @@ def _followed(fleet: Fleet) -> Callable[[], float]:
 def _quiet(fleet: Fleet, size: int) -> Row:
     (taken,) = medians(TURNS, lambda: timed(fleet.full_pass))
     return Row("no-change pass, for each 1,000 agents", taken / size * 1e6, 50.0, "ms", note=moment(taken))
+
+
+def _history(folder: Path) -> list[Row]:
+    """What a long history costs: a quiet pass, and the first pass after a start, beside those with a short one."""
+    short, long = folder / "short", folder / "long"
+    for each in (short, long):
+        with converged(each, HISTORY_AGENTS):
+            pass
+    _add_commits(long / STATE, COMMITS)
+    first_short, first_long = medians(TURNS, lambda: _first_pass(short), lambda: _first_pass(long))
+    with reopened(short) as one, reopened(long) as many:
+        for fleet in (one, many):
+            fleet.full_pass()
+        quiet_short, quiet_long = medians(TURNS, lambda: timed(one.full_pass), lambda: timed(many.full_pass))
+    said = f"{COMMITS:,} commits in the journal / one"
+    return [
+        Row(f"quiet pass: {said}", quiet_long / quiet_short, 1.25, note=moment(quiet_long)),
+        Row(f"first pass after a start: {said}", first_long / first_short, 1.25, note=moment(first_long)),
+    ]
+
+
+def _first_pass(folder: Path) -> float:
+    with reopened(folder) as fleet:
+        return timed(fleet.full_pass)
+
+
+def _add_commits(state: Path, number: int) -> None:
+    """Records of commits that converged long ago, below those that are there."""
+    with open_journal(state) as journal:
+        known = journal.state()
+        newest = known.head
+        if newest is None:
+            raise AssertionError("nothing was ever followed")
+        old = [
+            replace(newest, sha=f"{n:040x}", position=n - number, seen_at=1.0 + n, phase=Phase.CONVERGED)
+            for n in range(number)
+        ]
+        journal.commit(replace(known, commits=known.commits.updated(old)))
 
 
 def _memory(folder: Path) -> Row:
