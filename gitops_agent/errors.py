@@ -17,8 +17,6 @@
 Foreign exceptions are translated at the border, in one place per library, with ``from``.
 """
 
-from __future__ import annotations
-
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
 

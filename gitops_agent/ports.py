@@ -1,7 +1,5 @@
 """The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

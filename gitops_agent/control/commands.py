@@ -4,8 +4,6 @@ Each word is checked against what the journal knows and written into it as a con
 without its lock; the next pass obeys. Nothing else is written here, and nothing is done.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

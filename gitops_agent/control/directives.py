@@ -4,8 +4,6 @@ Operators write controls into the journal, beside a running daemon; approvals al
 pass asks the journal nothing: all is remembered until a control is added, the branch moves or a note is pushed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ The authored document (``model/document.py``) is what people write; these are wh
 resource carries everything the plan must know about its driver's habits, so that no driver is asked twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ One value for every runtime: a file for local ones, a ConfigMap elsewhere. Its d
 depends on, unless the runtime declares hot reload.
 """
 
-from __future__ import annotations
-
 from gitops_agent.model.document import AgentDocument, Model
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey

@@ -3,8 +3,6 @@
 The plan reads it and knows no driver. Codes of core itself are in ``plan/reasons.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,8 +1,6 @@
 """Circuit: whether a driver is given anything to do. Open after too many failures in a row, half open when its
 pause is over: then one action goes, and how it ends decides."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 What is in force is folded from all of them, so a daemon that is restarted knows what one that ran on knows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

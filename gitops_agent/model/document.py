@@ -5,8 +5,6 @@ snake_case here. Durations and quantities stay the text that was written (checke
 validator, which keeps ten thousand documents fast); ``model/quantity.py`` turns them into numbers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
@@ -129,7 +127,7 @@ class SecretRef(Strict):
     name: Word
 
     @model_validator(mode="after")
-    def _names_a_variable(self) -> SecretRef:
+    def _names_a_variable(self) -> "SecretRef":
         if self.provider == "env" and not (self.name.isascii() and self.name.isidentifier()):
             raise ValueError("with provider env, name is that of an environment variable")
         return self
@@ -149,7 +147,7 @@ class EnvVar(Strict):
     value_from: ValueFrom | None = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> EnvVar:
+    def _one_source(self) -> "EnvVar":
         if (self.value is None) == (self.value_from is None):
             raise ValueError("give exactly one of value and valueFrom")
         if self.name.startswith(RESERVED_ENV):
@@ -277,7 +275,7 @@ class Probe(Strict):
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
 
     @model_validator(mode="after")
-    def _one_way(self) -> Probe:
+    def _one_way(self) -> "Probe":
         if (self.http is None) == (self.exec is None):
             raise ValueError("give exactly one of http and exec")
         return self
@@ -334,7 +332,7 @@ class Hook(Strict):
     timeout: Duration = "30s"
 
     @model_validator(mode="after")
-    def _one_way(self) -> Hook:
+    def _one_way(self) -> "Hook":
         if (self.command is None) == (self.http is None):
             raise ValueError("give exactly one of command and http")
         if not 0 < seconds(self.timeout) <= LONGEST_HOOK:
@@ -376,7 +374,7 @@ class AgentSpec(Strict):
     authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> AgentSpec:
+    def _one_prompt(self) -> "AgentSpec":
         if self.instructions_from is not None and self.instructions is not None:
             raise ValueError("give at most one of instructions and instructionsFrom")
         return self
@@ -455,7 +453,7 @@ class Backoff(Strict):
     longest: Duration = "5m"
 
     @model_validator(mode="after")
-    def _in_order(self) -> Backoff:
+    def _in_order(self) -> "Backoff":
         if not SHORTEST_PAUSE <= seconds(self.first) <= seconds(self.longest):
             raise ValueError(f"give a first pause of {SHORTEST_PAUSE:g} s or more, and none above the longest")
         return self

@@ -1,7 +1,5 @@
 """Findings: what validators and guards have to say, all of it at once, each with an address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

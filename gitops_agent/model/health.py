@@ -1,7 +1,5 @@
 """Health: how well one live object does, by what evidence, and which of several decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

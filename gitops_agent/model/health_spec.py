@@ -4,8 +4,6 @@ It is part of the runtime's record, so that a change of it goes through the wave
 what a restart depends on. A live system that probes by itself takes it from there; else core does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Observation and base: what a driver saw, and what we last applied. The other two legs of the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

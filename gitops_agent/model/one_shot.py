@@ -3,8 +3,6 @@
 What cannot be made idempotent (a hook) is done at most once. Whether it may be done at all is read from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -38,7 +36,7 @@ class OneShot:
         return Fields.of({"generation": self.generation, "outcome": outcome, "said": self.said})
 
     @classmethod
-    def read(cls, handle: Fields | None) -> OneShot | None:
+    def read(cls, handle: Fields | None) -> "OneShot | None":
         """From the facts of a base; None when it was never tried."""
         value = handle.value if handle is not None else {}
         if "generation" not in value:

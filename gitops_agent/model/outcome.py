@@ -1,7 +1,5 @@
 """Intent and outcome: the journal entries around a side effect."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """One pass as values: what asked for it, what its stages found and did, and what it ended with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,7 +41,7 @@ class Request:
     actor: str = "once"
     reasons: tuple[str, ...] = ()
 
-    def for_everything(self) -> Request:
+    def for_everything(self) -> "Request":
         """The same over all agents, without asking the remote again."""
         return replace(self, scope=None, fetch=False)
 

@@ -1,7 +1,5 @@
 """Plan: the frozen value between deciding and doing. Reconcile takes nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,8 +1,6 @@
 """Which of two policies is stricter, field by field. The stricter one wins, so that no commit can loosen the guard
 that should have stopped it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollout: how far a commit has got through the fleet. The value that survives a restart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gitops_agent.model.key import AgentKey

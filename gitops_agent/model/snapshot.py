@@ -1,7 +1,5 @@
 """Snapshot: the whole desired state at a revision. It is complete and valid, or it does not exist."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

@@ -16,8 +16,6 @@ part           what it holds                            written by, and only by
 =============  =======================================  ==========================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,7 +70,7 @@ class CommitsState:
         others = (each for each in self.newest_first if each.sha != head)
         return next((each for each in others if each.phase is Phase.CONVERGED), None)
 
-    def updated(self, records: Iterable[CommitRecord]) -> CommitsState:
+    def updated(self, records: Iterable[CommitRecord]) -> "CommitsState":
         """The same with some records added or replaced."""
         changed = {record.sha: record for record in records if self.records.get(record.sha) != record}
         return CommitsState({**self.records, **changed}) if changed else self
@@ -167,7 +165,7 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
         """The agents with a condition: Drifted, Halted or Reconciling."""
         return self._having[condition]
 
-    def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> AgentStatuses:
+    def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> "AgentStatuses":
         """The same with some statuses replaced and some gone; costs what changed, and one copy of a map."""
         news = {status.agent: status for status in changed}
         if not news and not removed:

@@ -1,7 +1,5 @@
 """One question to all drivers. A driver's answer counts whole or not at all; its failure is its own."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool

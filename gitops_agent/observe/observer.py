@@ -1,7 +1,5 @@
 """Observer: asks the drivers what is live and evaluates health, for one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor as Pool
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Assemble an action: a ruling, with the legs it was decided on."""
 
-from __future__ import annotations
-
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Evidence

@@ -4,8 +4,6 @@ In a quiet fleet nearly every resource is in sync, so the first look at one is t
 builds nothing; and a pass over some agents costs what these agents cost, not what the fleet does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Classification: from a difference to verb, class, reason, confidence and decision. The reason never steers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle

@@ -4,8 +4,6 @@ Live is compared on the fields that we own and the driver can see; base and desi
 that the live system decides (``authority``) are left out of every comparison.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from gitops_agent.model.fields import Fields

@@ -1,7 +1,5 @@
 """How sure we are that repairing drift is right: one table, read from the top, first match wins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """PlanContext: everything beside the three legs that a decision may depend on, as one frozen value."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """Sentences for people: the message of an action, and the findings on what is not simply repaired."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb

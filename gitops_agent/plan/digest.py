@@ -4,8 +4,6 @@ It covers what would be done to what: verb, resource, and the hashes of base, de
 time, pid, finding or verdict is in it, so the same work has the same digest whenever it is planned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gitops_agent.model.fields import digest

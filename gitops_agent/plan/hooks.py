@@ -6,8 +6,6 @@ first creation to its end. Whatever else happens to a hook (it was edited, it wa
 already, it was taken out of a document) is written down and nothing more.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.agent import Agent, Lifecycle

@@ -1,7 +1,5 @@
 """Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Agent

@@ -1,7 +1,5 @@
 """The difference of a resource as an RFC 6902 patch: from what is to what is desired."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

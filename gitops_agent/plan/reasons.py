@@ -3,8 +3,6 @@
 ``docs/reasons.md`` is ``markdown()`` of this module. What a code of a driver means comes from its plugin.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from gitops_agent.model.catalog import Catalog, Reason, Repair

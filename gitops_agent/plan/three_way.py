@@ -1,7 +1,5 @@
 """ThreeWay: base, desired and live of one resource side by side, and the views of them that are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ about its siblings. A permanent failure is the fault of a spec, and a skipped or
 driver: these neither count nor end a row. Success closes the circuit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 

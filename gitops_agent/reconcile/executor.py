@@ -9,8 +9,6 @@ A slow agent must not keep its siblings from being repaired: after a while the p
 is running, and what became of it is collected by a later pass.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,8 +42,7 @@ PATIENCE_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
     """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
-    actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most, what
-    has no token waits for a later pass."""
+    actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most."""
 
     drivers: Mapping[str, Driver]
     journal: Journal
@@ -134,7 +131,7 @@ class Executor:
         return done
 
     def _begin(
-        self, actions: Sequence[Action], reused: dict[_Same, str], plan: Plan, actor: str
+        self, actions: Sequence[Action], reused: dict["_Same", str], plan: Plan, actor: str
     ) -> set[Future[Outcome]]:
         context, now = self._context, self._context.clock.now()
         intents = [

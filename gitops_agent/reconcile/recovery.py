@@ -5,8 +5,6 @@ record catches up. If it does not, nothing is concluded: the intent stays open a
 is harmless for everything idempotent. What is not must not be tried twice: it ends as Unknown, for people.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

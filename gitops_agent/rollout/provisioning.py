@@ -5,8 +5,6 @@ was there when some commit converged is provisioned for good: losing it would be
 agent that was given up stays so until a commit changes it or a person asks for a retry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

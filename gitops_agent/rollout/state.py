@@ -4,8 +4,6 @@ Every agent has its own enforced spec: that of the last good commit or, once a r
 of the commit being rolled out. Health, drift and restarts follow it, never the newest commit as such.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.document import PolicySpec

@@ -4,8 +4,6 @@ One canary, then a tenth, then the rest. What exists is touched wave by wave; wh
 nobody would touch (an agent in Observe mode), follows the commit at once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The statuses of agents after a pass. Pure steps of ``summarize``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a pass means for the newest commit: its phase, and the gate of its rollout. Pure step of ``summarize``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """From what a pass saw and did to the conditions of each agent. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What there is to say now about the source, the newest commit, the agents and our own proposals. Pure."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.state import State
 from gitops_agent.model.status import CommitRecord, Phase

@@ -1,7 +1,5 @@
 """Where a commit stands: how it enters the record, and what a pass makes of it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 

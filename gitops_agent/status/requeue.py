@@ -3,8 +3,6 @@
 What waits for people (a pause, an approval, a doubt) wakes no pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.key import AgentKey

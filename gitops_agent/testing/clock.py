@@ -1,7 +1,5 @@
 """A clock that moves only when it is told to."""
 
-from __future__ import annotations
-
 
 class FrozenClock:
     """A ``ports.Clock`` that stands still until a test moves it."""

@@ -8,8 +8,6 @@ changed by a ``LyingExecutor``. Each is wrong about its own subject and leaves t
     LyingExecutor(driver, {"alive": False})               # the command "alive" fails, whatever it would answer
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The in-memory driver: a live system that is a dictionary, with helpers to drift it and to make it fail."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

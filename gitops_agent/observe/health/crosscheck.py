@@ -6,8 +6,6 @@ those that report decides. So one wrong source repairs nothing where others are 
 because its author asked for exactly that. That an agent runs proves nothing here: one that hangs runs as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

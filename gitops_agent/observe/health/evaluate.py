@@ -1,7 +1,5 @@
 """From what we remember of an agent and what the cross-check found to its health. No clock, no I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Ages are measured on the monotonic clock from the moment we first saw a thing, s
 neither ages every heartbeat at once nor makes every process young again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -159,7 +157,7 @@ class HealthHistory:
     was_healthy: bool = False
 
     @classmethod
-    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> HealthHistory:
+    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> "HealthHistory":
         """The history of an agent that is seen for the first time, though it may have run for long."""
         return cls(started_at, seen.handle, now.monotonic, max(0.0, now.wall - started_at))
 

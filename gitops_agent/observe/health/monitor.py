@@ -5,8 +5,6 @@ HEAD. A probe
 is believed under the definition it has passed under: one that was changed starts anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 

@@ -4,8 +4,6 @@ A later rule joins by its place in ``GUARDS``. A guard sees the plan with what t
 that count what is left (who comes back next, the one action of a driver half open, the cap) stand last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 

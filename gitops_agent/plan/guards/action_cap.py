@@ -1,7 +1,5 @@
 """Cap of actions per pass: the first so many go, the rest waits for the next pass. Stands last in the list."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gitops_agent.model.finding import Finding, Severity

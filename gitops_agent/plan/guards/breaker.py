@@ -3,8 +3,6 @@
 What counts as a failure, and when a circuit opens, is told in ``reconcile/breaker.py``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Dependencies: an agent is built or changed only after the agents it depends on are Ready."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb, Verdict

@@ -4,8 +4,6 @@ Three may freeze: Git (the policy of the newest valid commit alone, or Git could
 operator, and a guard that tripped. A guard's freeze lets through what people approved since, action by action.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Hooks wait for their agent: what is called when it is provisioned needs it Ready, with nothing left to do."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict

@@ -1,7 +1,5 @@
 """Leases: what another gitops-agent acts on is left alone, in the live system and in our record."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gitops_agent.model.finding import Finding, Severity

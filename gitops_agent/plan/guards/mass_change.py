@@ -4,8 +4,6 @@ because the waves of a rollout bound what a bad change can do.
 Like mass delete it counts the whole record against the whole snapshot, also in a scoped pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gitops_agent.model.finding import Finding, Severity

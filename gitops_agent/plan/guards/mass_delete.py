@@ -4,8 +4,6 @@ The count is that of the whole record against the whole snapshot, also in a scop
 as one of many must not slip through alone when an event later brings a pass for its agent only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.agent import DeletionPolicy

@@ -9,8 +9,6 @@ What was repaired a moment ago counts too: events bring deaths one by one, and a
 before it could see the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

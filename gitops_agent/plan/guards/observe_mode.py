@@ -1,7 +1,5 @@
 """Observe mode: what differs is reported, nothing is done about it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.agent import Mode

@@ -4,8 +4,6 @@ Something keeps undoing the repair, and one more would not last either. It is ti
 is asked the same question again and again; confidence is medium at most meanwhile, and the decision is to wait.
 """
 
-from __future__ import annotations
-
 from gitops_agent.model.document import Oscillation
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Action, Confidence, Plan, Verdict

@@ -5,8 +5,6 @@ they must not all be touched at that moment: one first, then a tenth, then the r
 All that is needed for that is on record: who was changed since its pause ended.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 

@@ -1,7 +1,5 @@
 """Thresholds: so many agents, and more than such a share of a tenant or of the fleet. Both numbers must trip."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The words guards share: what may still be done, what a commit asks for, and how a verdict is made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gitops_agent.model.finding import Finding

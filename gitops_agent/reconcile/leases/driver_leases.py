@@ -1,7 +1,5 @@
 """Leases where they belong: with the live system for drivers that bring their own, on this host for the others."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Protocol

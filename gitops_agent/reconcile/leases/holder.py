@@ -1,7 +1,5 @@
 """Leases in a pass: what another gitops-agent acts on leaves the plan, and is asked for again before long."""
 
-from __future__ import annotations
-
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
 from gitops_agent.plan.guards import ruled

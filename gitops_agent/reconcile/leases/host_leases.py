@@ -5,8 +5,6 @@ is where they meet. A lease is kept as long as its holder lives, whether it has 
 time in it, so no clock that jumps and no long stop takes it away.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Collection, Iterator
@@ -31,7 +29,7 @@ class HostLeases:
         self._handle: int | None = None
         self._held: dict[AgentKey, Lease] = {}
 
-    def __enter__(self) -> HostLeases:
+    def __enter__(self) -> "HostLeases":
         try:
             self._register()
         except OSError as problem:
