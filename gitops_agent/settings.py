@@ -89,7 +89,7 @@ class Settings(_Section):
         "127.0.0.1:9733",
         pattern=r"^(|(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$",
         description="Where `run` serves `/metrics`, `/livez` and `/readyz`, without a password, so on this "
-        "machine only unless told otherwise; port 0 takes any free one, nothing serves nothing.",
+        "machine only unless set otherwise; port 0 takes any free one, nothing serves nothing.",
     )
     livez_grace: Seconds = Field(
         300.0, description="How much longer than it should a pass or a poll may take before `/livez` turns red."
@@ -106,13 +106,12 @@ class Settings(_Section):
 
     approvers: Texts = Field(
         (),
-        description="Who may approve a plan: addresses of authors in Git, user names on the command line; "
-        "with commas in the environment. Empty: anybody who can push, or write the state directory.",
+        description="The approvers of plans: addresses of authors in Git, user names on the command line; "
+        "with commas in the environment. Empty: all that can push, or write the state directory.",
     )
     allowed_signers: str | None = Field(
         None,
-        description="An ssh allowed-signers file; approvals in Git then count only with a signature of "
-        "somebody in it.",
+        description="An ssh allowed-signers file; approvals in Git then count only signed by one of them.",
     )
 
     hook_hosts: Texts = Field(
@@ -147,8 +146,7 @@ def default_lease_dir(environment: Mapping[str, str]) -> str:
     """Where leases live by default: the user's runtime folder, or else one below the temporary folder.
 
     It must be the same for a login, a service and a cron job of one user, so a runtime folder is used also where
-    the environment names none, and TMPDIR is not asked.
-    """
+    the environment names none, and TMPDIR is not asked."""
     user = os.geteuid()
     for runtime in (environment.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
         if runtime and _is_folder_of(user, Path(runtime)):

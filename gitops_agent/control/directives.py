@@ -118,9 +118,9 @@ def _finding(approval: Approval, plan: Plan) -> Finding:
     )
 
 
-def _unmatched(said: Sequence[Approval], planned: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+def _unmatched(approvals: Sequence[Approval], planned: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     """An approval in Git of a plan that this instance never made: another's, mistyped, or void by now."""
-    for approval in said:
+    for approval in approvals:
         if approval.where != "cli" and not planned[approval.digest]:
             yield Finding(
                 Severity.INFO,

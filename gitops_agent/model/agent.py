@@ -60,8 +60,7 @@ class Resource:
     ``restart_on`` names the top-level fields whose change needs a restart rather than an update in place.
     ``stopped`` says that the agent is not to run: its object is absent then, or (``kept``) there as its fields
     say, such as scaled to zero.
-    ``idempotent`` says that creating it again after it vanished is harmless.
-    """
+    ``idempotent`` says that creating it again after it vanished is harmless."""
 
     key: ResourceKey
     driver: str
@@ -81,9 +80,8 @@ class Resource:
 class Agent:
     """One managed agent at one revision, with its resources in bring-up order (none when Retired).
 
-    ``canary``: it would rather be in the first wave of a rollout. ``soak``: seconds its wave rests once Ready.
-    ``abandoned``: why its provisioning was given up; then nothing is desired of it.
-    """
+    ``canary``: it would rather be in the first wave of a rollout. ``pause_after_ready``: seconds its wave rests.
+    ``abandoned``: why its provisioning was given up; then nothing is desired of it."""
 
     key: AgentKey
     origin: Origin

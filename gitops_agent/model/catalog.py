@@ -26,8 +26,7 @@ class Reason:
     ``drift``: its class. ``explained``: a host or a node went away, so it is not counted as mass drift, and comes
     back at a bounded rate. ``about_fields``: it says no more than that some field differs from what was applied.
     ``cross_check``: a live agent may be stuck by it, so probes and heartbeats are asked as well before it is
-    repaired. ``decision``: what follows with high confidence.
-    """
+    repaired. ``decision``: what follows with high confidence."""
 
     text: str
     drift: Class = Class.CONFLICTING

@@ -27,10 +27,10 @@ API_GROUP = "gitops-agent.dev/"
 RESERVED_ENV = "MANAGED_AGENT_"
 """Environment variables that mark what we own: never authored."""
 
-LONGEST_HOOK = 3600.0
+MAX_HOOK_SECONDS = 3600.0
 """Seconds that a hook may take at most."""
 
-SHORTEST_PAUSE = 0.1
+MIN_PAUSE_SECONDS = 0.1
 """Seconds between two tries of the same at least."""
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -308,8 +308,7 @@ class AgentRollout(Strict):
     """How long the agent may take to become Ready, which agents must be Ready before it, and its part in waves.
 
     ``canary``: it would rather go first. ``pause``: its wave rests this long after it is Ready, if that is more
-    than the policy asks for.
-    """
+    than the policy asks for."""
 
     health_timeout: Duration = "2m"
     pause: Duration = "0s"
@@ -335,7 +334,7 @@ class Hook(Strict):
     def _one_way(self) -> "Hook":
         if (self.command is None) == (self.http is None):
             raise ValueError("give exactly one of command and http")
-        if not 0 < seconds(self.timeout) <= LONGEST_HOOK:
+        if not 0 < seconds(self.timeout) <= MAX_HOOK_SECONDS:
             raise ValueError("timeout is more than 0s and at most 1h")
         return self
 
@@ -422,8 +421,7 @@ class PolicyRollout(Strict):
     """The waves of a rollout: so many agents first, then a share of the others, then the rest.
 
     ``pause`` is between a wave that is Ready and the next one. ``healthTimeout`` is how long a wave may take to
-    become Ready; an agent with a shorter one of its own is held to that.
-    """
+    become Ready; an agent with a shorter one of its own is held to that."""
 
     canary: Annotated[int, Field(ge=1)] = 1
     second: Percent = "10%"
@@ -454,8 +452,8 @@ class Backoff(Strict):
 
     @model_validator(mode="after")
     def _in_order(self) -> "Backoff":
-        if not SHORTEST_PAUSE <= seconds(self.first) <= seconds(self.longest):
-            raise ValueError(f"give a first pause of {SHORTEST_PAUSE:g} s or more, and none above the longest")
+        if not MIN_PAUSE_SECONDS <= seconds(self.first) <= seconds(self.longest):
+            raise ValueError(f"give a first pause of {MIN_PAUSE_SECONDS:g} s or more, and none above the longest")
         return self
 
 

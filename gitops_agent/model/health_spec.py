@@ -49,8 +49,7 @@ def fold_health_bases(bases: Iterable[Base]) -> list[Base]:
     """The bases of an older journal in today's form: nothing that runs differs from them afterwards.
 
     What used to be a record of its own (``tenant/name:health/probes``) becomes a field of the agent's runtime, and
-    the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out.
-    """
+    the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out."""
     known = {base.key: base for base in bases}
     asked = {key.agent: base.fields.value for key, base in known.items() if key.kind == "health"}
     return [_folded(base, asked) for key, base in known.items() if key.kind != "health"]

@@ -37,8 +37,7 @@ class AgentInstance:
 
     ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
-    at which it answers HTTP probes; "" when it cannot be reached from here.
-    """
+    at which it answers HTTP probes; "" when it cannot be reached from here."""
 
     id: str
     started_at: float | None = None
@@ -58,8 +57,7 @@ class Observation:
     the base and handed back with the next request. ``authoritative``: the driver cannot be wrong about whether
     the object exists, so one source is enough. ``health``: how it does, where the live system says so; None: core
     finds out by probes and heartbeats, where there are ``instances``. ``address``: where HTTP probes go when the
-    instances have no address of their own.
-    """
+    instances have no address of their own."""
 
     key: ResourceKey
     driver: str
@@ -88,8 +86,7 @@ class Base:
     """What we last applied to a resource.
 
     ``retained``: let go by deletionPolicy, no longer ours to touch. ``established``: it was there when some commit
-    converged, so taking it away is a loss and not the undoing of a failed creation.
-    """
+    converged, so taking it away is a loss and not the undoing of a failed creation."""
 
     key: ResourceKey
     driver: str

@@ -11,8 +11,7 @@ class Rollout:
 
     ``passed_at``: when the gate of the released waves was found open, in seconds of active time; the pause runs
     from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of rest
-    after each wave) and ``on_failure`` are those of the policies that held when it began.
-    """
+    after each wave) and ``on_failure`` are those of the policies that held when it began."""
 
     commit: str
     tree: str

@@ -22,13 +22,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt, Intent
+from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 
@@ -40,7 +39,7 @@ MAX_RECORDS = 500
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What the source last said. ``head``: the newest commit seen. ``verified``: the last head that passed the
+    """The last answer of the source. ``head``: the newest commit seen. ``verified``: the last head that passed the
     checks. ``valid``: the newest commit whose documents are valid. ``problem``: why the source did not answer when
     it was last asked. ``freezes_first_seen``: when each freeze of the valid policy was first seen, by its scope.
     """
@@ -107,8 +106,7 @@ class RolloutState:
     sha. ``rollout``: the newest rollout, under way, held or done. ``failed_trees``: not tried again by themselves.
     ``converged`` and ``converged_policy``: the last commit that converged. ``judged_agents``: those that must be
     Ready before the newest commit has converged. ``unready_since`` and ``provisioning_since``: in seconds of
-    active time (``model.passes.Now``).
-    """
+    active time (``model.passes.Now``)."""
 
     enforced: str | None = None
     released: Mapping[AgentKey, str] = field(default_factory=dict)

@@ -9,12 +9,11 @@ from typing import Protocol
 
 from gitops_agent.model.agent import Agent, Mode
 from gitops_agent.model.catalog import BUILT_IN, Catalog
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.passes import Directives, Live, Now, Scope
 from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of, stricter
@@ -36,8 +35,7 @@ class PlanContext:
     that tripped; ``frozen_since``: when those of the policy were first seen, by their scopes. ``approved`` holds
     the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
     looked at; of ``recently_repaired`` ones it was repaired lately, unasked and unexplained. ``failed`` says why
-    this very tree failed before. ``catalog``: the kinds and reasons of the installed drivers.
-    """
+    this very tree failed before. ``catalog``: the kinds and reasons of the installed drivers."""
 
     now: float
     snapshot: Snapshot
@@ -164,8 +162,7 @@ def context_for(
 def rolled_back(state: State, head: str) -> frozenset[str]:
     """The commits that a head rolls back, or one below it since the last that converged.
 
-    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself.
-    """
+    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself."""
     records = state.commits.newest_first
     converged = state.commits.converged_before(head)
     since = converged.position if converged is not None else -1
@@ -232,8 +229,7 @@ class _Repairs(Mapping[ResourceKey, Sequence[float]]):
 class _RecentlyRepaired(Mapping[AgentKey, float]):
     """When drift of agents was last repaired, or is being repaired, found when a guard asks.
 
-    Not what people approved, what has a known cause, nor what is still being built.
-    """
+    Not what people approved, what has a known cause, nor what is still being built."""
 
     def __init__(self, around: PassContext, state: State) -> None:
         self._around = around

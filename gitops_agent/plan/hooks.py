@@ -37,9 +37,11 @@ def as_hook(action: Action, context: PlanContext) -> Action:
         return _leaving(action, agent, context)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
-        return replace(_ruled(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
+        return replace(_decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
     due = _is_due(action, agent, shot, context)
-    return _ruled(action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED)))
+    return _decided(
+        action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED))
+    )
 
 
 def spent_finding(action: Action, plan: str) -> Finding:
@@ -57,8 +59,8 @@ def spent_finding(action: Action, plan: str) -> Finding:
 
 
 def _is_open_question(action: Action, agent: Agent | None) -> bool:
-    """Whether people still have to decide about a hook that did not succeed. Not about a welcome to an agent that
-    ends: nobody is left to be welcomed. Nor about the end of a life before the one that Git asks for."""
+    """Whether people still have to decide about a hook that did not succeed. Not about the onProvisioned of an
+    agent that ends, nor about the end of a life before the one that Git asks for."""
     if action.desired is None:
         return action.key.id == ON_RETIRED or not _has_ended(agent)
     return action.key.id != ON_RETIRED
@@ -74,20 +76,20 @@ def _leaving(action: Action, agent: Agent | None, context: PlanContext) -> Actio
     ended = _has_ended(agent)
     if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
         handle = action.handle if OneShot.read(action.handle) else _life(action.key, context)
-        return replace(_ruled(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
-    forgotten = _ruled(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
+        return replace(_decided(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
+    forgotten = _decided(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
     return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, context) else forgotten
 
 
 def _life(key: ResourceKey, context: PlanContext) -> Fields | None:
-    """The generation that the welcome of an agent began: its end belongs to the same life."""
-    welcome = context.bases.get(key._replace(id=ON_PROVISIONED))
-    shot = OneShot.read(welcome.handle) if welcome is not None else None
+    """The generation that onProvisioned began: onRetired belongs to the same life."""
+    first = context.bases.get(key._replace(id=ON_PROVISIONED))
+    shot = OneShot.read(first.handle) if first is not None else None
     return OneShot(shot.generation, None).handle if shot is not None else None
 
 
 def _is_needed(key: ResourceKey, context: PlanContext) -> bool:
-    """Whether a welcome stays on record, because the call at the end waits for its next try and tells its life."""
+    """Whether onProvisioned stays on record: onRetired waits for its next try and needs its generation."""
     return key.id == ON_PROVISIONED and resting(context, key._replace(id=ON_RETIRED)) is not None
 
 
@@ -108,7 +110,7 @@ def _is_provisioned(agent: Agent, context: PlanContext) -> bool:
     return any(base is not None and base.established for base in runtimes)
 
 
-def _ruled(action: Action, verb: Verb, reason: ReasonCode) -> Action:
+def _decided(action: Action, verb: Verb, reason: ReasonCode) -> Action:
     return replace(
         action,
         verb=verb,
@@ -128,7 +130,7 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
     verb = Verb.FORGET if action.desired is None else Verb.ADOPT
     reason = _SPENT[shot.result or Result.UNKNOWN]
     return replace(
-        _ruled(action, verb, ReasonCode.HOOK_RECORDED),
+        _decided(action, verb, ReasonCode.HOOK_RECORDED),
         drift_class=Class.CHANGE if ours else Class.LAG,
         reason=reason,
         message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
@@ -139,7 +141,7 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
 
 _THEN = {
     ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and nobody can say how it ended",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is not known",
 }
 
 

@@ -19,8 +19,7 @@ def order_actions(
 ) -> tuple[Action, ...]:
     """The actions in the order in which they are to be done.
 
-    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice.
-    """
+    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice."""
     listed = tuple(actions)
     depth = depths({action.key.agent for action in listed}, agents)
 
@@ -45,8 +44,7 @@ def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict
     """The length of the longest chain of dependencies below each wanted agent.
 
     Looks only at what the wanted agents reach. A cycle (refused at load) is cut where it closes, and a chain may
-    be as long as the fleet, so this walks with a stack of its own.
-    """
+    be as long as the fleet, so this walks with a stack of its own."""
     known: dict[AgentKey, int] = {}
     for root in sorted(set(wanted)):
         stack = [] if root in known else [(root, iter(_dependencies(root, agents)))]

@@ -147,7 +147,7 @@ def meaning_of(catalog: Catalog, driver: str, code: str | None) -> Reason | None
     return catalog.reasons.get((driver, code)) or (MEANINGS[ReasonCode(code)] if code in _CODES else None)
 
 
-def drift_class(reason: Reason | None, *, present: bool) -> Class:
+def class_of(reason: Reason | None, *, present: bool) -> Class:
     """The class of drift (or the lag) a reason is of; unknown ones are classed by whether the object is there."""
     if reason is not None and reason.drift is Class.LAG:
         return Class.LAG

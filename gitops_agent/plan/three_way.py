@@ -20,8 +20,7 @@ Value = dict[str, Any]
 class ThreeWay:
     """The three legs of one resource; ``agent`` is None once its document has left Git.
 
-    ``catalog`` says what the reasons of drivers mean.
-    """
+    ``catalog`` says what the reasons of drivers mean."""
 
     key: ResourceKey
     agent: Agent | None

@@ -23,8 +23,7 @@ from gitops_agent.reconcile.bases import base_after, base_spent
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
 
-    Writes: outcomes of open intents and the bases they imply (``ReconcileState``).
-    """
+    Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -69,8 +68,7 @@ def settle_intents(
     """Outcomes to finish open intents with, bases to write and keys to forget.
 
     ``observations`` must be complete for the intents given: what is not in it does not exist, so leave out the
-    intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired.
-    """
+    intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired."""
     outcomes: list[Outcome] = []
     written: dict[ResourceKey, Base] = {}
     forgotten: dict[ResourceKey, None] = {}
@@ -134,8 +132,7 @@ def shows(action: Action, seen: Observation) -> bool:
     """Whether live is as desired on every field that is ours and that the driver can see.
 
     What a driver has against a live object it has against our record. After an interrupted change that record is
-    what is behind, so only the fields speak; after an interrupted repair it counts.
-    """
+    what is behind, so only the fields speak; after an interrupted repair it counts."""
     changed = action.base is not None and action.base != action.desired
     if action.desired is None or seen.fields is None or (seen.reason is not None and not changed):
         return False
@@ -158,7 +155,7 @@ def _is_visible(action: Action, seen: Observation) -> bool:
 
 
 def _spent(intent: Intent, known: Base | None, now: float) -> Base:
-    """The record of a one-shot effect whose end nobody knows: with it, no plan does it again."""
+    """The record of a one-shot effect whose end is not known: with it, no plan does it again."""
     generation = generation_of(intent.action.handle, intent.id)
     handle = OneShot(generation, Result.UNKNOWN, _MESSAGES[Result.UNKNOWN]).handle
     return base_spent(intent.action, known, intent.commit, now, handle)

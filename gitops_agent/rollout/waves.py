@@ -1,7 +1,7 @@
 """Waves: in which order a commit reaches the agents that run already, and what becomes of it at each gate. Pure.
 
 One canary, then a tenth, then the rest. What exists is touched wave by wave; what does not exist yet, and what
-nobody would touch (an agent in Observe mode), follows the commit at once.
+is only observed (Observe mode), follows the commit at once.
 """
 
 from collections import Counter
@@ -34,13 +34,12 @@ class RolloutStep:
 class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
 
-    ``touched`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
-    something about the others: they run, and what runs changes.
-    """
+    ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
+    something about the others: they run, and what runs changes."""
 
     gated: Sequence[AgentKey] = ()
     free: Collection[AgentKey] = ()
-    touched: Collection[AgentKey] = ()
+    reached: Collection[AgentKey] = ()
     proving: Collection[AgentKey] = ()
 
 
@@ -65,10 +64,9 @@ def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ..
 
     What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
     of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
-    those who have not been reached: they have a canary of their own.
-    """
-    unproven = [key for key in ways.touched if key not in ways.gated]
-    changed = [key for key in ways.gated if key in ways.touched][: policy.rollout.canary]
+    those not reached: they have a canary of their own."""
+    unproven = [key for key in ways.reached if key not in ways.gated]
+    changed = [key for key in ways.gated if key in ways.reached][: policy.rollout.canary]
     return (*unproven, *changed), [key for key in ways.gated if key not in changed]
 
 
@@ -111,8 +109,7 @@ def in_order(
     """Changed agents in the order in which they go.
 
     First those that an unfinished rollout has touched already (they have the least to lose), last those that would
-    end; dependencies before what depends on them; who asks to be a canary before its equals.
-    """
+    end; dependencies before what depends on them; canaries before their equals."""
     keys = set(changed)
     depths: dict[AgentKey, int] = {}
 
@@ -145,8 +142,7 @@ def _ends(new: Agent | None, old: Agent | None) -> bool:
 def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
     """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
 
-    The canary is one that proves something, if there is any.
-    """
+    The canary is one that proves something, if there is any."""
     totals = Counter(key.tenant for key in ordered)
     telling = [key for key in ordered if key in proving] or ordered
     canary = _take(telling, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
@@ -175,7 +171,7 @@ def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) 
 
 
 def announced(rollout: Rollout) -> tuple[Finding, ...]:
-    """How a commit would reach the agents that run already, for whoever asks before."""
+    """How a commit would reach the agents that run already, as findings of a preview."""
     sizes = [str(len(wave)) for wave in rollout.waves]
     if len(sizes) < 2:
         return ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.key import AgentKey, Kind
-from gitops_agent.model.outcome import LONGEST_DELAY
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS
 from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
@@ -101,7 +101,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
                 frozen=key in frozen,
                 busy=key in busy,
                 halted=behind.get(key),
-                longest_delay=longest_delay(summary, key) if reconcile.attempts else LONGEST_DELAY,
+                longest_delay=longest_delay(summary, key) if reconcile.attempts else MAX_DELAY_SECONDS,
             )
 
 
@@ -138,5 +138,5 @@ def _ended(summary: Summary, removed: Sequence[AgentKey]) -> list[AgentStatus]:
 
 
 def _unreachable_driver(agent: Agent, unreachable: Mapping[str, str]) -> str | None:
-    """Why nothing can be said about an agent, if one of its drivers could not be asked."""
+    """Why an agent could not be observed, if one of its drivers could not be asked."""
     return next((unreachable[each.driver] for each in agent.resources if each.driver in unreachable), None)

@@ -29,9 +29,9 @@ SUSPENDED = "Suspended"
 
 def says_suspended(seen: Sequence[Observation]) -> Sequence[Observation]:
     """A lie of the process table: every runtime is held by a signal."""
-    said = "pid 7 is suspended (SIGSTOP)"
+    message = "pid 7 is suspended (SIGSTOP)"
     return [
-        replace(each, state=SUSPENDED, reason=SUSPENDED, message=said) if _runs(each) else each for each in seen
+        replace(each, state=SUSPENDED, reason=SUSPENDED, message=message) if _runs(each) else each for each in seen
     ]
 
 

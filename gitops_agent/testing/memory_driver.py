@@ -95,8 +95,7 @@ class MemoryDriver:
 
     ``plugin`` gives it as core knows it; connecting gives this very object. It outlives a simulated crash of
     gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew,
-    ``ran`` holds the commands that were run.
-    """
+    ``ran`` holds the commands that were run."""
 
     def __init__(self, name: str = "memory", clock: Clock | None = None) -> None:
         self.name = name
@@ -247,11 +246,11 @@ class MemoryDriver:
     # -- watching and running
 
     def start(self, notify: Notify) -> None:
-        """Tell about drift from now on; from the thread that makes it."""
+        """Notify about drift from now on, on the thread that makes it."""
         self._notify = notify
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Notify no more."""
         self._notify = None
 
     def exec(
@@ -276,7 +275,7 @@ class MemoryDriver:
     # -- drift
 
     def edit(self, key: ResourceKey, **changes: Any) -> None:
-        """Somebody edits fields of a live object; None removes one."""
+        """Edit fields of a live object; None removes one."""
         thing = self.live[key]
         value = {**thing.fields.value, **changes}
         kept = Fields.of({name: item for name, item in value.items() if item is not None})
@@ -299,7 +298,7 @@ class MemoryDriver:
         self._tell(key, "Appeared")
 
     def mark(self, key: ResourceKey, owner: Owner) -> None:
-        """The mark of a live object becomes that of somebody else."""
+        """The mark of a live object becomes another one."""
         self.live[key] = replace(self.live[key], owner=owner)
         self._tell(key, "Marked")
 

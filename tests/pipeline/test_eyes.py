@@ -13,7 +13,7 @@ from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.observe.ask import observe
+from gitops_agent.observe.observer import ask_drivers as observe
 from gitops_agent.testing.faults import Lie, LyingDriver, WrappedDriver, sees_half, sees_nothing
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.support.plugins import connect, connected

@@ -15,6 +15,7 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Decision, Plan
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.compare import Difference, compare
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 from tests.plan import make
 

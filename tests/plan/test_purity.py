@@ -17,7 +17,7 @@ FILES = sorted(path for folder in ("model", "plan") for path in (ROOT / folder).
 ALLOWED = frozenset(
     {
         "__future__", "collections", "dataclasses", "datetime", "enum", "functools", "hashlib", "itertools",
-        "math", "operator", "re", "typing",
+        "difflib", "math", "operator", "re", "sys", "types", "typing",
         "gitops_agent", "jsonpatch", "jsonpointer", "orjson", "pydantic",
     }
 )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from gitops_agent.drivers.plugins import load_plugins
 from gitops_agent.model.catalog import Catalog, Reason
 from gitops_agent.model.plan import Class
-from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, drift_class, markdown, meaning_of
+from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, class_of, markdown, meaning_of
 
 pytestmark = pytest.mark.unit
 
@@ -35,9 +35,9 @@ def test_the_page_is_in_step_with_the_code() -> None:
 
 
 def test_unknown_reasons_of_a_driver_are_classed_by_presence() -> None:
-    assert drift_class(None, present=False) is Class.MISSING_EXTERNAL
-    assert drift_class(None, present=True) is Class.CONFLICTING
-    assert drift_class(MEANINGS[ReasonCode.SPEC_CHANGED], present=True) is Class.CONFLICTING
+    assert class_of(None, present=False) is Class.MISSING_EXTERNAL
+    assert class_of(None, present=True) is Class.CONFLICTING
+    assert class_of(MEANINGS[ReasonCode.SPEC_CHANGED], present=True) is Class.CONFLICTING
 
 
 def test_a_code_is_read_in_the_terms_of_its_driver_first() -> None:

@@ -67,8 +67,7 @@ def suspicion(
 ) -> str | None:
     """The reason code by which some source finds a live agent stuck, the driver's first; None when none does.
 
-    ``proven`` is the newest definition of the liveness probe that ever passed.
-    """
+    ``proven`` is the newest definition of the liveness probe that ever passed."""
     if target.suspicion is not None:
         return target.suspicion
     if not history.probes and history.heartbeat is None:
@@ -87,8 +86,7 @@ def is_believed(history: HealthHistory, liveness: ProbeState, proven: ProbeSpec 
     """Whether a liveness probe that fails is to be believed at all.
 
     One that never passed under its present definition may be wrong itself: a typo in its path. Where an earlier
-    definition passed, or the agent was healthy before this one came into force, the definition is in doubt.
-    """
+    definition passed, or the agent was healthy before this one came into force, the definition is in doubt."""
     if liveness.passed or proven == liveness.spec:
         return True
     if proven is not None or history.was_healthy:

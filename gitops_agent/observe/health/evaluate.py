@@ -97,7 +97,7 @@ def _disputed(found: CrossCheck, readiness: Health, look: float | None) -> Healt
 
 
 def _unready(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health | None:
-    """Why an agent that nobody accuses is not Ready."""
+    """Why an agent that no source suspects is not Ready."""
     waits = _too_young(target, history, now.monotonic) or _at_work(history, now)
     return waits or ((_unproven(history) or _readiness(history)) if history.probes else None)
 

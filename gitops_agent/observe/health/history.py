@@ -40,8 +40,7 @@ class HealthTarget:
 
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
-    reports a live agent to be stuck. ``others``: the health of the agent's other resources.
-    """
+    reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
 
     agent: AgentKey
     runtime: Observation | None
@@ -77,8 +76,7 @@ class HealthTarget:
 class ProbeState:
     """The answers of one probe under one definition; another definition starts anew, having never passed.
 
-    ``from_start``: the agent has run under this definition since it started.
-    """
+    ``from_start``: the agent has run under this definition since it started."""
 
     spec: ProbeSpec
     from_start: bool = True
@@ -119,8 +117,7 @@ class HeartbeatState(NamedTuple):
     """The heartbeats of all instances together: the stalest counts.
 
     ``all_wrote``: every instance has written one in this run. ``calls``: the tool calls in progress; a restart
-    ends all instances, so those of any of them count.
-    """
+    ends all instances, so those of any of them count."""
 
     age: float
     limit: float

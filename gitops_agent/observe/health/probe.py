@@ -19,8 +19,7 @@ def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
     """The answer of one probe; what goes wrong is an answer too, never an exception.
 
     An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
-    there are several, all must answer.
-    """
+    there are several, all must answer."""
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
     try:
         if http_spec := spec.get("http"):

@@ -36,7 +36,7 @@ def may_wait(action: Action) -> bool:
 
 
 def _busy(plan: Plan, context: PlanContext) -> frozenset[AgentKey]:
-    """Agents with live work in this plan, held or not; not those we were told to keep our hands off."""
+    """Agents with live work in this plan, held or not; not those we are asked to leave alone."""
     agents = context.snapshot.agents
     return frozenset(
         action.key.agent

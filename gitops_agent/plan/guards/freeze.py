@@ -28,7 +28,7 @@ class FreezeInForce:
     scope: str
     reason: str
     until: str
-    who: str
+    by: str
     release: str
     keep: str
     address: str
@@ -112,7 +112,7 @@ def _frozen(each: FreezeInForce, count: int) -> Finding:
         Hold.FROZEN,
         each.address,
         f"frozen {each.until or 'until it is lifted'}: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}; {waiting} work waiting; differences are still found and "
+        f"Frozen {each.by}, scope {each.scope}; {waiting} work waiting; differences are still found and "
         f"reported. To go on: {each.release}.",
     )
 
@@ -123,7 +123,7 @@ def _forgotten(each: FreezeInForce, since: float, reminder: str) -> Finding:
         Hold.FREEZE_FORGOTTEN,
         each.address,
         f"frozen since {iso(since)}, and no end: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
+        f"Frozen {each.by}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
         f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it until it ends by "
         f"itself: {each.keep}.",
     )

@@ -45,7 +45,7 @@ def _changes(action: Action) -> bool:
 
 
 def _is_left_alone(agent: AgentKey, context: PlanContext) -> bool:
-    """Whether its author keeps our hands off: what waits there is counted when it may happen."""
+    """Whether its document asks us not to act: what waits there is counted when it may happen."""
     return is_hands_off(context.snapshot.agents.get(agent), context.now)
 
 

@@ -38,8 +38,7 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
 def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
 
-    What lies outside a scope is not taken away. What a driver hides was in no plan that anybody could approve.
-    """
+    What lies outside a scope is not taken away. What a driver hides was in no plan that could be approved."""
     if not context.approved or _is_hidden(frozenset(lost), context):
         return False
     return all(action.digest in context.approved for action in taking)
@@ -72,7 +71,7 @@ def _loses(base: Base, context: PlanContext) -> bool:
 
 
 def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that never became Ready and are taken down again: nobody loses what nobody had."""
+    """Agents that never became Ready and are taken down again: that is no loss."""
     known = context.snapshot.agents
     return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
 
@@ -83,7 +82,7 @@ def _is_stopped(base: Base) -> bool:
 
 
 def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that their author keeps our hands off: what waits there is counted when it may happen."""
+    """Agents whose documents ask us not to act: what waits there is counted when it may happen."""
     return (each for each in agents if is_hands_off(context.snapshot.agents.get(each), context.now))
 
 

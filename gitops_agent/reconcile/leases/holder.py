@@ -2,7 +2,7 @@
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
-from gitops_agent.plan.guards import ruled
+from gitops_agent.plan.guards import with_verdict
 from gitops_agent.plan.guards.lease import lease
 from gitops_agent.ports import Leases
 
@@ -29,7 +29,7 @@ class LeaseHolder:
             drivers.setdefault(action.key.agent, set()).add(action.driver)
         refused = self._leases.claim(drivers)
         self.waiting = frozenset(refused)
-        return ruled(plan, lease(plan, refused)) if refused else plan
+        return with_verdict(plan, lease(plan, refused)) if refused else plan
 
     def next_due(self) -> float | None:
         """Seconds until it is worth asking again; None when nothing is in the way."""
