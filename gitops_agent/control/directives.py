@@ -20,26 +20,12 @@ from gitops_agent.ports import Approvals, JournalReader
 _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "by a trailer in {}"}
 
 
-class NoApprovals:
-    """Git approves nothing."""
-
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
-        """Nothing."""
-        del enforced, head
-        return ()
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """None."""
-        del enforced, head
-        return ()
-
-
 class Controls:
     """Reads the freezes and approvals in force for a head. Remembers what cannot change: the actions of plans."""
 
     def __init__(self, journal: JournalReader, approvals: Approvals | None = None) -> None:
         self._journal = journal
-        self._approvals = approvals or NoApprovals()
+        self._approvals = approvals
         self._planned: dict[str, frozenset[str]] = {}
         self._open: dict[tuple[str, float], frozenset[str]] = {}
 
@@ -51,7 +37,7 @@ class Controls:
         converged = state.commits.converged_before(head.sha) if head is not None else None
         approvals = list(_still_valid(approved_plans(controls), converged))
         findings: Sequence[Finding] = ()
-        if head is not None:
+        if head is not None and self._approvals is not None:
             since = converged.sha if converged else state.rollout.enforced
             approvals += self._approvals.since(since, head)
             findings = self._approvals.objections(since, head)

@@ -6,7 +6,6 @@ validator, which keeps ten thousand documents fast); ``model/quantity.py`` turns
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -96,13 +95,9 @@ def _distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
     """Refuse two items of one name: which of them holds would be a guess."""
     names = [getattr(item, "name", item) for item in items]
     if len(set(names)) != len(names):
-        twice = sorted(str(name) for name, count in Counter(names).items() if count > 1)[:5]
-        raise ValueError(f"each name may stand once; given more than once: {_listed(twice)}")
+        twice = sorted(str(name)[:64] for name, count in Counter(names).items() if count > 1)[:5]
+        raise ValueError(f"each name may stand once; given more than once: {', '.join(twice)}")
     return items
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(name[:64] for name in names)
 
 
 class Strict(BaseModel):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 from gitops_agent.model.agent import Agent, Mode
 from gitops_agent.model.catalog import BUILT_IN, Catalog
@@ -22,6 +21,7 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
+from gitops_agent.ports import JournalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,6 @@ REPAIR_LOOKBACK_SECONDS = 3600.0
 """What was repaired longer ago has nothing to do with what drifts now, whatever window a policy has."""
 
 
-class RepairHistory(Protocol):
-    """What a plan may ask of the journal, and only for the few resources that drifted."""
-
-    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
-        """When drift of a resource was repaired since a moment."""
-
-    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
-        """The newest actions against drift that were done since a moment, and when."""
-
-
 @dataclass(frozen=True, slots=True)
 class PassContext:
     """What holds for every plan of one pass. ``running``: actions that an earlier pass began."""
@@ -120,7 +110,7 @@ class PassContext:
     now: Now
     directives: Directives
     running: tuple[Action, ...]
-    history: RepairHistory
+    history: JournalReader
     catalog: Catalog = BUILT_IN
 
 
@@ -211,7 +201,7 @@ class Ready(AbstractSet[AgentKey]):
 class _Repairs(Mapping[ResourceKey, Sequence[float]]):
     """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
 
-    def __init__(self, history: RepairHistory, state: State, since: float) -> None:
+    def __init__(self, history: JournalReader, state: State, since: float) -> None:
         self._history = history
         self._retried_at = state.control.retried_at
         self._since = since

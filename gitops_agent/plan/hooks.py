@@ -25,6 +25,10 @@ _MESSAGES = {
     ReasonCode.HOOK_RECORDED: "The hook is written down and not called now.",
     ReasonCode.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
 }
+_THEN = {
+    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is not known",
+}
 
 
 def as_hook(action: Action, context: PlanContext) -> Action:
@@ -135,15 +139,5 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
         reason=reason,
         message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
         decision=Decision.ASK,
-        handle=_accepted(shot),
+        handle=OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle,
     )
-
-
-_THEN = {
-    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is not known",
-}
-
-
-def _accepted(shot: OneShot) -> Fields:
-    return OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle

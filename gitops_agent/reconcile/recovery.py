@@ -77,7 +77,7 @@ def settle_intents(
         result = intent_result(intent, seen)
         if result is None:
             continue
-        outcomes.append(_outcome(intent, result, seen, now))
+        outcomes.append(Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _handle(seen)))
         if result is Result.UNKNOWN:
             written[key] = _spent(intent, (bases or {}).get(key), now)
             forgotten.pop(key, None)
@@ -170,10 +170,6 @@ def _was_restarted(intent: Intent, seen: Observation) -> bool:
     if intent.action.handle is not None and seen.handle != intent.action.handle:
         return True
     return seen.started_at is not None and seen.started_at >= intent.at
-
-
-def _outcome(intent: Intent, result: Result, seen: Observation | None, now: float) -> Outcome:
-    return Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _handle(seen))
 
 
 _MESSAGES = {

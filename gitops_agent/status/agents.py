@@ -36,7 +36,7 @@ def agent_conditions(summary: Summary) -> Summary:
             starting.append(key)
         if status is not previous and status != previous:
             changed.append(status)
-    became_ready = any(each.ready and not _was_ready(known.get(each.agent)) for each in changed)
+    became_ready = any(each.ready and (each.agent not in known or not known[each.agent].ready) for each in changed)
     removed = _gone(summary)
     changed += _ended(summary, removed)
     since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
@@ -67,10 +67,6 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
         return summary
     status = summary.state.status
     return summary.with_state(status=replace(status, agents=status.agents.updated(changed, removed)))
-
-
-def _was_ready(previous: AgentStatus | None) -> bool:
-    return previous is not None and previous.ready
 
 
 def _views(summary: Summary) -> Iterator[AgentView]:

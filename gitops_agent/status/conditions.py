@@ -215,16 +215,12 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
             return "CannotApply", attempt.error
         if attempt.stalled:
             return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
-    if not view.held and (doubt := _doubtful(view)) is not None:
+    if not view.held and (doubt := next((a for a in view.pending if a.decision in _FOR_PEOPLE), None)):
+        # Waiting for what only people can decide would be waiting for ever.
         return doubt.reason, doubt.message
     if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:
         return "HealthTimeout", f"not healthy within {view.deadline_passed:.0f} s: {view.health.message}"
     return None
-
-
-def _doubtful(view: AgentView) -> Action | None:
-    """The first action that only people can decide: waiting for it would be waiting for ever."""
-    return next((action for action in view.pending if action.decision in _FOR_PEOPLE), None)
 
 
 def _attempts(view: AgentView) -> list[Attempt]:

@@ -50,11 +50,8 @@ def is_busy(summary: Summary) -> bool:
     """Whether some agent is on its way, or a rollout will go on by itself.
 
     An agent that waits for another is not on its way, until all it waits for are Ready."""
-    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in _reconciling(summary))
-
-
-def _reconciling(summary: Summary) -> frozenset[AgentKey]:
-    return summary.state.status.agents.having(ConditionType.RECONCILING)
+    reconciling = summary.state.status.agents.having(ConditionType.RECONCILING)
+    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in reconciling)
 
 
 def _is_waiting(summary: Summary, key: AgentKey) -> bool:

@@ -6,7 +6,7 @@ those that report decides. So one wrong source repairs nothing where others are 
 because its author asked for exactly that. That an agent runs proves nothing here: one that hangs runs as well.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gitops_agent.model.observation import Evidence
@@ -125,7 +125,7 @@ def _heartbeat(history: HealthHistory, target: HealthTarget, now: ClockReading) 
     if not heartbeat.calls:
         return SourceReport("heartbeat", False, f"none within {heartbeat.limit:g} s", now.wall)
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    said = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({_some(heartbeat.calls)})"
+    said = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
     return SourceReport("heartbeat", None if target.suspicion is not None else True, said, now.wall)
 
 
@@ -136,7 +136,3 @@ def _probe(name: str, state: ProbeState, *, trusted: bool) -> SourceReport:
         )
     said = f"fails ({state.said})" if state.fails else f"passes ({state.said})"
     return SourceReport(f"{name} probe", not state.fails, said, state.asked.wall)
-
-
-def _some(calls: Sequence[str]) -> str:
-    return ", ".join(calls[:3])

@@ -16,7 +16,7 @@ def action_cap(plan: Plan, context: PlanContext) -> Verdict:
     Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one."""
     waiting = due(plan)
     fleet = context.limits().actions_per_pass
-    caps = _tenant_caps(context)
+    caps = {name: context.limits(name).actions_per_pass for name in context.policy.tenants}
     if len(waiting) <= fleet and not caps:
         return let_pass("action_cap")
     held: list[ResourceKey] = []
@@ -30,10 +30,6 @@ def action_cap(plan: Plan, context: PlanContext) -> Verdict:
             used[tenant] += 1
             left -= 1
     return trim("action_cap", held, (_finding(plan, len(held), len(waiting), fleet),) if held else ())
-
-
-def _tenant_caps(context: PlanContext) -> dict[str, int]:
-    return {name: context.limits(name).actions_per_pass for name in context.policy.tenants}
 
 
 def _finding(plan: Plan, held: int, wanted: int, cap: int) -> Finding:

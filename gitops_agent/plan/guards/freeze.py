@@ -49,7 +49,8 @@ def freeze(plan: Plan, context: PlanContext) -> Verdict:
     findings = []
     for each in in_force:
         agents = {action.key.agent for action in held if each.holds(action, context)}
-        reminder = context.limits(_tenant(each.scope)).freeze_reminder
+        tenant = None if each.scope == EVERYTHING else each.scope.partition("/")[0]
+        reminder = context.limits(tenant).freeze_reminder
         forgotten = each.since is not None and not each.until and context.now - each.since > seconds(reminder)
         if agents or not forgotten:
             findings.append(_frozen(each, len(agents)))
@@ -63,10 +64,6 @@ def freezes_in_force(context: PlanContext) -> Iterator[FreezeInForce]:
     for scope, each in git_freezes(context.snapshot.policy, context.now):
         yield _by_git(scope, each, context.frozen_since.get(scope))
     yield from map(_by_control, context.freezes)
-
-
-def _tenant(scope: str) -> str | None:
-    return None if scope == EVERYTHING else scope.partition("/")[0]
 
 
 def _by_git(scope: str, each: Freeze, since: float | None) -> FreezeInForce:
