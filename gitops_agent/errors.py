@@ -93,10 +93,8 @@ class ApplyError(GitopsAgentError):
 
 
 class EffectSpent(ApplyError):
-    """A one-shot effect was tried and did not succeed; it must not be tried again by itself.
-
-    ``unknown``: whether it happened is not known. ``handle`` is kept in the base, so that it is not forgotten.
-    """
+    """A one-shot effect was tried and did not succeed; it must not be tried again by itself. ``unknown``: whether
+    it happened is not known. ``handle`` is kept in the base, so that it is not forgotten."""
 
     def __init__(self, message: str, handle: Fields, *, unknown: bool) -> None:
         super().__init__(message, permanent=True)

@@ -34,7 +34,6 @@ class Source(Protocol):
 
     def refresh(self) -> Revision:
         """Ask the remote and fetch if it moved; the head of the tracked branch.
-
         SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable."""
 
     def revision(self, ref: str) -> Revision:
@@ -71,7 +70,6 @@ class HistoryWriter(Protocol):
 
     def revert(self, shas: Sequence[str], message: str) -> str:
         """A commit on the head that undoes these (newest first, merges by first parent); its sha.
-
         SourceRefused, naming the paths, when they do not revert cleanly."""
 
     def restore(self, to: str, message: str) -> str:
@@ -167,7 +165,6 @@ class JournalReader(Protocol):
 
     def state(self) -> State:
         """The state as last committed, with the controls that other processes have added since.
-
         Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
         read when they are first looked at. A read-only journal follows all that other processes commit."""
 
@@ -213,7 +210,6 @@ class JournalReader(Protocol):
 
 class Journal(JournalReader, Protocol):
     """The write side. Every method is one durable transaction; memory follows only after it.
-
     ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one."""
 
     def control(self, control: Control) -> None:
@@ -229,7 +225,6 @@ class Journal(JournalReader, Protocol):
         at: float = 0.0,
     ) -> State:
         """Write what differs from the state as last committed; no transaction when nothing does.
-
         Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
         differ from the last one of their resource; controls without a number; and for every record of a commit
         that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
@@ -237,7 +232,6 @@ class Journal(JournalReader, Protocol):
 
     def begin(self, intents: Sequence[Intent]) -> State:
         """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
-
         An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
         for the same resource that is still open ends as Skipped: at most one is open per resource."""
 
@@ -290,7 +284,6 @@ class Sink:
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Send these changes, and what else there is; called on the delivery thread, again until it returns.
-
         SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again."""
 
 

@@ -144,7 +144,6 @@ def default_state_dir(instance: str, environment: Mapping[str, str]) -> str:
 
 def default_lease_dir(environment: Mapping[str, str]) -> str:
     """Where leases live by default: the user's runtime folder, or else one below the temporary folder.
-
     It must be the same for a login, a service and a cron job of one user, so a runtime folder is used also where
     the environment names none, and TMPDIR is not asked."""
     user = os.geteuid()

@@ -55,11 +55,9 @@ class Controls:
         )
 
     def _open_actions(self, approval: Approval) -> frozenset[str]:
-        """What is still to be done of a plan; a plan that is not on record covers nothing.
-
-        What was done since it was approved is spent: should the same agents fall over once more, that is asked
-        about once more. (Since the approval, not since the plan: the same plan may come, and be approved, again.)
-        """
+        """What is still to be done of a plan; a plan that is not on record covers nothing. What was done since it
+        was approved is spent: should the same agents fall over once more, that is asked about once more. (Since
+        the approval, not since the plan: the same plan may come, and be approved, again.)"""
         digest, mark = approval.digest, (approval.digest, approval.at)
         if not self._planned.get(digest):
             self._planned[digest] = self._journal.planned(digest)

@@ -11,7 +11,6 @@ from gitops_agent.model.key import AgentKey
 
 def compile_bundle(agent: AgentKey, document: AgentDocument) -> Fields:
     """Model, instructions, tools, MCP servers and limits of an agent; every key is always there.
-
     ValueError when free-form parameters or limits hold what JSON cannot say."""
     spec = document.spec
     content: dict[str, JSON] = {

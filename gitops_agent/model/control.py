@@ -72,7 +72,6 @@ def approved_plans(controls: Sequence[Control]) -> dict[str, Control]:
 
 def spent(controls: Sequence[Control], before: float, recorded: Collection[str]) -> frozenset[int]:
     """The numbers of the controls that retention may drop: written before a moment, and without effect since.
-
     A freeze in force stays, and so does an approval of a plan on record (``recorded``). The newest control
     stays whatever it says, so that no number is given twice."""
     in_force = {control.seq for control in freezes(controls, before)}

@@ -16,7 +16,6 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
     """One statement about the desired or the live state.
-
     ``address`` is ``file:line:col`` or a resource key; ``code`` is stable; ``summary`` is one line for people;
     ``detail`` says what was found, what was expected and the way out."""
 

@@ -28,7 +28,6 @@ class HealthState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Health:
     """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
-
     ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
     nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it."""
@@ -63,7 +62,6 @@ def is_worse(one: HealthState, other: HealthState) -> bool:
 
 def worst(healths: Iterable[Health]) -> Health | None:
     """The health that decides whether an agent is Ready: the worst one, the first of equals; None without any.
-
     Give the runtime's first: of two that are equally bad it is the one people ask about."""
     found: Health | None = None
     for health in healths:

@@ -47,7 +47,6 @@ def read_health(fields: Fields) -> Mapping[str, Any]:
 
 def fold_health_bases(bases: Iterable[Base]) -> list[Base]:
     """The bases of an older journal in today's form: nothing that runs differs from them afterwards.
-
     What used to be a record of its own (``tenant/name:health/probes``) becomes a field of the agent's runtime, and
     the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out."""
     known = {base.key: base for base in bases}

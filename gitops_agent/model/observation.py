@@ -34,7 +34,6 @@ class Heartbeat:
 @dataclass(frozen=True, slots=True)
 class AgentInstance:
     """One running copy of an agent: a process, a pane, a pod.
-
     ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
     at which it answers HTTP probes; "" when it cannot be reached from here."""
@@ -84,7 +83,6 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Base:
     """What we last applied to a resource.
-
     ``retained``: let go by deletionPolicy, no longer ours to touch. ``established``: it was there when some commit
     converged, so taking it away is a loss and not the undoing of a failed creation."""
 

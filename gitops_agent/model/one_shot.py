@@ -15,7 +15,6 @@ from gitops_agent.model.outcome import Result
 @dataclass(frozen=True, slots=True)
 class OneShot:
     """One effect of one generation of an agent.
-
     ``generation`` is the intent of the first try; a second one, asked for by an operator, keeps it, and with it
     the idempotency key. ``result`` None: an operator wants it done again. ``said`` is what it answered."""
 

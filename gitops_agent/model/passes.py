@@ -69,7 +69,6 @@ class SourceResult:
 @dataclass(frozen=True, slots=True)
 class Approval:
     """One approval of a plan: its digest, by which person, where (cli, note, trailer) and when.
-
     ``commit`` carries the trailer or the note; "" for the command line."""
 
     digest: str
@@ -100,10 +99,8 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen, and which drivers were unreachable, with the reason.
-
-    Nothing may be concluded about a resource of an unreachable driver: not that it is there, not that it is gone.
-    """
+    """What was seen, and which drivers were unreachable, with the reason. Nothing may be concluded about a
+    resource of an unreachable driver: not that it is there, not that it is gone."""
 
     seen: Mapping[ResourceKey, Observation]
     unreachable: Mapping[str, str]
@@ -122,9 +119,8 @@ class Live:
 class RolloutDecision:
     """What the rollout stage decided. ``in_force``: the spec each agent follows now, under the newest valid
     policy. ``earlier_policy``: that of the last commit that converged, or of the one in force while none did;
-    ``policy``: the stricter of the two. ``blocked``: the candidate plan of
-    a newest commit that a guard stops. ``released``: the agents that follow the newest commit from this pass on.
-    """
+    ``policy``: the stricter of the two. ``blocked``: the candidate plan of a newest commit that a guard stops.
+    ``released``: the agents that follow the newest commit from this pass on."""
 
     in_force: Snapshot
     policy: PolicySpec

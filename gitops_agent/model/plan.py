@@ -69,7 +69,6 @@ class Decision(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Action:
     """One step for one resource, with the three legs it was decided on.
-
     ``message`` is for people and never steers. ``patch`` is the RFC 6902 difference from what is (live, or base
     where live does not show the field) to what is desired."""
 
@@ -114,7 +113,6 @@ class Effect(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict of one guard: which resources it holds, and the finding that says why and how to release.
-
     ``for_people``: what it holds is released by people alone; otherwise by time, or when another agent is Ready.
     ``freeze``: the scope in which acting should stop until people have looked. ``decision``: what becomes of the
     actions it holds."""
@@ -131,7 +129,6 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Ordered actions, the verdicts of guards on them, and the digest an approval is bound to.
-
     The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it."""
 
     commit: str

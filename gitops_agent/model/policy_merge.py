@@ -50,7 +50,6 @@ def is_looser(name: str, one: Any, other: Any) -> bool:
 
 def stricter(new: PolicySpec, old: PolicySpec | None) -> PolicySpec:
     """The stricter of two policies in every number and mode, tenant by tenant.
-
     A freeze is no limit: it comes from the new policy alone, or Git could never lift what Git froze."""
     if old is None or old is new or old == new:
         return new

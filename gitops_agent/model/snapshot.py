@@ -22,7 +22,6 @@ class Snapshot:
 
 def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:
     """The agents whose desired state differs between two snapshots, added and removed ones included.
-
     Unchanged agents are the same object when they come from the same blob, so the common case is one ``is``."""
     if old is None:
         return frozenset(new.agents)

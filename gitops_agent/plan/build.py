@@ -47,7 +47,6 @@ def build(
     is_whole: bool = False,
 ) -> Plan:
     """The plan that takes what is observed to what the snapshot asks for.
-
     ``is_whole``: it decides about a commit, so its digest and findings are about what the commit asks for, also
     when agents drift. Observations must be complete for the scope: what is not among them does not exist."""
     if context.snapshot is not snapshot:

@@ -38,7 +38,6 @@ def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
 ) -> Classification:
     """The classification of one difference (not on IN_SYNC and RETAINED, which need none).
-
     ``health`` is what the cross-check says of the driver's reason, if that is about progress."""
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.

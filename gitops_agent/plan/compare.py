@@ -149,7 +149,6 @@ def _owned(three_way: ThreeWay) -> set[str]:
 
 def before(three_way: ThreeWay) -> Value:
     """What is: live where it shows a field of ours, what we last applied where it does not.
-
     Without a base, what cannot be seen is taken to be as desired: a lost record is no reason to restart."""
     if three_way.live_fields is None:
         return {}

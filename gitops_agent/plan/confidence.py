@@ -13,7 +13,6 @@ FRESH_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What confidence depends on, and nothing else.
-
     ``sources`` counts the independent ones that agree, the observation being one; 0: they contradict each other.
     ``authoritative``: the question is what exists, and the driver is the authority on it."""
 
@@ -51,7 +50,6 @@ def read_signals(
     now: float,
 ) -> Signals:
     """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
-
     ``health``: the cross-check of a live agent; then the sources it asked count, the driver among them."""
     destructive = verb is Verb.DELETE
     if live is None:  # what a complete observation does not return does not exist: that is clear and fresh

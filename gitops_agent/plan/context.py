@@ -151,7 +151,6 @@ def context_for(
 
 def rolled_back(state: State, head: str) -> frozenset[str]:
     """The commits that a head rolls back, or one below it since the last that converged.
-
     Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself."""
     records = state.commits.newest_first
     converged = state.commits.converged_before(head)
@@ -218,7 +217,6 @@ class _Repairs(Mapping[ResourceKey, Sequence[float]]):
 
 class _RecentlyRepaired(Mapping[AgentKey, float]):
     """When drift of agents was last repaired, or is being repaired, found when a guard asks.
-
     Not what people approved, what has a known cause, nor what is still being built."""
 
     def __init__(self, around: PassContext, state: State) -> None:

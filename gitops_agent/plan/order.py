@@ -18,7 +18,6 @@ def order_actions(
     actions: Iterable[Action], agents: Mapping[AgentKey, Agent], catalog: Catalog = BUILT_IN
 ) -> tuple[Action, ...]:
     """The actions in the order in which they are to be done.
-
     Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice."""
     listed = tuple(actions)
     depth = depths({action.key.agent for action in listed}, agents)
@@ -42,7 +41,6 @@ def position(key: ResourceKey, depth: int, catalog: Catalog = BUILT_IN) -> Posit
 
 def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:
     """The length of the longest chain of dependencies below each wanted agent.
-
     Looks only at what the wanted agents reach. A cycle (refused at load) is cut where it closes, and a chain may
     be as long as the fleet, so this walks with a stack of its own."""
     known: dict[AgentKey, int] = {}

@@ -15,7 +15,6 @@ Patch = tuple[Mapping[str, Any], ...]
 
 def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
     """The patch an action makes to the live object; exact, however long (rendering caps what it shows).
-
     Nothing is masked: fields hold references to secrets, never secrets. Verbs for our record have no patch."""
     if not verb.touches_live:
         return ()

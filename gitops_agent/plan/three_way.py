@@ -19,7 +19,6 @@ Value = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class ThreeWay:
     """The three legs of one resource; ``agent`` is None once its document has left Git.
-
     ``catalog`` says what the reasons of drivers mean."""
 
     key: ResourceKey

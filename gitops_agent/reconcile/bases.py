@@ -7,7 +7,6 @@ from gitops_agent.model.plan import Action, Verb
 
 def base_after(action: Action, old: Base | None, commit: str, at: float, handle: Fields) -> Base | None:
     """The base after a successful action; None when there is nothing on record any more.
-
     A repair of drift applies what an earlier commit asked for, so the base keeps that commit. What is found and
     adopted was there before us, so it counts as established; what a commit creates does not until it converged."""
     if action.verb in (Verb.DELETE, Verb.FORGET):

@@ -83,7 +83,6 @@ class Executor:
 
     def execute(self, state: State, plan: Plan, policy: PolicySpec, actor: str) -> tuple[State, list[Executed]]:
         """Carry out what the plan allows: the state afterwards, and one outcome per action that ended in time.
-
         ``policy``: what says how long a failure rests."""
         self._policy = policy
         done, self._collected = self._collected, []

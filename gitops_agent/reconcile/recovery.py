@@ -66,7 +66,6 @@ def settle_intents(
     bases: Mapping[ResourceKey, Base] | None = None,
 ) -> Settled:
     """Outcomes to finish open intents with, bases to write and keys to forget.
-
     ``observations`` must be complete for the intents given: what is not in it does not exist, so leave out the
     intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired."""
     outcomes: list[Outcome] = []
@@ -130,7 +129,6 @@ def _is_done(intent: Intent, seen: Observation | None) -> bool:
 
 def shows(action: Action, seen: Observation) -> bool:
     """Whether live is as desired on every field that is ours and that the driver can see.
-
     What a driver has against a live object it has against our record. After an interrupted change that record is
     what is behind, so only the fields speak; after an interrupted repair it counts."""
     changed = action.base is not None and action.base != action.desired

@@ -39,7 +39,6 @@ def update_given_up(
     state: State, decision: RolloutDecision, health: Healths, now: Now
 ) -> tuple[State, RolloutDecision]:
     """The state after agents that are out of time were given up, and what is in force without them.
-
     No agent is given up unseen, nor one that is healthy now and was not when it was last reported."""
     state = _updated(state, decision.in_force, health, decision.policy, now)
     return state, replace(decision, in_force=without_given_up(decision.in_force, state))

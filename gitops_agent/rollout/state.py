@@ -92,7 +92,6 @@ def after_gate(state: RolloutState, now: Now, *, ready: bool) -> RolloutState:
 
 def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool = False) -> RolloutState:
     """The state when the gate failed: nothing further is released, and the tree is remembered.
-
     ``for_people``: what to do about it is theirs to say, whatever the policy asks for when a gate fails."""
     rollout = state.rollout
     if rollout is None or rollout.failed:

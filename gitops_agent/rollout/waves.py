@@ -33,7 +33,6 @@ class RolloutStep:
 @dataclass(frozen=True, slots=True)
 class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
-
     ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
     something about the others: they run, and what runs changes."""
 
@@ -61,7 +60,6 @@ def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> Rollout
 
 def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
     """A first wave of what an unfinished rollout has reached, and the others.
-
     What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
     of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
     those not reached: they have a canary of their own."""
@@ -107,7 +105,6 @@ def in_order(
     changed: Iterable[AgentKey], before: Agents, target: Agents, released: Collection[AgentKey]
 ) -> list[AgentKey]:
     """Changed agents in the order in which they go.
-
     First those that an unfinished rollout has touched already (they have the least to lose), last those that would
     end; dependencies before what depends on them; canaries before their equals."""
     keys = set(changed)
@@ -141,7 +138,6 @@ def _ends(new: Agent | None, old: Agent | None) -> bool:
 
 def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
     """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
-
     The canary is one that proves something, if there is any."""
     totals = Counter(key.tenant for key in ordered)
     telling = [key for key in ordered if key in proving] or ordered

@@ -93,7 +93,6 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
 
 def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
     """Whether nothing is new about a Ready agent: most agents in most passes, so it is asked first.
-
     It may say no where the long way gives an equal status; never yes where it gives another one."""
     health = view.health
     return (

@@ -15,7 +15,6 @@ def current_findings(state: State) -> tuple[Finding, ...]:
 
 def lasting(record: CommitRecord) -> tuple[Finding, ...]:
     """The findings of a commit that hold whatever a later pass finds.
-
     What a plan found of an agent (``tenant/name…``) was true at that time; the last pass is right now."""
     if record.phase in (Phase.INVALID, Phase.REFUSED):
         return record.findings

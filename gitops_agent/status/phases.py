@@ -14,7 +14,6 @@ from gitops_agent.model.status import APPROVED_BY, AgentStatus, CommitRecord, Ph
 @dataclass(frozen=True, slots=True)
 class CommitProgress:
     """What the end of a pass knows about the newest commit.
-
     ``judged_agents``: changed by this commit (or by one it superseded before that was judged). ``owed``: actions a
     commit asks for that are not done yet. ``overdue``: agents that had their whole ``healthTimeout``.
     ``frozen``: a freeze holds back some of what is owed. ``rollout``: how far it has got."""
@@ -41,7 +40,6 @@ class CommitProgress:
     @property
     def gate_is_open(self) -> bool:
         """Whether the next wave may follow: what the waves so far have changed is as it should be.
-
         What the commit creates counts for the commit, not for the gate: a new agent may have to wait for the port
         of an old one that goes with a later wave."""
         if self.rollout is None:

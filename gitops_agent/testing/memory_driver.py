@@ -91,11 +91,9 @@ def runtime_key(agent: AgentKey) -> ResourceKey:
 
 
 class MemoryDriver:
-    """A whole live system in a dictionary.
-
-    ``plugin`` gives it as core knows it; connecting gives this very object. It outlives a simulated crash of
-    gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew,
-    ``ran`` holds the commands that were run."""
+    """A whole live system in a dictionary. ``plugin`` gives it as core knows it; connecting gives this very
+    object. It outlives a simulated crash of gitops-agent the way a live system does. ``calls`` counts calls,
+    ``starts`` how often each thing was made anew, ``ran`` holds the commands that were run."""
 
     def __init__(self, name: str = "memory", clock: Clock | None = None) -> None:
         self.name = name

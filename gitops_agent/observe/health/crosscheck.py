@@ -66,7 +66,6 @@ def suspicion(
     target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, monotonic: float
 ) -> str | None:
     """The reason code by which some source finds a live agent stuck, the driver's first; None when none does.
-
     ``proven`` is the newest definition of the liveness probe that ever passed."""
     if target.suspicion is not None:
         return target.suspicion
@@ -84,7 +83,6 @@ def suspicion(
 
 def is_believed(history: HealthHistory, liveness: ProbeState, proven: ProbeSpec | None) -> bool:
     """Whether a liveness probe that fails is to be believed at all.
-
     One that never passed under its present definition may be wrong itself: a typo in its path. Where an earlier
     definition passed, or the agent was healthy before this one came into force, the definition is in doubt."""
     if liveness.passed or proven == liveness.spec:

@@ -37,7 +37,6 @@ NEVER = ClockReading(float("-inf"), 0.0)
 @dataclass(frozen=True, slots=True)
 class HealthTarget:
     """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
-
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
     reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
@@ -75,7 +74,6 @@ class HealthTarget:
 @dataclass(slots=True)
 class ProbeState:
     """The answers of one probe under one definition; another definition starts anew, having never passed.
-
     ``from_start``: the agent has run under this definition since it started."""
 
     spec: ProbeSpec
@@ -115,7 +113,6 @@ class ProbeState:
 
 class HeartbeatState(NamedTuple):
     """The heartbeats of all instances together: the stalest counts.
-
     ``all_wrote``: every instance has written one in this run. ``calls``: the tool calls in progress; a restart
     ends all instances, so those of any of them count."""
 

@@ -64,7 +64,6 @@ class HealthMonitor:
 
     def evaluate(self, targets: Sequence[HealthTarget], scope: Scope = None) -> dict[AgentKey, Health]:
         """The health of each target; probes that are due run side by side first.
-
         Agents of the scope that are not among the targets (retired, removed) are not to be looked at again."""
         now = self._now()
         there = [target for target in targets if self._remember(target, now)]

@@ -17,7 +17,6 @@ _COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200  # characters
 
 def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
     """The answer of one probe; what goes wrong is an answer too, never an exception.
-
     An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
     there are several, all must answer."""
     timeout = seconds(spec.get("timeout", "1s")) or 1.0

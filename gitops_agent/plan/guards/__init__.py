@@ -104,7 +104,6 @@ def _with_followers(
 
 def _marked(plan: Plan, decisions: Decisions) -> Plan:
     """The plan, its held actions with the decision that this makes of them.
-
     Last of all, because guards look at what was decided of an action whether or not it is held."""
     if not decisions:
         return plan

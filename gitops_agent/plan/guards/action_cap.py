@@ -12,7 +12,6 @@ from gitops_agent.plan.reasons import Hold
 
 def action_cap(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions past ``actionsPerPass``, of the fleet or (stricter) of a tenant.
-
     Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one."""
     waiting = due(plan)
     fleet = context.limits().actions_per_pass

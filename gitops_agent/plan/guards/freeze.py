@@ -20,10 +20,8 @@ from gitops_agent.plan.reasons import Hold
 
 @dataclass(frozen=True, slots=True)
 class FreezeInForce:
-    """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself.
-
-    ``plan``: the one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it.
-    """
+    """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself. ``plan``: the
+    one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it."""
 
     scope: str
     reason: str

@@ -10,7 +10,6 @@ from gitops_agent.plan.reasons import Hold
 
 def hook_ready(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the first record or call of a hook until its agent is Ready and nothing else is done to it.
-
     An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nothing."""
     waiting = [action for action in plan.allowed if _begins(action)]
     if not waiting:

@@ -11,7 +11,6 @@ from gitops_agent.plan.reasons import Hold
 
 def lease(plan: Plan, refused: Mapping[AgentKey, str]) -> Verdict:
     """Hold all that would be done for agents whose lease is not ours: not even an adoption is recorded.
-
     It is no member of ``GUARDS``, because leases are taken for what all of those have let through."""
     held = [action.key for action in plan.allowed if action.key.agent in refused]
     agents = dict.fromkeys(key.agent for key in held)

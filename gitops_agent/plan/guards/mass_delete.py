@@ -37,7 +37,6 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
 
 def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
-
     What lies outside a scope is not taken away. What a driver hides was in no plan that could be approved."""
     if not context.approved or _is_hidden(frozenset(lost), context):
         return False

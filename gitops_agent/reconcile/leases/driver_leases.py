@@ -26,7 +26,6 @@ class DriverLeases:
 
     def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
         """Take or keep the leases of some agents, for the drivers that would act on them.
-
         Returns those held by another reconciler, and by which, in a sentence."""
         by_driver: defaultdict[str, list[AgentKey]] = defaultdict(list)
         for agent, names in agents.items():

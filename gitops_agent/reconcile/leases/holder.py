@@ -12,7 +12,6 @@ RETRY_SECONDS = 5.0
 
 class LeaseHolder:
     """Asks for the leases of what a plan would do, of nothing else: most agents of most passes need none.
-
     ``waiting``: the agents that the last pass had to leave to another process; the next one looks at them again.
     """
 

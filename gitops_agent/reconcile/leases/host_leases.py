@@ -53,7 +53,6 @@ class HostLeases:
 
     def claim(self, agents: Collection[AgentKey]) -> dict[AgentKey, str]:
         """Take or keep the leases of some agents; for each that is not ours now, why not.
-
         Never raises for what the folder does: a lease that cannot be taken is not held."""
         try:
             if not self._is_registered():
@@ -107,7 +106,6 @@ class HostLeases:
 
     def _senior_holder(self, known: dict[str, str]) -> str:
         """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
-
         Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
         see its commit converge."""
         for name in self._files.seniors(self._id):

@@ -40,7 +40,6 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """One process that may hold leases, as it introduces itself to others.
-
     ``source``: the repository, branch and path it follows, without credentials."""
 
     instance: str
