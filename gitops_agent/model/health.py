@@ -55,16 +55,7 @@ _RANK = {
 }
 
 
-def is_worse(one: HealthState, other: HealthState) -> bool:
-    """Whether the first state is further from Ready than the second."""
-    return _RANK[one] > _RANK[other]
-
-
 def worst(healths: Iterable[Health]) -> Health | None:
     """The health that decides whether an agent is Ready: the worst one, the first of equals; None without any.
     Give the runtime's first: of two that are equally bad it is the one people ask about."""
-    found: Health | None = None
-    for health in healths:
-        if found is None or is_worse(health.state, found.state):
-            found = health
-    return found
+    return max(healths, key=lambda health: _RANK[health.state], default=None)

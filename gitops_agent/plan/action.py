@@ -1,14 +1,23 @@
 """Assemble an action: a classification, with the three legs it was decided on."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Evidence
-from gitops_agent.model.plan import Action, Decision
+from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.classify import Classification
+from gitops_agent.plan.compare import before
 from gitops_agent.plan.describe import message_for
-from gitops_agent.plan.patch import import_patch, make_patch
 from gitops_agent.plan.three_way import ThreeWay
+
+Patch = tuple[Mapping[str, Any], ...]
+"""The difference of a resource, from what is to what is desired (RFC 6902)."""
 
 
 def make_action(three_way: ThreeWay, found: Classification, health: Health | None = None) -> Action:
@@ -50,3 +59,30 @@ def _evidence(three_way: ThreeWay, health: Health | None) -> tuple[Evidence, ...
     if three_way.live is None:
         return ()
     return (*three_way.live.evidence, *health.evidence) if health is not None else three_way.live.evidence
+
+
+def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
+    """The patch an action makes to the live object; exact, however long (rendering caps what it shows).
+    Nothing is masked: fields hold references to secrets, never secrets. Verbs for our record have no patch."""
+    if not verb.touches_live:
+        return ()
+    wanted = three_way.target_fields
+    target = wanted.value if wanted is not None and verb is not Verb.DELETE else {}
+    if not three_way.present:
+        # From nothing there is nothing to search for, and a new fleet brings thousands of these.
+        return tuple(
+            {"op": "add", "path": f"/{jsonpointer.escape(name)}", "value": target[name]} for name in target
+        )
+    return tuple(jsonpatch.make_patch(before(three_way), target).patch)
+
+
+def import_patch(three_way: ThreeWay) -> Patch:
+    """The other way round: from what Git says to what live decided, each step with what was there before."""
+    assert three_way.desired is not None
+    assert three_way.target_fields is not None
+    git = three_way.desired.fields.value
+    steps = jsonpatch.make_patch(git, three_way.target_fields.value).patch
+    return tuple(
+        step if step["op"] == "add" else {**step, "before": jsonpointer.resolve_pointer(git, step["path"])}
+        for step in steps
+    )

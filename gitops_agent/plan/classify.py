@@ -6,10 +6,9 @@ from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
-from gitops_agent.plan.compare import Difference
+from gitops_agent.plan.compare import Difference, changed_names
 from gitops_agent.plan.confidence import Signals, confidence_of, read_signals
 from gitops_agent.plan.context import PlanContext, recent_repairs
-from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import ReasonCode, class_of
 from gitops_agent.plan.three_way import ThreeWay
 

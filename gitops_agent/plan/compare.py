@@ -157,3 +157,11 @@ def before(three_way: ThreeWay) -> Value:
     owned = _owned(three_way) or three_way.live_fields.value.keys()
     value.update((name, shown) for name, shown in three_way.live_fields.value.items() if name in owned)
     return value
+
+
+def changed_names(three_way: ThreeWay) -> tuple[str, ...]:
+    """The top-level fields that differ between what is and what is desired, sorted."""
+    wanted = three_way.target_fields
+    if wanted is None or not three_way.present:
+        return ()
+    return tuple(sorted(differing(before(three_way), wanted.value)))

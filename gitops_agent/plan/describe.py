@@ -4,8 +4,8 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.plan.classify import Classification
+from gitops_agent.plan.compare import changed_names
 from gitops_agent.plan.hooks import spent_finding
-from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 

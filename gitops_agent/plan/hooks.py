@@ -19,12 +19,6 @@ from gitops_agent.plan.context import PlanContext, resting
 from gitops_agent.plan.reasons import ReasonCode
 
 _SPENT = {Result.FAILED: ReasonCode.HOOK_FAILED, Result.UNKNOWN: ReasonCode.HOOK_UNKNOWN}
-_MESSAGES = {
-    ReasonCode.HOOK_DUE: "The agent is provisioned, and its hook is called.",
-    ReasonCode.HOOK_RETIRED: "The agent has ended, and its hook is called.",
-    ReasonCode.HOOK_RECORDED: "The hook is written down and not called now.",
-    ReasonCode.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
-}
 _THEN = {
     ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
     ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is not known",
@@ -120,7 +114,7 @@ def _decided(action: Action, verb: Verb, reason: ReasonCode) -> Action:
         verb=verb,
         drift_class=Class.CHANGE,
         reason=reason,
-        message=_MESSAGES[reason],
+        message=reason.meaning.text,
         confidence=Confidence.HIGH,
         decision=Decision.REPAIR,
         patch=() if verb is Verb.FORGET else action.patch,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Verb
 
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
@@ -12,6 +12,7 @@ TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
 _ENDING = {HOOK.name: RUNTIME.position - 0.5}
 
 Position = tuple[int, AgentKey, float, str, str]
+"""Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
 
 
 def order_actions(
@@ -23,7 +24,8 @@ def order_actions(
     depth = depths({action.key.agent for action in listed}, agents)
 
     def place(action: Action) -> Position:
-        return position(action.key, depth[action.key.agent], catalog)
+        key = action.key
+        return depth[key.agent], key.agent, catalog.position(key.kind), key.kind, key.id
 
     def ending(action: Action) -> Position:
         level, agent, rank, kind, identity = place(action)
@@ -32,11 +34,6 @@ def order_actions(
     teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=ending, reverse=True)
     bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
     return (*teardown, *bring_up)
-
-
-def position(key: ResourceKey, depth: int, catalog: Catalog = BUILT_IN) -> Position:
-    """Where a resource stands in bring-up: dependencies first, then by agent, then by kind."""
-    return (depth, key.agent, catalog.position(key.kind), key.kind, key.id)
 
 
 def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:

@@ -17,6 +17,7 @@ from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.plan.order import depths
 
 Agents = Mapping[AgentKey, Agent]
 Waves = tuple[tuple[AgentKey, ...], ...]
@@ -42,30 +43,29 @@ class WaveCandidates:
     proving: Collection[AgentKey] = ()
 
 
-def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> RolloutStep:
+def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> RolloutStep:
     """The rollout of a commit with its first wave released, and what needs no wave."""
-    gated, free = ways.gated, ways.free
-    first, rest = _again(ways, policy)
-    waves = (*((first,) if first else ()), *make_waves(rest, policy, ways.proving))
+    first, rest = _again(candidates, policy)
+    waves = (*((first,) if first else ()), *make_waves(rest, policy, candidates.proving))
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
         waves,
         released=min(1, len(waves)),
         pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
-        on_failure=_on_failure(gated, policy),
+        on_failure=_on_failure(candidates.gated, policy),
     )
-    return RolloutStep(rollout, frozenset(free) | frozenset(rollout.moving))
+    return RolloutStep(rollout, frozenset(candidates.free) | frozenset(rollout.moving))
 
 
-def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
+def _again(candidates: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
     """A first wave of what an unfinished rollout has reached, and the others.
     What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
     of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
     those not reached: they have a canary of their own."""
-    unproven = [key for key in ways.reached if key not in ways.gated]
-    changed = [key for key in ways.gated if key in ways.reached][: policy.rollout.canary]
-    return (*unproven, *changed), [key for key in ways.gated if key not in changed]
+    unproven = [key for key in candidates.reached if key not in candidates.gated]
+    changed = [key for key in candidates.gated if key in candidates.reached][: policy.rollout.canary]
+    return (*unproven, *changed), [key for key in candidates.gated if key not in changed]
 
 
 def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
@@ -108,18 +108,11 @@ def in_order(
     First those that an unfinished rollout has touched already (they have the least to lose), last those that would
     end; dependencies before what depends on them; canaries before their equals."""
     keys = set(changed)
-    depths: dict[AgentKey, int] = {}
-
-    def depth(key: AgentKey) -> int:
-        if key not in depths:
-            depths[key] = 0  # the loader refuses cycles; should one get here, it ends here
-            others = target[key].depends_on if key in target else ()
-            depths[key] = 1 + max((depth(other) for other in others if other in keys), default=-1)
-        return depths[key]
+    depth = depths(keys, {key: target[key] for key in keys if key in target})
 
     def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
         agent = target.get(key)
-        return key not in released, _ends(agent, before.get(key)), depth(key), not (agent and agent.canary), key
+        return key not in released, _ends(agent, before.get(key)), depth[key], not (agent and agent.canary), key
 
     return sorted(keys, key=rank)
 

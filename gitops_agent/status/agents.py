@@ -37,8 +37,8 @@ def agent_conditions(summary: Summary) -> Summary:
         if status is not previous and status != previous:
             changed.append(status)
     became_ready = any(each.ready and (each.agent not in known or not known[each.agent].ready) for each in changed)
-    removed = _gone(summary)
-    changed += _ended(summary, removed)
+    removed, over = _left(summary)
+    changed += over
     since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
     summary = replace(summary, became_ready=became_ready)
     if since is not rollout.unready_since:
@@ -106,31 +106,19 @@ def longest_delay(summary: Summary, agent: AgentKey) -> float:
     return seconds(limits_of(summary.policy, agent.tenant).backoff.longest)
 
 
-def _absent(summary: Summary) -> list[AgentKey]:
-    """Agents with a status that left Git, of those looked at."""
+def _left(summary: Summary) -> tuple[list[AgentKey], list[AgentStatus]]:
+    """Of the agents looked at that left Git: those of which nothing is on record any more; and the statuses of
+    those that run no more, while something of them is (a hook, as a rule)."""
     known, scope, agents = summary.state.status.agents, summary.record.live.scope, summary.record.snapshot.agents
-    return [key for key in (known if scope is None else scope) if key not in agents and key in known]
-
-
-def _gone(summary: Summary) -> list[AgentKey]:
-    """Agents that left Git, once nothing of them is on record any more."""
-    absent = _absent(summary)
+    absent = {key for key in (known if scope is None else scope) if key not in agents and key in known}
     if not absent:
-        return []
-    held = {key.agent for key, base in summary.state.reconcile.bases.items() if not base.retained}
-    return [key for key in absent if key not in held]
-
-
-def _ended(summary: Summary, removed: Sequence[AgentKey]) -> list[AgentStatus]:
-    """Agents that left Git and run no more, and that something is still on record of: a hook, as a rule."""
-    absent = set(_absent(summary)) - set(removed)
-    if not absent:
-        return []
-    known = summary.state.status.agents
-    absent -= {key.agent for key in summary.state.reconcile.bases if key.kind == Kind.RUNTIME}
-    left = {action.key.agent: action for action in reversed(summary.record.pending)}
-    made = [ended(known[key], left.get(key), summary.now.wall) for key in sorted(absent)]
-    return [status for status in made if status != known[status.agent]]
+        return [], []
+    bases = summary.state.reconcile.bases
+    removed = absent - {key.agent for key, base in bases.items() if not base.retained}
+    over = absent - removed - {key.agent for key in bases if key.kind == Kind.RUNTIME}
+    open_ = {action.key.agent: action for action in reversed(summary.record.pending)}
+    made = [ended(known[key], open_.get(key), summary.now.wall) for key in sorted(over)]
+    return sorted(removed), [status for status in made if status != known[status.agent]]
 
 
 def _unreachable_driver(agent: Agent, unreachable: Mapping[str, str]) -> str | None:

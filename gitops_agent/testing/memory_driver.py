@@ -324,6 +324,6 @@ class MemoryDriver:
         self._failures.clear()
         self._unreachable.clear()
 
-    def blind_next(self, times: int = 1, message: str = "the live system does not answer") -> None:
+    def unreachable_next(self, times: int = 1, message: str = "the live system does not answer") -> None:
         """The next observations end in ObserveError."""
         self._unreachable += [message] * times

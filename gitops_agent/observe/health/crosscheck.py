@@ -11,55 +11,35 @@ from dataclasses import dataclass
 
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
+from gitops_agent.observe.health.history import (
+    ClockReading,
+    HealthHistory,
+    HealthTarget,
+    HeartbeatState,
+    ProbeSpec,
+    ProbeState,
+)
 
 LIVENESS_FAILED, HEARTBEAT_STALE = "LivenessFailed", "HeartbeatStale"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
-    """What one source reports. ``healthy`` None: it does not count, but is kept as evidence."""
-
-    source: str
-    healthy: bool | None
-    said: str
-    at: float
-
-    @property
-    def evidence(self) -> Evidence:
-        """The same, to be kept with the decision."""
-        return Evidence(self.source, self.said, self.at)
+Report = tuple[bool | None, Evidence]
+"""What one source reports: whether the agent is healthy; None: it does not count, but is kept as evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """A suspicion and every report about it."""
+    """A suspicion and the reports about it: how many sources agree that the agent is stuck, how many oppose it."""
 
     suspicion: str
-    reports: tuple[SourceReport, ...]
-
-    @property
-    def agree(self) -> int:
-        """How many sources report that the agent is stuck."""
-        return sum(report.healthy is False for report in self.reports)
-
-    @property
-    def oppose(self) -> int:
-        """How many sources report that it is healthy."""
-        return sum(report.healthy is True for report in self.reports)
+    agree: int
+    oppose: int
+    evidence: tuple[Evidence, ...]
 
     @property
     def holds(self) -> bool:
         """Whether the majority supports the suspicion. A tie does not."""
         return self.agree > self.oppose
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """Which source reported what, and when."""
-        return tuple(report.evidence for report in self.reports)
-
-    def __str__(self) -> str:
-        return "; ".join(f"{report.source}: {report.said}" for report in self.reports)
 
 
 def suspicion(
@@ -96,41 +76,39 @@ def cross_check(
     target: HealthTarget, history: HealthHistory, suspected: str, proven: ProbeSpec | None, now: ClockReading
 ) -> CrossCheck:
     """Collect the report of every source about the suspected failure."""
-    return CrossCheck(suspected, tuple(_reports(target, history, proven, now)))
+    reports = tuple(_reports(target, history, proven, now))
+    votes = [healthy for healthy, _ in reports]
+    return CrossCheck(suspected, votes.count(False), votes.count(True), tuple(each for _, each in reports))
 
 
 def _reports(
     target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, now: ClockReading
-) -> Iterator[SourceReport]:
+) -> Iterator[Report]:
     seen = target.runtime
     if seen is not None and target.suspicion is not None:
-        yield SourceReport(f"{seen.driver} driver", False, seen.message or target.suspicion, seen.observed_at)
-    if (heartbeat := _heartbeat(history, target, now)) is not None:
-        yield heartbeat
+        yield False, Evidence(f"{seen.driver} driver", seen.message or target.suspicion, seen.observed_at)
+    if history.heartbeat is not None:
+        healthy, text = _heartbeat(history.heartbeat, target)
+        yield healthy, Evidence("heartbeat", text, now.wall)
     for name in sorted(history.probes):
         state = history.probes[name]
         trusted = state.passed or (name == "liveness" and is_believed(history, state, proven))
-        yield _probe(name, state, trusted=trusted)
+        healthy, text = _probe(state, trusted=trusted)
+        yield healthy, Evidence(f"{name} probe", text, state.asked.wall)
 
 
-def _heartbeat(history: HealthHistory, target: HealthTarget, now: ClockReading) -> SourceReport | None:
-    heartbeat = history.heartbeat
-    if heartbeat is None:
-        return None
+def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | None, str]:
+    within = f"within {heartbeat.limit:g} s"
     if not heartbeat.stale:
-        said = f"written within {heartbeat.limit:g} s" if heartbeat.all_wrote else "none yet"
-        return SourceReport("heartbeat", True if heartbeat.all_wrote else None, said, now.wall)
+        return (True, f"written {within}") if heartbeat.all_wrote else (None, "none yet")
     if not heartbeat.calls:
-        return SourceReport("heartbeat", False, f"none within {heartbeat.limit:g} s", now.wall)
+        return False, f"none {within}"
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    said = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
-    return SourceReport("heartbeat", None if target.suspicion is not None else True, said, now.wall)
+    text = f"none {within}, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
+    return None if target.suspicion is not None else True, text
 
 
-def _probe(name: str, state: ProbeState, *, trusted: bool) -> SourceReport:
+def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
     if state.fails and not trusted:
-        return SourceReport(
-            f"{name} probe", None, f"has never passed as it is now defined ({state.said})", state.asked.wall
-        )
-    said = f"fails ({state.said})" if state.fails else f"passes ({state.said})"
-    return SourceReport(f"{name} probe", not state.fails, said, state.asked.wall)
+        return None, f"has never passed as it is now defined ({state.said})"
+    return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.said})"

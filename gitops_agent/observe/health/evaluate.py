@@ -62,7 +62,7 @@ def alive(target: HealthTarget, history: HealthHistory, found: CrossCheck | None
 
 def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, look: float | None) -> Health:
     """Most sources report that it is stuck. Of what its driver reports the observation tells the plan as well."""
-    state, restart, message = HealthState.UNHEALTHY, False, found.reports[0].said
+    state, restart, message = HealthState.UNHEALTHY, False, found.evidence[0].said
     if found.suspicion == LIVENESS_FAILED:
         probe = history.probes["liveness"]
         restart, message = True, f"liveness probe failed {probe.failures} times: {probe.said}"
@@ -83,11 +83,12 @@ def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, 
 
 def _disputed(found: CrossCheck, readiness: Health, look: float | None) -> Health:
     """Nothing is repaired. Whether the agent is Ready is then only for its readiness to say."""
+    reports = "; ".join(f"{each.source}: {each.said}" for each in found.evidence)
     looks = [at for at in (look, readiness.recheck_at) if at is not None]
     return Health(
         readiness.state,
         SOURCES_DISAGREE,
-        f"not repaired, because the sources disagree: {found}",
+        f"not repaired, because the sources disagree: {reports}",
         recheck_at=min(looks, default=None),
         evidence=found.evidence,
         disputes=found.suspicion,

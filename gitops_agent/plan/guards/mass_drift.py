@@ -94,7 +94,7 @@ def _just_repaired(context: PlanContext) -> frozenset[AgentKey]:
     """Agents whose drift was repaired so lately that it belongs to what is seen now."""
     return frozenset(
         agent
-        for agent, at in context.recently_repaired.items()
+        for agent, at in context.recently_repaired().items()
         if 0 <= context.now - at < seconds(context.limits(agent.tenant).mass_drift.window)
     )
 

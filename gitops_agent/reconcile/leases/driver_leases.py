@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from gitops_agent.drivers.api import Leasing
 from gitops_agent.drivers.plugins import Connections
@@ -11,17 +10,13 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import Leases
 
 
-class _Fence(Protocol):
-    def holds(self, agent: AgentKey) -> bool: ...
-
-
 class DriverLeases:
     """The leases of one instance. An agent whose resources are in several live systems needs one in each."""
 
     def __init__(self, host: Leases, drivers: Connections) -> None:
         self._host = host
         self._drivers = drivers
-        self._claimed: dict[AgentKey, tuple[_Fence, ...]] = {}
+        self._claimed: dict[AgentKey, tuple[Leases | Leasing, ...]] = {}
         self._own: dict[str, Leasing | None] = {}
 
     def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
