@@ -89,7 +89,7 @@ class Pipeline:
         plan = build(decision.in_force, live.observed.seen.values(), context, live.health)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
             # A fleet-wide freeze is decided on a full observation. Since commit 1 nothing was done.
-            return self.run(request.for_everything())
+            return self.run(request.for_everything(fetch=state.proposals.reverts != before.proposals.reverts))
         plan = stages.leases.hold_unleased(with_approvals(plan, directives))
 
         # 5. Do it.

@@ -191,14 +191,15 @@ class SqlJournal(SqlReader):
         if state.reconcile.open_intents is not before.reconcile.open_intents:
             opened = before.reconcile.open_intents
             state = replace(state, reconcile=replace(state.reconcile, open_intents=opened))
-        if found.records or state.source.head != before.source.head:
+        if state.commits is not before.commits or state.source.head != before.source.head:
             state = replace(state, commits=self._trimmed(before, state))
         return state
 
     def _trimmed(self, before: State, state: State) -> CommitsState:
         head, held = state.source.head, before.commits.converged_before(before.source.head)
-        if held is not None and state.commits.converged_before(head) is None:
-            return self._window(head)  # the branch went back behind what is held in memory
+        found = state.commits.converged_before(head)
+        if held is not None and (found is None or found.position < held.position):
+            return self._window(head)  # it went back behind what is held in memory
         return trimmed(state.commits, head)
 
     def _changed_records(self, before: State, found: Mapping[str, CommitRecord]) -> Mapping[str, CommitRecord]:

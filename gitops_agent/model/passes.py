@@ -39,9 +39,9 @@ class Request:
     actor: str = "once"
     reasons: tuple[str, ...] = ()
 
-    def for_everything(self) -> "Request":
-        """The same over all agents, without asking the remote again."""
-        return replace(self, scope=None, fetch=False)
+    def for_everything(self, *, fetch: bool) -> "Request":
+        """The same over all agents; ``fetch``: asking the remote (again)."""
+        return replace(self, scope=None, fetch=fetch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class PassRecord:
 @dataclass(frozen=True, slots=True)
 class PassResult:
     """What a pass ended with. ``wait``: seconds until there is something to do, if known. ``busy``: some agent is
-    on its way. ``frozen``: a freeze holds work back. ``source_changed``: we push a commit, or just did.
+    on its way. ``frozen``: a freeze holds work back. ``source_changed``: a commit of ours was just pushed.
     ``record``: what the pass saw and did; None when nothing is desired yet."""
 
     state: State

@@ -21,7 +21,7 @@ from gitops_agent.plan.reasons import ReasonCode
 _SPENT = {Result.FAILED: ReasonCode.HOOK_FAILED, Result.UNKNOWN: ReasonCode.HOOK_UNKNOWN}
 _THEN = {
     ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is not known",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is unknown",
 }
 
 

@@ -47,14 +47,13 @@ def finished(summary: Summary, waits: Iterable[float | None], proposals: Proposa
     """The result of a pass. ``waits``: when parts outside the state need the next one."""
     own = MIN_REQUEUE_SECONDS if proposals.reverting else None
     wait = next_run(summary, (own, proposals.wait, *waits))
-    source_changed = proposals.reverting or proposals.reverted
     return replace(
         _result(summary.record.source, summary.state),
         record=summary.record,
-        busy=source_changed or is_busy(summary),
+        busy=proposals.reverting or proposals.reverted or is_busy(summary),
         frozen=bool(summary.record.held_by("freeze", "mass_drift")),
         wait=0.0 if proposals.reverted else wait,  # what we pushed ourselves is looked at without a rest
-        source_changed=source_changed,
+        source_changed=proposals.reverted,
     )
 
 
@@ -145,6 +144,7 @@ def reverts_reported(summary: Summary) -> Summary:
         for revert in summary.state.proposals.reverts.values()
         if revert.finished
         and (record := records.get(revert.failed)) is not None
+        and record.phase.terminal  # not one that a person asked to try again
         and (finding := revert_finding(revert)) not in record.findings
     ]
     return summary.with_state(commits=summary.state.commits.updated(news)) if news else summary

@@ -36,15 +36,12 @@ from tests.support.fast_disk import hurry
 KILLED = -signal.SIGKILL
 ACTS = 7
 MOST_KILLS = 6
+WRITES = ("journal.commit", "journal.begin", "journal.finish", "journal.delivered")
 POINTS = (
-    "journal.begin",
-    "journal.finish",
-    "journal.put",
-    "journal.put_commits",
-    "journal.put_statuses",
-    "journal.record_plan",
-    "apply",
+    *(f"{write}:{when}" for write in WRITES for when in ("before", "inside", "after")),
+    *(f"apply:{when}" for when in ("before", "after") for _ in range(4)),
 )
+"""Around every write and every effect; an effect as often as a write."""
 KINDS = ("lost", "duplicated", "repeated", "wrong")
 
 
@@ -93,7 +90,7 @@ class Player:
         """Let gitops-agent begin, and end it in the middle: at a point now and then, else after some seconds."""
         fleet, random = self.life.fleet, self.random
         verb = random.choice(("once", "once", "run"))
-        point = f"{random.choice(POINTS)}:{random.choice(('before', 'after'))}:{random.randint(1, 8)}"
+        point = f"{random.choice(POINTS)}:{random.randint(1, 8)}"
         environment = {"GITOPS_FAULT_AT": point} if at_point and random.random() < 0.4 else {}
         child = begin(fleet, verb, **environment)
         code = ended(child, 2.0 if environment else after)

@@ -121,7 +121,7 @@ def test_somebody_was_quicker_and_nothing_is_forced(gate: Gate, server: GitHttpS
     assert (answer["phase"], answer["commit"]) == ("Converged", theirs), "theirs wins, and is followed at once"
     assert gate.remote() == theirs
     assert set(gate.words.values()) == {"fixed"}
-    assert "somebody pushed meanwhile" in fleet.note(bad)
+    assert "another commit was pushed meanwhile" in fleet.note(bad)
     assert not gate.remote(f"gitops-agent/revert-{bad[:10]}")
 
 

@@ -28,7 +28,7 @@ def test_a_commit_changes_only_the_agent_it_touches(fleet: Fleet) -> None:
         "hot:config/bundle": "SpecChanged",
     }
     patch = next(action["patch"] for action in plan["actions"] if action["resource"].endswith("a:config/bundle"))
-    assert {"op": "replace", "path": "/instructions", "value": "Two."} in patch
+    assert {"op": "replace", "path": "/instructions", "value": "Two.", "before": "One."} in patch
     assert fleet.ask("plan", "--commit", "HEAD~1")["actions"] == [], "what is there is what that commit asks for"
     text = fleet.call("plan").out
     assert "SpecChanged" in text

@@ -56,8 +56,8 @@ def test_a_host_that_is_not_listed_is_told_with_the_way_out(fleet: Fleet) -> Non
 
 POINTS = {
     # The config, the health record and the runtime are applied, and then the hook.
-    "before the call": ("apply:before:4", 0),
-    "after the call": ("apply:after:4", 1),
+    "before the call": ("apply:before:3", 0),
+    "after the call": ("apply:after:3", 1),
 }
 
 

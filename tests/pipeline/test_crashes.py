@@ -29,7 +29,9 @@ def check(world: World, good: str) -> None:
     assert world.running == world.wanted(good)
     recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
     agents = world.repository.load(world.repository.revision(good)).agents
-    assert recorded == {resource.key: resource.fields for agent in agents.values() for resource in agent.resources}
+    assert set(recorded) == {resource.key for agent in agents.values() for resource in agent.resources}
+    to_run = world.wanted_on_record(good)
+    assert {each: recorded[each] for each in to_run} == to_run
     statuses = world.journal.state().status.agents
     assert set(statuses) == set(agents)
     assert [str(each) for each, status in statuses.items() if not status.ready] == []

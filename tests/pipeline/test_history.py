@@ -90,7 +90,7 @@ def assert_back(world: World, result: PassResult, to: str, *undone: str) -> None
     assert result.phase is Phase.CONVERGED
     assert world.running == world.wanted(to) == world.wanted(head)
     recorded = {resource: base.fields for resource, base in world.journal.state().reconcile.bases.items()}
-    assert {resource: recorded.get(resource) for resource in world.running} == world.running
+    assert {resource: recorded.get(resource) for resource in world.running} == world.wanted_on_record(head)
     assert {resource.agent for resource in recorded} == {resource.agent for resource in world.running}
     assert record(world, head).rolls_back_to == to
     assert [record(world, sha).rolled_back_by for sha in undone] == [head] * len(undone)

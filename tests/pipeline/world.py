@@ -167,9 +167,13 @@ class World:
 
     def wanted(self, sha: str) -> dict[ResourceKey, Fields]:
         """What a commit asks of the live system."""
+        return {resource: _visible(fields) for resource, fields in self.wanted_on_record(sha).items()}
+
+    def wanted_on_record(self, sha: str) -> dict[ResourceKey, Fields]:
+        """What a commit asks of what is to run, as our record must have it once it was applied."""
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
         every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
-        return {each.key: _visible(each.fields) for each in every if each.driver == self.live.name}
+        return {each.key: each.fields for each in every if each.driver == self.live.name}
 
     def phase(self, sha: str) -> Phase | None:
         record = self.journal.commit_record(sha)

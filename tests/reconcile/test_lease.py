@@ -23,12 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Class, Decision, Effect, Verb
-from gitops_agent.reconcile.executor import ActionExecutor, ExecutorContext
+from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.reconcile.leases import lease_files
-from gitops_agent.reconcile.leases.holder import Leasing
+from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import HostLeases
 from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
 from gitops_agent.settings import build_settings, default_lease_dir
@@ -101,14 +102,14 @@ def test_of_two_that_follow_the_same_source_the_elder_acts_on_everything(folder:
     a, b, c = leases(folder, "/a", source="main"), leases(folder, "/b", source="main"), leases(folder, "/c")
     with a as first, b as second, c as third:
         assert "state directory /a" in second.claim([ONE])[ONE], "though nobody holds it yet"
-        assert "state directory /a" in second.elder()
-        assert first.elder() == third.elder() == ""
+        assert "state directory /a" in second.senior_holder()
+        assert first.senior_holder() == third.senior_holder() == ""
         assert third.claim([ONE]) == {}, "one that follows something else may be meant"
         assert "state directory /c" in first.claim([ONE])[ONE]
         assert first.claim([TWO]) == {}
     with leases(folder, "/b", source="main") as second:
         assert second.claim([TWO]) == {}
-        assert second.elder() == ""
+        assert second.senior_holder() == ""
 
 
 # ----- the fence
@@ -260,7 +261,7 @@ def test_a_login_a_service_and_a_job_of_one_user_meet_without_being_told(tmp_pat
 # ----- in a pass
 
 
-class Told:
+class ScriptedLeases:
     """Leases of which we say who has them."""
 
     def __init__(self, lost: Collection[AgentKey] = (), refused: Collection[AgentKey] = ()) -> None:
@@ -281,8 +282,9 @@ def test_an_effect_whose_lease_was_lost_meanwhile_does_not_happen(
     journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor
 ) -> None:
     live = MemoryDriver(clock=clock)
-    bench = ExecutorContext({"memory": live}, journal, clock, Random(1), pool, pool, leases=Told(lost=[ONE]))
-    executed = ActionExecutor(bench).execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
+    context = ExecutorContext({"memory": live}, journal, clock, Random(1), pool, leases=ScriptedLeases(lost=[ONE]))
+    work = plan(*bring_up(ONE), *bring_up(TWO))
+    _, executed = Executor(context).execute(journal.state(), work, PolicySpec(), "test")
     assert {key.agent for key in live.live} == {TWO}
     (lost,) = (outcome for act, outcome in executed if act.key.agent == ONE)
     assert (lost.result, lost.message) == (
@@ -297,9 +299,9 @@ def test_what_is_refused_is_held_whole_for_a_while_and_not_for_people() -> None:
     adopt = action(config_key(ONE), Verb.ADOPT, Class.MISSING_INTERNAL)
     asked = action(runtime_key(THREE), decision=Decision.ASK)
     whole = plan(adopt, action(runtime_key(ONE)), *bring_up(TWO), asked)
-    told = Told(refused=[ONE, THREE])
-    leasing = Leasing(told)
-    trimmed = leasing.trim(whole)
+    told = ScriptedLeases(refused=[ONE, THREE])
+    leasing = LeaseHolder(told)
+    trimmed = leasing.hold_unleased(whole)
     assert told.claimed == [{ONE, TWO}], "what nobody would do needs no lease"
     assert {act.key.agent for act in trimmed.allowed} == {TWO}, "not even an adoption is recorded"
     assert {act.decision for act in trimmed.actions if act.key.agent == ONE} == {Decision.WAIT}
@@ -313,7 +315,7 @@ def test_what_is_refused_is_held_whole_for_a_while_and_not_for_people() -> None:
     assert leasing.next_due() is not None
 
     told.refused = ()
-    assert leasing.trim(whole) == whole
+    assert leasing.hold_unleased(whole) == whole
     assert (leasing.waiting, leasing.next_due()) == (frozenset(), None)
 
 

@@ -8,11 +8,15 @@ import jsonschema
 import pytest
 import yaml_rs
 
+from gitops_agent.drivers import process
+from gitops_agent.drivers.plugins import Plugins
+from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.quantity import counted, epoch, iso, memory_bytes, seconds
 from gitops_agent.settings import Limits, Settings
+from gitops_agent.snapshot.loader import Loader
 from gitops_agent.snapshot.schema import json_schema
-from tests.snapshot.world import codes, document, load, other, refuse, text
+from tests.snapshot.world import MemoryReader, codes, document, load, other, refuse, text
 
 pytestmark = pytest.mark.unit
 
@@ -65,9 +69,10 @@ def test_wrong_fields(spec: str, code: str, address: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("runtime", "code"),
     [
-        ("{driver: proces, command: [run]}", "UnknownWord"),
-        ("{driver: process}", "InvalidValue"),
-        ("{driver: container}", "InvalidValue"),
+        ("{driver: proces, command: [run]}", "DriverNotInstalled"),
+        ("{driver: process}", "DriverRefused"),
+        ("{driver: container}", "DriverNotInstalled"),
+        ("{driver: 'no name', command: [run]}", "BadFormat"),
         ("{driver: process, command: [run], replicas: true}", "WrongType"),
         ("{driver: process, command: [run], replicas: 0}", "OutOfRange"),
         ("{driver: process, command: [run], replicas: 1.5}", "WrongType"),
@@ -79,11 +84,20 @@ def test_wrong_fields(spec: str, code: str, address: str, words: str) -> None:
         ("{driver: process, command: [run], env: [{name: MANAGED_AGENT_X, value: x}]}", "InvalidValue"),
         ("{driver: process, command: [run], env: [{name: A, value: a}, {name: A, value: b}]}", "InvalidValue"),
         ("{driver: process, command: [run], resources: {limits: {memory: 1Zi}}}", "BadFormat"),
-        ("{driver: process, command: [run], kubernetes: {patches: [{op: explode, path: /}]}}", "InvalidValue"),
+        ("{driver: process, command: [run], kubernetes: {namespace: x}}", "UnknownField"),
     ],
 )
 def test_wrong_runtimes(runtime: str, code: str) -> None:
-    assert codes(findings_of(f"{HEAD}spec:\n  runtime: {runtime}\n")) == [code]
+    loader = Loader(reader := MemoryReader(), Plugins([process.PLUGIN]), Settings(instance="prod"))
+    with pytest.raises(InvalidDesiredState) as refused:
+        loader.load(reader.commit({PATH: f"{HEAD}spec:\n  runtime: {runtime}\n"}))
+    assert codes(refused.value.findings) == [code]
+
+
+def test_a_driver_that_is_not_installed_is_likely_a_slip() -> None:
+    found = single(f"{HEAD}spec:\n  runtime: {{driver: proces, command: [run]}}\n")
+    assert "did you mean process?" in found.summary
+    assert "installed: process" in found.detail
 
 
 @pytest.mark.parametrize(

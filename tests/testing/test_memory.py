@@ -120,7 +120,7 @@ def test_the_scope_limits_what_is_seen(memory: MemoryDriver) -> None:
     other = AgentKey("acme", "other")
     memory.plant(runtime_key(other), {}, Owner.OURS)
     base = Base(config_key(other), "memory", Fields.of({}), "abc", 1.0)
-    assert {item.key.agent for item in memory.observe(ObserveRequest(frozenset({BOT}), {base.key: base}))} == {BOT}
+    assert {item.key.agent for item in memory.observe(ObserveRequest(frozenset({BOT})))} == {BOT}
     assert {item.key for item in memory.observe(ObserveRequest(frozenset({other}), {base.key: base}))} == {
         runtime_key(other),
         config_key(other),
@@ -130,10 +130,7 @@ def test_the_scope_limits_what_is_seen(memory: MemoryDriver) -> None:
 def test_absence_of_what_the_record_has_is_reported(memory: MemoryDriver) -> None:
     memory.remove(RUNTIME)
     base = Base(RUNTIME, "memory", Fields.of({}), "abc", 1.0)
-    foreign = Base(RUNTIME._replace(id="else"), "process", Fields.of({}), "abc", 1.0)
-    (gone,) = [
-        i for i in memory.observe(ObserveRequest(None, {RUNTIME: base, foreign.key: foreign})) if i.fields is None
-    ]
+    (gone,) = [item for item in memory.observe(ObserveRequest(None, {RUNTIME: base})) if item.fields is None]
     assert (gone.key, gone.state, gone.reason) == (RUNTIME, "Missing", "Gone")
     stopped = Base(RUNTIME, "memory", Fields.of({"stopped": True}), "abc", 1.0)
     (quiet,) = [item for item in memory.observe(ObserveRequest(None, {RUNTIME: stopped})) if item.fields is None]

@@ -1,4 +1,4 @@
-"""One call of one hook: a command run as the agent, or an HTTP call. Three ends are told apart: it did not get
+"""One call of one hook: a command run as the agent, or an HTTP call. It has three ends: it did not get
 through (it may be tried again), it got through and was refused, or its end is unknown.
 """
 
@@ -32,9 +32,9 @@ class HookCall:
         """The idempotency key: the same for every try of one hook in one generation."""
         return f"{instance}/{self.hook.agent}/{self.generation}/{self.hook.id}"
 
-    def spent(self, said: str, result: Result) -> EffectSpent:
+    def spent(self, answer: str, result: Result) -> EffectSpent:
         """The error of a call that got through and did not succeed."""
-        kept = said[:ANSWER_CHARACTERS]
+        kept = answer[:ANSWER_CHARACTERS]
         handle = OneShot(self.generation, result, kept).handle
         return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
 
@@ -51,8 +51,8 @@ class Caller:
 
     def call(self, call: HookCall) -> str:
         """What it answered; ApplyError or EffectSpent otherwise."""
-        said = self._command(call) if call.fields["command"] else self._http(call)
-        return said[:ANSWER_CHARACTERS]
+        answer = self._command(call) if call.fields["command"] else self._http(call)
+        return answer[:ANSWER_CHARACTERS]
 
     def _command(self, call: HookCall) -> str:
         runtime = call.fields["runtime"]
@@ -83,10 +83,10 @@ class Caller:
             ) from None
         except Unsure as problem:
             raise call.spent(problem.message, Result.UNKNOWN) from None
-        said = f"{http['method']} {shown(http['url'])} was answered {status}"
+        answer = f"{http['method']} {shown(http['url'])} was answered {status}"
         if not 200 <= status < 300:
-            raise call.spent(said, Result.FAILED)
-        return said
+            raise call.spent(answer, Result.FAILED)
+        return answer
 
     def _limits(self, call: HookCall) -> tuple[frozenset[str], float]:
         return self._hosts, float(call.fields["timeout"])

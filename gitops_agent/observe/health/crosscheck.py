@@ -110,5 +110,5 @@ def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | 
 
 def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
     if state.fails and not trusted:
-        return None, f"has never passed as it is now defined ({state.said})"
-    return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.said})"
+        return None, f"has never passed as it is now defined ({state.answer})"
+    return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.answer})"

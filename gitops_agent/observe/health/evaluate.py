@@ -65,7 +65,7 @@ def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, 
     state, restart, message = HealthState.UNHEALTHY, False, found.evidence[0].said
     if found.suspicion == LIVENESS_FAILED:
         probe = history.probes["liveness"]
-        restart, message = True, f"liveness probe failed {probe.failures} times: {probe.said}"
+        restart, message = True, f"liveness probe failed {probe.failures} times: {probe.answer}"
     elif found.suspicion == HEARTBEAT_STALE and history.heartbeat is not None:
         state, restart = HealthState.STUCK, target.spec["heartbeat"].get("onStale", "Restart") == "Restart"
         message = f"no heartbeat for {history.heartbeat.age:.0f} s (limit {history.heartbeat.limit:.0f} s)"
@@ -128,7 +128,7 @@ def _unproven(history: HealthHistory) -> Health | None:
     for name, reason in (("liveness", "NotLiveYet"), ("readiness", "NotReadyYet")):
         state = history.probes.get(name)
         if state is not None and state.fails and not state.passed:
-            message = f"the {name} probe has not passed yet: {state.said}"
+            message = f"the {name} probe has not passed yet: {state.answer}"
             return _because(state, name, HealthState.STARTING, reason, message)
     return None
 
@@ -137,10 +137,10 @@ def _readiness(history: HealthHistory) -> Health | None:
     state = history.probes.get("readiness")
     if state is None or not (state.fails and state.failed_too_often):
         return None
-    message = f"readiness probe failed {state.failures} times: {state.said}"
+    message = f"readiness probe failed {state.failures} times: {state.answer}"
     return _because(state, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:
-    said = Evidence(f"{name} probe", f"fails ({state.said})", state.asked.wall)
+    said = Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall)
     return Health(health, reason, message, recheck_at=state.due_at, evidence=(said,))

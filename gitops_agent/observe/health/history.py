@@ -96,7 +96,7 @@ class ProbeState:
         return self.failures >= int(self.spec.get("failureThreshold", 3))
 
     @property
-    def said(self) -> str:
+    def answer(self) -> str:
         """What it last answered."""
         return self.last.message if self.last is not None else ""
 

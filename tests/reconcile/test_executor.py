@@ -14,11 +14,13 @@ import pytest
 from gitops_agent.drivers.api import Driver, Observation, ObserveRequest
 from gitops_agent.errors import ApplyError, GitopsAgentError, ObserveError
 from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
-from gitops_agent.model.plan import Action, Class, Decision, Verb
-from gitops_agent.reconcile.executor import ActionExecutor, Executed, ExecutorContext
+from gitops_agent.model.passes import Executed
+from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb
+from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -31,7 +33,7 @@ OTHER = Fields.of({"command": ["other"]})
 
 
 class Rig:
-    """A journal, a live system and a workbench; ``trace`` tells in which order they were used."""
+    """A journal, a live system and what an executor needs; ``trace`` tells in which order they were used."""
 
     def __init__(self, journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> None:
         self.journal = journal
@@ -39,21 +41,26 @@ class Rig:
         self.live = MemoryDriver(clock=clock)
         self.points = FaultInjector()
         self.unexpected: list[tuple[BaseException, Action]] = []
-        self.bench = ExecutorContext(
+        self.context = ExecutorContext(
             drivers={"memory": FaultyDriver(self.live, self.points)},
             journal=FaultyJournal(journal, self.points),
             clock=clock,
             random=Random(1),
-            pool=pool,
-            eyes=pool,
+            apply_pool=pool,
             on_unexpected=lambda problem, about: self.unexpected.append((problem, about)),
         )
 
     def using(self, driver: Driver) -> None:
-        self.bench = replace(self.bench, drivers={"memory": driver})
+        self.context = replace(self.context, drivers={"memory": driver})
 
     def run(self, *actions: Action, **more: Any) -> list[Executed]:
-        return ActionExecutor(self.bench).execute(plan(*actions, **more), "test")
+        return self.execute(Executor(self.context), plan(*actions, **more))
+
+    def execute(self, executor: Executor, plan: Plan) -> list[Executed]:
+        """What was done, after a check that the state handed on is the one on record."""
+        state, done = executor.execute(self.journal.state(), plan, PolicySpec(), "test")
+        assert state.reconcile is self.journal.state().reconcile
+        return done
 
     @property
     def trace(self) -> list[str]:
@@ -172,7 +179,7 @@ def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
         urgent.set()
 
     rig.using(Doing(do))
-    rig.bench = replace(rig.bench, interrupted=urgent.is_set)
+    rig.context = replace(rig.context, interrupted=urgent.is_set)
     done = rig.run(*bring_up(ONE), *bring_up(TWO))
     assert entered.is_set()
     assert set(results(done)) == {str(config_key(ONE)), str(config_key(TWO))}
@@ -185,7 +192,7 @@ def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
 
 def test_intents_come_before_effects_in_one_transaction_per_round(rig: Rig) -> None:
     rig.run(*bring_up(ONE), *bring_up(TWO), *bring_up(THREE))
-    assert rig.trace[:2] == ["journal.begin:before", "journal.begin:after"]
+    assert rig.trace[:3] == ["journal.begin:before", "journal.begin:inside", "journal.begin:after"]
     opened = effects = 0
     for point in rig.trace:
         opened += point == "journal.begin:after"
@@ -199,7 +206,7 @@ def test_intents_come_before_effects_in_one_transaction_per_round(rig: Rig) -> N
     assert len([entry for entry in rig.journal.entries() if entry.result == Result.DONE]) == 6
 
 
-@pytest.mark.parametrize("point", ["journal.begin:before", "journal.begin:after"])
+@pytest.mark.parametrize("point", [f"journal.begin:{when}" for when in ("before", "inside", "after")])
 def test_an_intent_that_could_not_be_written_has_no_effect(rig: Rig, point: str) -> None:
     rig.points._point = point
     with pytest.raises(Crash):

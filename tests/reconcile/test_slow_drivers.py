@@ -1,29 +1,31 @@
-"""Who is slow keeps nobody else waiting, and what it did is recorded all the same."""
+"""A slow driver holds up no other agent, and what it did is recorded all the same."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event
 
 import pytest
 
+from gitops_agent.drivers.api import Observation, ObserveRequest
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.outcome import Applied, Result
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.reconcile.executor import ActionExecutor
+from gitops_agent.reconcile.executor import Executor
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .make import ONE, TWO, action, base, bring_up, plan
-from .test_execute import Doing, Rig, results
+from .test_executor import Doing, Rig, results
 
 pytestmark = pytest.mark.unit
 
 
 class Slow:
-    """An applier that is slow for one agent until it is told to go on."""
+    """A driver that is slow for one agent until it is told to go on."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -33,47 +35,65 @@ class Slow:
     def unchanged(self, action: Action) -> bool:
         return True
 
-    def apply(self, action: Action, intent: str) -> Applied:
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        return ()
+
+    def apply(self, action: Action, key: str) -> Applied:
         self.begun.append(str(action.key))
         if action.key.agent == ONE:
             self.go_on.wait(30)
-        return self.rig.live.apply(action, intent)
+        return self.rig.live.apply(action, key)
 
 
 @pytest.fixture
 def rig(journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> Rig:
     made = Rig(journal, clock, pool)
-    made.bench = replace(made.bench, patience=0.05)
+    made.context = replace(made.context, patience=0.05)
     return made
 
 
 def test_a_slow_agent_is_left_behind_and_collected_later(rig: Rig) -> None:
     slow = Slow(rig)
     rig.using(slow)
-    crew = ActionExecutor(rig.bench)
-    done = crew.execute(plan(*bring_up(ONE), *bring_up(TWO)), "test")
+    executor = Executor(rig.context)
+    done = rig.execute(executor, plan(*bring_up(ONE), *bring_up(TWO)))
     assert {action.key.agent for action, _ in done} == {TWO}
     assert runtime_key(TWO) in rig.live.live
-    assert [action.key for action in crew.busy] == [config_key(ONE)]
-    assert crew.collect() == []
+    assert [action.key for action in executor.running] == [config_key(ONE)]
+    executor.collect_finished()
+    assert rig.execute(executor, plan()) == [], "it has not ended yet"
     slow.go_on.set()
-    crew.close()
-    assert crew.busy == ()
+    executor.close()
+    assert executor.running == ()
     assert config_key(ONE) in rig.journal.state().reconcile.bases
     assert rig.journal.state().reconcile.open_intents == {}
     assert str(runtime_key(ONE)) not in slow.begun, "what came next in its lane is planned again"
 
 
-def test_no_more_lanes_than_hands_are_begun(rig: Rig) -> None:
-    rig.bench = replace(rig.bench, hands=1)
+def test_what_ended_late_is_returned_by_the_next_execution(rig: Rig) -> None:
     slow = Slow(rig)
     rig.using(slow)
-    crew = ActionExecutor(rig.bench)
-    assert crew.execute(plan(action(config_key(ONE)), action(config_key(TWO))), "test") == []
-    assert slow.begun == [str(config_key(ONE))]
-    assert [intent.action.key for intent in rig.journal.state().reconcile.open_intents] == [config_key(ONE)]
+    executor = Executor(rig.context)
+    assert rig.execute(executor, plan(action(config_key(ONE)))) == []
     slow.go_on.set()
-    crew.close()
+    wait(executor._running)
+    executor.collect_finished()
+    assert config_key(ONE) in rig.journal.state().reconcile.bases
+    assert results(rig.execute(executor, plan())) == {str(config_key(ONE)): Result.DONE}
+
+
+def test_no_more_lanes_than_workers_are_begun(rig: Rig) -> None:
+    rig.context = replace(rig.context, workers=1)
+    slow = Slow(rig)
+    rig.using(slow)
+    executor = Executor(rig.context)
+    assert rig.execute(executor, plan(action(config_key(ONE)), action(config_key(TWO)))) == []
+    assert slow.begun == [str(config_key(ONE))]
+    assert [intent.action.key for intent in rig.journal.state().reconcile.open_intents.values()] == [
+        config_key(ONE)
+    ]
+    slow.go_on.set()
+    executor.close()
 
 
 def test_what_takes_away_goes_before_what_builds(rig: Rig) -> None:
@@ -85,7 +105,7 @@ def test_what_takes_away_goes_before_what_builds(rig: Rig) -> None:
     assert order == [f"delete {TWO.name}", f"create {ONE.name}"]
 
 
-def test_nobody_acts_any_more_when_the_journal_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_acts_any_more_when_the_journal_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Event()
 
     def slowly(each: Action) -> None:
