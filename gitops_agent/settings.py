@@ -121,7 +121,7 @@ class Settings(_Section):
     )
 
     drivers: dict[str, dict[str, Any]] = Field(
-        default_factory=dict,
+        {},
         description="Settings of the drivers, by name; each has its own, and all take `rate` (actions a "
         "second) and `burst` (actions at once).",
     )
