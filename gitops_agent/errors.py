@@ -12,12 +12,10 @@
     ├── ApplyError              exit 5   a driver could not do it; ``permanent`` if trying again cannot help
     │   └── EffectSpent                  it was tried, did not succeed, and must not be tried twice
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
-        └── NoJournal           exit 2   nobody has worked in this state directory yet
+        └── NoJournal           exit 2   no pass has run in this state directory yet
 
 Foreign exceptions are translated at the border, in one place per library, with ``from``.
 """
-
-from __future__ import annotations
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
@@ -61,7 +59,7 @@ class SourceError(GitopsAgentError):
 
 
 class SourceUnavailable(SourceError):
-    """The source did not answer; try again, after ``retry_after`` seconds if it said so."""
+    """The source did not answer; try again, after ``retry_after`` seconds if it named them."""
 
     def __init__(self, message: str, *, hint: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -95,10 +93,8 @@ class ApplyError(GitopsAgentError):
 
 
 class EffectSpent(ApplyError):
-    """A one-shot effect was tried and did not succeed; it must not be tried again by itself.
-
-    ``unknown``: nobody can say whether it happened. ``facts`` are kept in the base, so that it is not forgotten.
-    """
+    """A one-shot effect was tried and did not succeed; it must not be tried again by itself. ``unknown``: whether
+    it happened is not known. ``handle`` is kept in the base, so that it is not forgotten."""
 
     def __init__(self, message: str, handle: Fields, *, unknown: bool) -> None:
         super().__init__(message, permanent=True)
@@ -111,6 +107,6 @@ class JournalError(GitopsAgentError):
 
 
 class NoJournal(JournalError):
-    """Nobody has worked in this state directory yet: another one is meant, or it is too early to ask."""
+    """No pass has run in this state directory yet: another one is meant, or it is too early to ask."""
 
     exit_code = 2

@@ -1,13 +1,9 @@
 """The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Protocol
 
-from gitops_agent.model.agent import Resource
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding
@@ -21,11 +17,6 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord
-
-Claims = Mapping[ResourceKey, Resource]
-"""What is desired and was never applied, as far as our record knows: something foreign may stand in its place."""
-
-NO_CLAIMS: Claims = MappingProxyType({})
 
 
 class Clock(Protocol):
@@ -43,9 +34,7 @@ class Source(Protocol):
 
     def refresh(self) -> Revision:
         """Ask the remote and fetch if it moved; the head of the tracked branch.
-
-        SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable.
-        """
+        SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable."""
 
     def revision(self, ref: str) -> Revision:
         """One commit by sha or ref; SourceRefused when there is none."""
@@ -81,9 +70,7 @@ class HistoryWriter(Protocol):
 
     def revert(self, shas: Sequence[str], message: str) -> str:
         """A commit on the head that undoes these (newest first, merges by first parent); its sha.
-
-        SourceRefused, naming the paths, when they do not revert cleanly.
-        """
+        SourceRefused, naming the paths, when they do not revert cleanly."""
 
     def restore(self, to: str, message: str) -> str:
         """A commit on the head whose tree below the path is exactly that of ``to``; its sha."""
@@ -178,10 +165,8 @@ class JournalReader(Protocol):
 
     def state(self) -> State:
         """The state as last committed, with the controls that other processes have added since.
-
         Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
-        read when they are first looked at. A read-only journal follows all that other processes commit.
-        """
+        read when they are first looked at. A read-only journal follows all that other processes commit."""
 
     def commit_record(self, sha: str) -> CommitRecord | None:
         """The record of one commit, also of one that ``state().commits`` no longer holds."""
@@ -225,9 +210,7 @@ class JournalReader(Protocol):
 
 class Journal(JournalReader, Protocol):
     """The write side. Every method is one durable transaction; memory follows only after it.
-
-    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one.
-    """
+    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one."""
 
     def control(self, control: Control) -> None:
         """Append a control; the only write allowed beside a running daemon."""
@@ -242,19 +225,15 @@ class Journal(JournalReader, Protocol):
         at: float = 0.0,
     ) -> State:
         """Write what differs from the state as last committed; no transaction when nothing does.
-
         Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
         differ from the last one of their resource; controls without a number; and for every record of a commit
         that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
-        result holds the controls with their numbers and as many records of commits as a pass needs.
-        """
+        result holds the controls with their numbers and as many records of commits as a pass needs."""
 
     def begin(self, intents: Sequence[Intent]) -> State:
         """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
-
         An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
-        for the same resource that is still open ends as Skipped: at most one is open per resource.
-        """
+        for the same resource that is still open ends as Skipped: at most one is open per resource."""
 
     def finish(
         self,
@@ -290,8 +269,7 @@ class Sink:
     tries again and remembers what was delivered.
 
     ``name`` is stable: the journal keeps what is owed under it. ``durable``: every changed commit must be
-    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries.
-    """
+    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries."""
 
     name: ClassVar[str] = ""
     durable: ClassVar[bool] = False
@@ -306,9 +284,7 @@ class Sink:
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Send these changes, and what else there is; called on the delivery thread, again until it returns.
-
-        SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again.
-        """
+        SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again."""
 
 
 class Approvals(Protocol):
@@ -318,7 +294,7 @@ class Approvals(Protocol):
         """Valid approvals among the commits after the enforced one, and in the notes on them."""
 
     def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """What was said there and does not count: a warning for each, with the reason."""
+        """Approvals there that do not count: a warning for each, with the reason."""
 
 
 class Leases(Protocol):
@@ -329,4 +305,4 @@ class Leases(Protocol):
         another reconciler holds, which one, in a sentence."""
 
     def holds(self, agent: AgentKey) -> bool:
-        """Whether our lease still stands (the fence): asked again right before a driver is called."""
+        """Whether our lease is still ours (the fence): asked again right before a driver is called."""

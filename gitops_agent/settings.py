@@ -3,15 +3,13 @@
 Every field is documented where it is declared; ``gitops-agent doctor`` prints the values in force.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -41,124 +39,95 @@ class _Section(BaseModel):
 class Limits(_Section):
     """What one commit may ask of the parser."""
 
-    files: Annotated[int, Field(ge=1, description="Files read below the path.")] = 100_000
-    file_bytes: Annotated[int, Field(ge=1, description="Size of one YAML file.")] = 1_048_576
-    total_bytes: Annotated[int, Field(ge=1, description="Size of all files read of one commit.")] = 536_870_912
-    documents: Annotated[int, Field(ge=1, description="Documents in one file.")] = 1_000
-    depth: Annotated[int, Field(ge=1, le=200, description="Nesting of one document.")] = 32
-    aliases: Annotated[int, Field(ge=0, description="YAML aliases in one document.")] = 64
-    located: Annotated[
-        int, Field(ge=0, description="Broken documents given exact columns; further ones get their first line.")
-    ] = 500
-    instructions_bytes: Annotated[int, Field(ge=1, description="Size of one instructionsFrom file.")] = 262_144
+    files: int = Field(100_000, ge=1, description="Files read below the path.")
+    file_bytes: int = Field(1_048_576, ge=1, description="Size of one YAML file.")
+    total_bytes: int = Field(536_870_912, ge=1, description="Size of all files read of one commit.")
+    documents: int = Field(1_000, ge=1, description="Documents in one file.")
+    depth: int = Field(32, ge=1, le=200, description="Nesting of one document.")
+    aliases: int = Field(64, ge=0, description="YAML aliases in one document.")
+    located: int = Field(
+        500, ge=0, description="Broken documents given exact columns; further ones get their first line."
+    )
+    instructions_bytes: int = Field(262_144, ge=1, description="Size of one instructionsFrom file.")
 
 
 class Settings(_Section):
     """Everything about one instance that is not desired state."""
 
-    repo: Annotated[
-        str, Field(description="URL or path of the desired repository (path, file, http, https or ssh).")
-    ] = ""
-    branch: Annotated[str, Field(description="The branch to follow.")] = "main"
-    path: Annotated[str, Field(description="The folder of the repository to read.")] = "."
-    instance: Annotated[
-        str,
-        StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
-        Field(description="The name of this gitops-agent; it marks what we own and names our notes."),
-    ] = "default"
-    state_dir: Annotated[
-        str, Field(description="Where the mirror, the journal, logs and config bundles live.")
-    ] = ""
-    lease_dir: Annotated[
-        str, Field(description="Where all of one host meet, so that one at a time acts on an agent.")
-    ] = ""
+    repo: str = Field("", description="URL or path of the desired repository (path, file, http, https or ssh).")
+    branch: str = Field("main", description="The branch to follow.")
+    path: str = Field(".", description="The folder of the repository to read.")
+    instance: str = Field(
+        "default",
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        description="The name of this gitops-agent; it marks what we own and names our notes.",
+    )
+    state_dir: str = Field("", description="Where the mirror, the journal, logs and config bundles live.")
+    lease_dir: str = Field("", description="Where all of one host meet, so that one at a time acts on an agent.")
 
-    poll_interval: Annotated[Seconds, Field(description="How often the remote is asked, with jitter.")] = 30.0
-    resync_interval: Annotated[Seconds, Field(description="How often every agent is observed.")] = 60.0
-    timeout: Annotated[Seconds, Field(description="How long `once` may take.")] = 600.0
-    git_timeout: Annotated[Seconds, Field(description="How long one git call to the remote may take.")] = 120.0
-    parallelism: Annotated[int, Field(ge=1, le=64, description="Driver calls at the same time.")] = 8
-    push: Annotated[bool, Field(description="Whether notes are pushed to the remote.")] = True
-    retention: Annotated[Seconds, Field(description="How long history stays in the journal.")] = 30 * 86400.0
-    import_after: Annotated[
-        Seconds,
-        Field(description="How long a value must have been live before a branch proposes it (`authority: live`)."),
-    ] = 60.0
-    drift_report: Annotated[
-        str | None,
-        Field(description="File to which `run` writes its drift report: JSON if it ends in `.json`, else text."),
-    ] = None
-    drift_note: Annotated[
-        bool, Field(description="Whether `run` keeps its drift report as a note on the newest commit.")
-    ] = False
-    drift_interval: Annotated[
-        Seconds,
-        Field(description="How often `run` writes its drift report, the first when it starts; `0s`: never."),
-    ] = 86400.0
-
-    listen: Annotated[
-        str,
-        StringConstraints(pattern=r"^(|(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$"),
-        Field(
-            description="Where `run` serves `/metrics`, `/livez` and `/readyz`, without a password, so on this "
-            "machine only unless told otherwise; port 0 takes any free one, nothing serves nothing."
-        ),
-    ] = "127.0.0.1:9733"
-    livez_grace: Annotated[
-        Seconds,
-        Field(description="How much longer than it should a pass or a poll may take before `/livez` turns red."),
-    ] = 300.0
-
-    token_file: Annotated[str | None, Field(description="File with the token for http(s).")] = None
-    token_env: Annotated[str | None, Field(description="Environment variable with the token for http(s).")] = None
-    username: Annotated[str, Field(description="User name that goes with the token.")] = "git"
-    ssh_key: Annotated[str | None, Field(description="Private key file for ssh.")] = None
-    known_hosts: Annotated[
-        str | None, Field(description="known_hosts file for ssh; without it ssh is refused.")
-    ] = None
-
-    author_name: Annotated[str, Field(description="Name on commits and notes we write.")] = "gitops-agent"
-    author_email: Annotated[str, Field(description="Address on commits and notes we write.")] = (
-        "gitops-agent@localhost"
+    poll_interval: Seconds = Field(30.0, description="How often the remote is asked, with jitter.")
+    resync_interval: Seconds = Field(60.0, description="How often every agent is observed.")
+    timeout: Seconds = Field(600.0, description="How long `once` may take.")
+    git_timeout: Seconds = Field(120.0, description="How long one git call to the remote may take.")
+    parallelism: int = Field(8, ge=1, le=64, description="Driver calls at the same time.")
+    push: bool = Field(True, description="Whether notes are pushed to the remote.")
+    retention: Seconds = Field(30 * 86400.0, description="How long history stays in the journal.")
+    import_after: Seconds = Field(
+        60.0, description="How long a value must have been live before a branch proposes it (`authority: live`)."
+    )
+    drift_report: str | None = Field(
+        None, description="File to which `run` writes its drift report: JSON if it ends in `.json`, else text."
+    )
+    drift_note: bool = Field(
+        False, description="Whether `run` keeps its drift report as a note on the newest commit."
+    )
+    drift_interval: Seconds = Field(
+        86400.0, description="How often `run` writes its drift report, the first when it starts; `0s`: never."
     )
 
-    approvers: Annotated[
-        Texts,
-        Field(
-            description="Who may approve a plan: addresses of authors in Git, user names on the command line; "
-            "with commas in the environment. Empty: anybody who can push, or write the state directory."
-        ),
-    ] = ()
-    allowed_signers: Annotated[
-        str | None,
-        Field(
-            description="An ssh allowed-signers file; approvals in Git then count only with a signature of "
-            "somebody in it."
-        ),
-    ] = None
-
-    hook_hosts: Annotated[
-        Texts,
-        Field(
-            description="The hosts that HTTP hooks may call, each as `host` or `host:port`, loopback too; with "
-            "commas in the environment. Empty: none."
-        ),
-    ] = ()
-
-    drivers: Annotated[
-        dict[str, dict[str, Any]],
-        Field(
-            description="Settings of the drivers, by name; each has its own, and all take `rate` (actions a "
-            "second) and `burst` (actions at once)."
-        ),
-    ] = {}
-
-    sentry_dsn: Annotated[
-        str | None, Field(description="Where unexpected errors are reported; off when empty.")
-    ] = None
-    log_format: Annotated[Literal["auto", "json", "text"], Field(description="Form of the logs on stderr.")] = (
-        "auto"
+    listen: str = Field(
+        "127.0.0.1:9733",
+        pattern=r"^(|(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$",
+        description="Where `run` serves `/metrics`, `/livez` and `/readyz`, without a password, so on this "
+        "machine only unless set otherwise; port 0 takes any free one, nothing serves nothing.",
     )
+    livez_grace: Seconds = Field(
+        300.0, description="How much longer than it should a pass or a poll may take before `/livez` turns red."
+    )
+
+    token_file: str | None = Field(None, description="File with the token for http(s).")
+    token_env: str | None = Field(None, description="Environment variable with the token for http(s).")
+    username: str = Field("git", description="User name that goes with the token.")
+    ssh_key: str | None = Field(None, description="Private key file for ssh.")
+    known_hosts: str | None = Field(None, description="known_hosts file for ssh; without it ssh is refused.")
+
+    author_name: str = Field("gitops-agent", description="Name on commits and notes we write.")
+    author_email: str = Field("gitops-agent@localhost", description="Address on commits and notes we write.")
+
+    approvers: Texts = Field(
+        (),
+        description="The approvers of plans: addresses of authors in Git, user names on the command line; "
+        "with commas in the environment. Empty: all that can push, or write the state directory.",
+    )
+    allowed_signers: str | None = Field(
+        None,
+        description="An ssh allowed-signers file; approvals in Git then count only signed by one of them.",
+    )
+
+    hook_hosts: Texts = Field(
+        (),
+        description="The hosts that HTTP hooks may call, each as `host` or `host:port`, loopback too; with "
+        "commas in the environment. Empty: none.",
+    )
+
+    drivers: dict[str, dict[str, Any]] = Field(
+        {},
+        description="Settings of the drivers, by name; each has its own, and all take `rate` (actions a "
+        "second) and `burst` (actions at once).",
+    )
+
+    sentry_dsn: str | None = Field(None, description="Where unexpected errors are reported; off when empty.")
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="Form of the logs on stderr.")
     limits: Limits = Limits()
 
     @property
@@ -168,22 +137,20 @@ class Settings(_Section):
 
 
 def default_state_dir(instance: str, environment: Mapping[str, str]) -> str:
-    """Where state lives when nobody says: the user's state folder, one folder per instance."""
+    """Where state lives by default: the user's state folder, one folder per instance."""
     home = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", ".")) / ".local" / "state")
     return str(Path(home) / "gitops-agent" / instance)
 
 
 def default_lease_dir(environment: Mapping[str, str]) -> str:
-    """Where leases live when nobody says: the user's runtime folder, or else one below the temporary folder.
-
+    """Where leases live by default: the user's runtime folder, or else one below the temporary folder.
     It must be the same for a login, a service and a cron job of one user, so a runtime folder is used also where
-    nobody names it, and TMPDIR is not asked.
-    """
+    the environment names none, and TMPDIR is not asked."""
     user = os.geteuid()
     for runtime in (environment.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
         if runtime and _is_folder_of(user, Path(runtime)):
             return str(Path(runtime) / "gitops-agent")
-    return f"/tmp/gitops-agent-{user}"  # noqa: S108 - whoever uses it checks whose it is
+    return f"/tmp/gitops-agent-{user}"  # noqa: S108 - leases check the owner before use
 
 
 def _is_folder_of(user: int, path: Path) -> bool:

@@ -1,10 +1,8 @@
-"""OperatorCommands: what operators say to a running fleet: freeze, unfreeze, approve, retry.
+"""OperatorCommands: the requests of operators: freeze, unfreeze, approve, retry.
 
-Each word is checked against what the journal knows and written into it as a control, beside a running daemon and
-without its lock; the next pass obeys. Nothing else is written here, and nothing is done.
+Each one is checked against what the journal knows and written into it as a control, beside a running daemon and
+without its lock; the next pass handles it. Nothing else is written here, and nothing is done.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,13 +17,13 @@ from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
 from gitops_agent.ports import Clock, Journal, PlanRecord
 
-LISTED = 5
+NAMES_LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Who speaks: the account of the operating system, and the machine. ``approvers``: who may approve; () all."""
+    """The account that asks, and its machine. ``approvers``: the accounts that may approve; () all."""
 
     user: str
     host: str
@@ -108,7 +106,7 @@ class OperatorCommands:
         found = self._target(target.strip())
         control = self._control(ControlVerb.RETRY, found, reason.strip())
         what = f"agent {found}" if "/" in found else f"commit {found[:10]}"
-        return self._record([control], f"to be tried again: {what}, without waiting for its turn")
+        return self._record([control], f"retrying {what} now")
 
     # -- what is meant
 
@@ -154,7 +152,8 @@ class OperatorCommands:
         if len(digest) < SHORTEST_DIGEST:
             return f"{digest!r} is too short for a digest: give {SHORTEST_DIGEST} characters or more of it"
         if here:
-            return f"more than one plan begins with {digest!r}: {', '.join(plan.digest for plan in here[:LISTED])}"
+            some = ", ".join(plan.digest for plan in here[:NAMES_LISTED])
+            return f"more than one plan begins with {digest!r}: {some}"
         if found:
             head = (self._journal.state().source.head or "")[:10]
             return (
@@ -169,7 +168,7 @@ class OperatorCommands:
             return "no plan on record waits for people; one is on record once a pass of once or run has met it"
         return "plans that wait: " + "; ".join(
             f"{plan.digest} (commit {plan.commit[:10]}, {counted(plan.actions, 'action')}, {self._ago(plan)})"
-            for plan in waiting[:LISTED]
+            for plan in waiting[:NAMES_LISTED]
         )
 
     def _ago(self, plan: PlanRecord) -> str:
@@ -183,7 +182,7 @@ class OperatorCommands:
         if len(found := [*map(str, named(text, known)), *commits]) == 1:
             return found[0]
         problem = "more than one agent or commit is" if found else "no agent and no commit on record is"
-        some = listed(text, found, known, LISTED)
+        some = listed(text, found, known, NAMES_LISTED)
         raise UsageError(
             f"{problem} called {text!r}",
             hint=f"give tenant/name, or {SHORTEST_SHA} characters or more of a commit; there are: {some}",
@@ -204,7 +203,7 @@ class OperatorCommands:
             raise UsageError(f"--until: {iso(moment)} is not in the future", hint=f"it is {iso(now)} now")
         return moment
 
-    # -- how it is said
+    # -- how it is written
 
     def _check_may_approve(self, what: str) -> None:
         if not self._operator.may_approve:
@@ -229,7 +228,7 @@ def _size(plan: PlanRecord) -> str:
 
 def _reason(text: str) -> str:
     if not text.strip():
-        raise UsageError("--reason is empty", hint="say in a few words why, for those who find it later")
+        raise UsageError("--reason is empty", hint="say in a few words why, for later readers")
     return text
 
 

@@ -4,8 +4,6 @@ Operators write controls into the journal, beside a running daemon; approvals al
 pass asks the journal nothing: all is remembered until a control is added, the branch moves or a note is pushed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,26 +20,12 @@ from gitops_agent.ports import Approvals, JournalReader
 _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "by a trailer in {}"}
 
 
-class NoApprovals:
-    """Git approves nothing."""
-
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
-        """Nothing."""
-        del enforced, head
-        return ()
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """None."""
-        del enforced, head
-        return ()
-
-
 class Controls:
     """Reads the freezes and approvals in force for a head. Remembers what cannot change: the actions of plans."""
 
     def __init__(self, journal: JournalReader, approvals: Approvals | None = None) -> None:
         self._journal = journal
-        self._approvals = approvals or NoApprovals()
+        self._approvals = approvals
         self._planned: dict[str, frozenset[str]] = {}
         self._open: dict[tuple[str, float], frozenset[str]] = {}
 
@@ -53,7 +37,7 @@ class Controls:
         converged = state.commits.converged_before(head.sha) if head is not None else None
         approvals = list(_still_valid(approved_plans(controls), converged))
         findings: Sequence[Finding] = ()
-        if head is not None:
+        if head is not None and self._approvals is not None:
             since = converged.sha if converged else state.rollout.enforced
             approvals += self._approvals.since(since, head)
             findings = self._approvals.objections(since, head)
@@ -71,11 +55,9 @@ class Controls:
         )
 
     def _open_actions(self, approval: Approval) -> frozenset[str]:
-        """What is still to be done of a plan; a plan that is not on record covers nothing.
-
-        What was done since it was approved is spent: should the same agents fall over once more, that is asked
-        about once more. (Since the approval, not since the plan: the same plan may come, and be approved, again.)
-        """
+        """What is still to be done of a plan; a plan that is not on record covers nothing. What was done since it
+        was approved is spent: should the same agents fall over once more, that is asked about once more. (Since
+        the approval, not since the plan: the same plan may come, and be approved, again.)"""
         digest, mark = approval.digest, (approval.digest, approval.at)
         if not self._planned.get(digest):
             self._planned[digest] = self._journal.planned(digest)
@@ -120,9 +102,9 @@ def _finding(approval: Approval, plan: Plan) -> Finding:
     )
 
 
-def _unmatched(said: Sequence[Approval], planned: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+def _unmatched(approvals: Sequence[Approval], planned: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     """An approval in Git of a plan that this instance never made: another's, mistyped, or void by now."""
-    for approval in said:
+    for approval in approvals:
         if approval.where != "cli" and not planned[approval.digest]:
             yield Finding(
                 Severity.INFO,

@@ -4,8 +4,6 @@ The authored document (``model/document.py``) is what people write; these are wh
 resource carries everything the plan must know about its driver's habits, so that no driver is asked twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,13 +55,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The desired state of one object in one live system.
-
-    ``restart_on`` names the top-level fields whose change needs a restart rather than an update in place.
-    ``stopped`` says that the agent is not to run: its object is absent then, or (``kept``) there as its fields
-    say, such as scaled to zero.
-    ``idempotent`` says that creating it again after it vanished is harmless.
-    """
+    """The desired state of one object in one live system. ``restart_on`` names the top-level fields whose change
+    needs a restart rather than an update in place. ``stopped`` says that the agent is not to run: its object is
+    absent then, or (``kept``) there as its fields say, such as scaled to zero. ``idempotent`` says that creating
+    it again after it vanished is harmless."""
 
     key: ResourceKey
     driver: str
@@ -82,10 +77,8 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class Agent:
     """One managed agent at one revision, with its resources in bring-up order (none when Retired).
-
-    ``canary``: it would rather be in the first wave of a rollout. ``soak``: seconds its wave rests once Ready.
-    ``abandoned``: why its provisioning was given up; then nothing is desired of it.
-    """
+    ``canary``: it would rather be in the first wave of a rollout. ``pause_after_ready``: seconds its wave rests.
+    ``abandoned``: why its provisioning was given up; then nothing is desired of it."""
 
     key: AgentKey
     origin: Origin

@@ -4,8 +4,6 @@ One value for every runtime: a file for local ones, a ConfigMap elsewhere. Its d
 depends on, unless the runtime declares hot reload.
 """
 
-from __future__ import annotations
-
 from gitops_agent.model.document import AgentDocument, Model
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey
@@ -13,9 +11,7 @@ from gitops_agent.model.key import AgentKey
 
 def compile_bundle(agent: AgentKey, document: AgentDocument) -> Fields:
     """Model, instructions, tools, MCP servers and limits of an agent; every key is always there.
-
-    ValueError when free-form parameters or limits hold what JSON cannot say.
-    """
+    ValueError when free-form parameters or limits hold what JSON cannot say."""
     spec = document.spec
     content: dict[str, JSON] = {
         "tenant": agent.tenant,

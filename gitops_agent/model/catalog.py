@@ -3,8 +3,6 @@
 The plan reads it and knows no driver. Codes of core itself are in ``plan/reasons.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,13 +21,10 @@ class Repair(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a reason code means to the plan.
-
-    ``drift``: its class. ``explained``: a host or a node went away, so it is not counted as mass drift, and comes
-    back at a bounded rate. ``about_fields``: it says no more than that some field differs from what was applied.
-    ``cross_check``: a live agent may be stuck by it, so probes and heartbeats are asked as well before it is
-    repaired. ``decision``: what follows with high confidence.
-    """
+    """What a reason code means to the plan. ``drift``: its class. ``explained``: a host or a node went away, so it
+    is not counted as mass drift, and comes back at a bounded rate. ``about_fields``: it says no more than that
+    some field differs from what was applied. ``cross_check``: a live agent may be stuck by it, so probes and
+    heartbeats are asked as well before it is repaired. ``decision``: what follows with high confidence."""
 
     text: str
     drift: Class = Class.CONFLICTING

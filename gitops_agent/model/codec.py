@@ -5,8 +5,6 @@ without a migration. Keys (``AgentKey``, ``ResourceKey``) become their text, ``F
 list in place of an object holds the first fields in order: so journals before version 5 kept small values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum

@@ -1,9 +1,7 @@
-"""Control: one word of an operator, or of a guard that tripped, as the journal keeps it. Append-only.
+"""Control: one request of an operator, or of a guard that tripped, as the journal keeps it. Append-only.
 
 What is in force is folded from all of them, so a daemon that is restarted knows what one that ran on knows.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from gitops_agent.model.key import AgentKey
 
 
 class ControlVerb(StrEnum):
-    """What was said."""
+    """What was asked for."""
 
     FREEZE = "freeze"
     UNFREEZE = "unfreeze"
@@ -24,9 +22,8 @@ class ControlVerb(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Control:
     """One row. ``target``: the scope of a freeze (``*``, a tenant or ``tenant/name``), the digest of an approved
-    plan, or the agent or commit to be tried again. ``plan``: the digest of the plan that made a guard freeze; who
-    lifts that freeze approves that plan. ``seq`` is given by the journal.
-    """
+    plan, or the agent or commit to be tried again. ``plan``: the digest of the plan that made a guard freeze;
+    lifting that freeze approves that plan. ``seq`` is given by the journal."""
 
     verb: ControlVerb
     target: str
@@ -48,18 +45,18 @@ def covers(scope: str, agent: AgentKey) -> bool:
 
 def freezes(controls: Iterable[Control], now: float) -> tuple[Control, ...]:
     """The freezes in force: not lifted since, and not at their end."""
-    standing: dict[str, list[Control]] = {}
+    in_force: dict[str, list[Control]] = {}
     for control in controls:
         if control.verb is ControlVerb.FREEZE:
-            standing.setdefault(control.target, []).append(control)
+            in_force.setdefault(control.target, []).append(control)
         elif control.verb is ControlVerb.UNFREEZE:
-            standing.pop(control.target, None)
-    every = (control for same in standing.values() for control in same)
+            in_force.pop(control.target, None)
+    every = (control for same in in_force.values() for control in same)
     return tuple(control for control in every if control.until is None or control.until > now)
 
 
 def approved_plans(controls: Sequence[Control]) -> dict[str, Control]:
-    """The digests of plans that somebody approved, by name or by lifting the freeze that they tripped."""
+    """The digests of approved plans, with their approvals: by name or by lifting the freeze that they tripped."""
     approved: dict[str, Control] = {}
     tripped: dict[str, list[str]] = {}
     for control in controls:
@@ -74,16 +71,14 @@ def approved_plans(controls: Sequence[Control]) -> dict[str, Control]:
 
 
 def spent(controls: Sequence[Control], before: float, recorded: Collection[str]) -> frozenset[int]:
-    """The numbers of the controls that retention may drop: said before a moment, and without effect since.
-
-    A freeze that stands stays, and so does an approval of a plan on record (``recorded``). The newest control
-    stays whatever it says, so that no number is given twice.
-    """
-    standing = {control.seq for control in freezes(controls, before)}
+    """The numbers of the controls that retention may drop: written before a moment, and without effect since.
+    A freeze in force stays, and so does an approval of a plan on record (``recorded``). The newest control
+    stays whatever it says, so that no number is given twice."""
+    in_force = {control.seq for control in freezes(controls, before)}
     kept: set[str] = set()
     gone: set[int] = set()
     for control in controls[:-1]:
-        if _is_spent(control, before, standing, recorded):
+        if _is_spent(control, before, in_force, recorded):
             # What lifted a freeze that is still here has to stay too, or the freeze would stand again.
             if control.verb is not ControlVerb.UNFREEZE or control.target not in kept:
                 gone.add(control.seq)
@@ -92,10 +87,10 @@ def spent(controls: Sequence[Control], before: float, recorded: Collection[str])
     return frozenset(gone)
 
 
-def _is_spent(control: Control, before: float, standing: Collection[int], recorded: Collection[str]) -> bool:
+def _is_spent(control: Control, before: float, in_force: Collection[int], recorded: Collection[str]) -> bool:
     match control.verb:
         case ControlVerb.FREEZE:
-            of_use = control.seq in standing or control.plan in recorded
+            of_use = control.seq in in_force or control.plan in recorded
         case ControlVerb.APPROVE:
             of_use = control.target in recorded
         case _:

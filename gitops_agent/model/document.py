@@ -4,8 +4,6 @@ Types only: no defaults that depend on the environment, no lookups. Field names 
 snake_case here.
 """
 
-from __future__ import annotations
-
 from gitops_agent.model.document_agent import (
     RESERVED_ENV,
     AgentDocument,

@@ -1,7 +1,5 @@
 """``kind: Agent``: what people write of one agent. A driver may add options and sections of its own."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -49,7 +47,7 @@ class EnvVar(Strict):
     value_from: ValueFrom | None = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> EnvVar:
+    def _one_source(self) -> "EnvVar":
         if (self.value is None) == (self.value_from is None):
             raise ValueError("give exactly one of value and valueFrom")
         if self.name.startswith(RESERVED_ENV):
@@ -177,7 +175,7 @@ class Probe(Strict):
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
 
     @model_validator(mode="after")
-    def _one_way(self) -> Probe:
+    def _one_way(self) -> "Probe":
         if (self.http is None) == (self.exec is None):
             raise ValueError("give exactly one of http and exec")
         return self
@@ -234,7 +232,7 @@ class Hook(Strict):
     timeout: Duration = "30s"
 
     @model_validator(mode="after")
-    def _one_way(self) -> Hook:
+    def _one_way(self) -> "Hook":
         if (self.command is None) == (self.http is None):
             raise ValueError("give exactly one of command and http")
         if not 0 < seconds(self.timeout) <= LONGEST_HOOK_SECONDS:
@@ -276,7 +274,7 @@ class AgentSpec(Strict):
     authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_prompt(self) -> AgentSpec:
+    def _one_prompt(self) -> "AgentSpec":
         if self.instructions_from is not None and self.instructions is not None:
             raise ValueError("give at most one of instructions and instructionsFrom")
         return self

@@ -1,7 +1,5 @@
 """``kind: Policy``, ``Overlay`` and ``CredentialPool``: what people write besides agents."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -82,7 +80,7 @@ class Backoff(Strict):
     longest: Duration = "5m"
 
     @model_validator(mode="after")
-    def _in_order(self) -> Backoff:
+    def _in_order(self) -> "Backoff":
         if not SHORTEST_PAUSE_SECONDS <= seconds(self.first) <= seconds(self.longest):
             raise ValueError(
                 f"give a first pause of {SHORTEST_PAUSE_SECONDS:g} s or more, and none above the longest"

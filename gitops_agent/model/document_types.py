@@ -4,10 +4,7 @@ Durations and quantities stay the text that was written (checked in the compiled
 thousand documents fast); ``model/quantity.py`` turns them into numbers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -88,13 +85,9 @@ def distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
     """Refuse two items of one name: which of them holds would be a guess."""
     names = [getattr(item, "name", item) for item in items]
     if len(set(names)) != len(names):
-        twice = sorted(str(name) for name, count in Counter(names).items() if count > 1)[:5]
-        raise ValueError(f"each name may stand once; given more than once: {_listed(twice)}")
+        twice = sorted(str(name)[:64] for name, count in Counter(names).items() if count > 1)[:5]
+        raise ValueError(f"each name may stand once; given more than once: {', '.join(twice)}")
     return items
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(name[:64] for name in names)
 
 
 class Strict(BaseModel):
@@ -119,7 +112,7 @@ class SecretRef(Strict):
     name: Word
 
     @model_validator(mode="after")
-    def _names_a_variable(self) -> SecretRef:
+    def _names_a_variable(self) -> "SecretRef":
         if self.provider == "env" and not (self.name.isascii() and self.name.isidentifier()):
             raise ValueError("with provider env, name is that of an environment variable")
         return self

@@ -4,8 +4,6 @@ Keeping the bytes instead of nested dictionaries makes the value really immutabl
 and ten thousand agents small in memory; the few that differ are decoded on demand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -36,7 +34,7 @@ class Fields:
         object.__setattr__(self, "raw", raw)
 
     @classmethod
-    def of(cls, value: Mapping[str, JSON]) -> Fields:
+    def of(cls, value: Mapping[str, JSON]) -> "Fields":
         """Freeze a mapping."""
         return cls(canonical(value))
 
@@ -64,5 +62,5 @@ class Fields:
         # Content may hold what a log must not: show the name of the value, not the value.
         return f"Fields({self.digest[:12]})"
 
-    def __reduce__(self) -> tuple[type[Fields], tuple[bytes]]:
+    def __reduce__(self) -> tuple[type["Fields"], tuple[bytes]]:
         return (Fields, (self.raw,))

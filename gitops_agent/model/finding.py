@@ -1,8 +1,6 @@
 """Findings: what validators and guards have to say, all of it at once, each with an address."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,10 +16,8 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
     """One statement about the desired or the live state.
-
     ``address`` is ``file:line:col`` or a resource key; ``code`` is stable; ``summary`` is one line for people;
-    ``detail`` says what was found, what was expected and the way out.
-    """
+    ``detail`` says what was found, what was expected and the way out."""
 
     severity: Severity
     code: str
@@ -33,13 +29,3 @@ class Finding:
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that make a commit invalid."""
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
-
-
-def packed(findings: Iterable[Finding]) -> list[list[str]]:
-    """Findings as plain lists, for whoever stores them."""
-    return [[str(f.severity), f.code, f.address, f.summary, f.detail] for f in findings]
-
-
-def unpacked(rows: Iterable[Sequence[str]]) -> tuple[Finding, ...]:
-    """The findings that ``packed`` made lists of."""
-    return tuple(Finding(Severity(severity), *rest) for severity, *rest in rows)

@@ -1,7 +1,5 @@
 """Freezes in force: by the policy in Git, by operators, by guards that tripped. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from gitops_agent.model.control import EVERYTHING, Control, covers

@@ -1,7 +1,5 @@
 """Health: how well one live object does, by what evidence, and which of several decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,11 +28,9 @@ class HealthState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Health:
     """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
-
     ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
-    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
-    """
+    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it."""
 
     state: HealthState
     reason: str
@@ -59,18 +55,7 @@ _RANK = {
 }
 
 
-def is_worse(one: HealthState, other: HealthState) -> bool:
-    """Whether the first state is further from Ready than the second."""
-    return _RANK[one] > _RANK[other]
-
-
 def worst(healths: Iterable[Health]) -> Health | None:
     """The health that decides whether an agent is Ready: the worst one, the first of equals; None without any.
-
-    Give the runtime's first: of two that are equally bad it is the one people ask about.
-    """
-    found: Health | None = None
-    for health in healths:
-        if found is None or is_worse(health.state, found.state):
-            found = health
-    return found
+    Give the runtime's first: of two that are equally bad it is the one people ask about."""
+    return max(healths, key=lambda health: _RANK[health.state], default=None)

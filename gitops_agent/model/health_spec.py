@@ -4,8 +4,6 @@ It is part of the runtime's record, so that a change of it goes through the wave
 what a restart depends on. A live system that probes by itself takes it from there; else core does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -49,10 +47,8 @@ def read_health(fields: Fields) -> Mapping[str, Any]:
 
 def fold_health_bases(bases: Iterable[Base]) -> list[Base]:
     """The bases of an older journal in today's form: nothing that runs differs from them afterwards.
-
     What used to be a record of its own (``tenant/name:health/probes``) becomes a field of the agent's runtime, and
-    the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out.
-    """
+    the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out."""
     known = {base.key: base for base in bases}
     asked = {key.agent: base.fields.value for key, base in known.items() if key.kind == "health"}
     return [_folded(base, asked) for key, base in known.items() if key.kind != "health"]

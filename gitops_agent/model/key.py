@@ -1,7 +1,5 @@
 """Names of things: agents are ``tenant/name``, resources ``tenant/name:kind/id``."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ class AgentKey(NamedTuple):
         return f"{self.tenant}/{self.name}"
 
     @classmethod
-    def parse(cls, text: str) -> AgentKey:
+    def parse(cls, text: str) -> "AgentKey":
         """Read ``tenant/name``; ValueError otherwise."""
         tenant, slash, name = text.partition("/")
         if not slash or not tenant or not name or "/" in name:
@@ -55,7 +53,7 @@ class ResourceKey(NamedTuple):
         return f"{self.agent.tenant}/{self.agent.name}:{self.kind}/{self.id}"
 
     @classmethod
-    def parse(cls, text: str) -> ResourceKey:
+    def parse(cls, text: str) -> "ResourceKey":
         """Read ``tenant/name:kind/id``; ValueError otherwise."""
         agent, colon, rest = text.partition(":")
         kind, slash, identity = rest.partition("/")

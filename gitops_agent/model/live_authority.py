@@ -1,8 +1,6 @@
 """Fields that the live system decides (``spec.authority``): which they are, and how they get into a desired
 value. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which agent a person means: by ``tenant/name``, or by the name alone where only one tenant has it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 

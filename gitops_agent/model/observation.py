@@ -1,7 +1,5 @@
 """Observation and base: what a driver saw, and what we last applied. The other two legs of the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,11 +34,9 @@ class Heartbeat:
 @dataclass(frozen=True, slots=True)
 class AgentInstance:
     """One running copy of an agent: a process, a pane, a pod.
-
     ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
-    at which it answers HTTP probes; "" when it cannot be reached from here.
-    """
+    at which it answers HTTP probes; "" when it cannot be reached from here."""
 
     id: str
     started_at: float | None = None
@@ -60,8 +56,7 @@ class Observation:
     the base and handed back with the next request. ``authoritative``: the driver cannot be wrong about whether
     the object exists, so one source is enough. ``health``: how it does, where the live system says so; None: core
     finds out by probes and heartbeats, where there are ``instances``. ``address``: where HTTP probes go when the
-    instances have no address of their own.
-    """
+    instances have no address of their own."""
 
     key: ResourceKey
     driver: str
@@ -88,10 +83,8 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Base:
     """What we last applied to a resource.
-
     ``retained``: let go by deletionPolicy, no longer ours to touch. ``established``: it was there when some commit
-    converged, so taking it away is a loss and not the undoing of a failed creation.
-    """
+    converged, so taking it away is a loss and not the undoing of a failed creation."""
 
     key: ResourceKey
     driver: str

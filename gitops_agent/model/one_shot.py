@@ -1,9 +1,7 @@
-"""One-shot effects: how one ended, as the facts of its base keep it.
+"""One-shot effects: how one ended, as the handle of its base keeps it.
 
 What cannot be made idempotent (a hook) is done at most once. Whether it may be done at all is read from here.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,10 +15,8 @@ from gitops_agent.model.outcome import Result
 @dataclass(frozen=True, slots=True)
 class OneShot:
     """One effect of one generation of an agent.
-
-    ``generation`` is the intent of the first try; a second one, by the word of an operator, keeps it, and with it
-    the idempotency key. ``result`` None: an operator wants it done again. ``said`` is what it answered.
-    """
+    ``generation`` is the intent of the first try; a second one, asked for by an operator, keeps it, and with it
+    the idempotency key. ``result`` None: an operator wants it done again. ``said`` is what it answered."""
 
     generation: str
     result: Result | None
@@ -38,8 +34,8 @@ class OneShot:
         return Fields.of({"generation": self.generation, "outcome": outcome, "said": self.said})
 
     @classmethod
-    def read(cls, handle: Fields | None) -> OneShot | None:
-        """From the facts of a base; None when it was never tried."""
+    def read(cls, handle: Fields | None) -> "OneShot | None":
+        """From the handle of a base; None when it was never tried."""
         value = handle.value if handle is not None else {}
         if "generation" not in value:
             return None

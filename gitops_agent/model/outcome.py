@@ -1,7 +1,5 @@
 """Intent and outcome: the journal entries around a side effect."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,7 +10,7 @@ from gitops_agent.model.plan import Action
 STALLED_AFTER = 3
 """Failures in a row after which trying again has evidently not helped."""
 
-LONGEST_DELAY = 300.0
+MAX_DELAY_SECONDS = 300.0
 """Seconds that a next try is away at most, unless a policy says otherwise."""
 
 
@@ -39,7 +37,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Written after the driver answered, whatever the answer. ``facts`` go into the base."""
+    """Written after the driver answered, whatever the answer. ``handle`` goes into the base."""
 
     intent: str
     result: Result
@@ -68,12 +66,25 @@ class Attempt:
     error: str
     permanent: bool = False
 
-    def is_due(self, now: float, longest: float = LONGEST_DELAY) -> bool:
+    def is_due(self, now: float, longest: float = MAX_DELAY_SECONDS) -> bool:
         """Whether it may be tried again. A next try further away than the longest delay was written down under a
-        wall clock that has been set back since, or under another policy: it keeps nobody waiting that long."""
+        wall clock that has been set back since, or under another policy: it does not wait that long."""
         return not now < self.next_at <= now + longest
 
     @property
     def stalled(self) -> bool:
-        """Whether people should be told that trying again has not helped so far."""
+        """Whether trying again has not helped so far, which people should know."""
         return self.permanent or self.failures >= STALLED_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """Whether a driver is given anything to do: which agents failed since something last succeeded, until when
+    nothing is tried, how often it opened in a row. When the pause is over it is half open: one action goes, and
+    how it ends decides."""
+
+    driver: str
+    failing: tuple[str, ...] = ()
+    open_until: float | None = None
+    trips: int = 0
+    error: str = ""

@@ -1,7 +1,5 @@
 """One pass as values: what asked for it, what its stages found and did, and what it ended with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +8,7 @@ from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import Scope as Scope
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Decision, Plan
@@ -19,16 +18,13 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
 
-Scope = frozenset[AgentKey] | None
-"""Which agents a pass looks at: some, or (None) all of them."""
-
 Executed = tuple[Action, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
     """The time of a pass. ``wall``: seconds since the epoch (may jump). ``active``: seconds this instance has been
-    at work, over all its lives: it never jumps, and stands still while nobody is there to act."""
+    at work, over all its lives: it never jumps, and does not move while no process runs."""
 
     wall: float
     active: float
@@ -43,7 +39,7 @@ class Request:
     actor: str = "once"
     reasons: tuple[str, ...] = ()
 
-    def for_everything(self, *, fetch: bool) -> Request:
+    def for_everything(self, *, fetch: bool) -> "Request":
         """The same over all agents; ``fetch``: asking the remote (again)."""
         return replace(self, scope=None, fetch=fetch)
 
@@ -54,8 +50,7 @@ class SourceResult:
     ``in_force``: the spec each agent follows before this pass. ``changed``: the agents for which the two differ.
     ``policy``: that of the newest valid commit: a freeze that Git asked for holds while its own commit is still on
     the way, and whatever is pushed on top of it. ``unavailable``: why the source could not be asked or read, with
-    ``retry_after`` seconds if it said so.
-    """
+    ``retry_after`` seconds if it named them."""
 
     head: Revision | None = None
     target: Snapshot | None = None
@@ -73,10 +68,8 @@ class SourceResult:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Somebody approved a plan: its digest, who, where (cli, note, trailer) and when.
-
-    ``commit`` carries the trailer or the note; "" for the command line.
-    """
+    """One approval of a plan: its digest, by which person, where (cli, note, trailer) and when.
+    ``commit`` carries the trailer or the note; "" for the command line."""
 
     digest: str
     by: str
@@ -88,10 +81,9 @@ class Approval:
 @dataclass(frozen=True, slots=True)
 class Directives:
     """The freezes and approvals in force. ``approved`` holds the digests of actions still to be done;
-    ``approvals`` says who approved what; ``open_actions`` holds, for each approved plan on record, the digests of
+    ``approvals``: the approver of each plan; ``open_actions``: for each approved plan on record, the digests of
     its actions still to be done; ``all_approved`` those of all its actions, done or not. ``findings`` say which
-    approvals do not count, and why.
-    """
+    approvals do not count, and why."""
 
     freezes: tuple[Control, ...] = ()
     approved: frozenset[str] = frozenset()
@@ -105,15 +97,10 @@ class Directives:
         return min((max(0.0, each.until - wall) for each in self.freezes if each.until is not None), default=None)
 
 
-NO_DIRECTIVES = Directives()
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen, and which drivers were unreachable, with the reason.
-
-    Nothing may be concluded about a resource of an unreachable driver: not that it is there, not that it is gone.
-    """
+    """What was seen, and which drivers were unreachable, with the reason. Nothing may be concluded about a
+    resource of an unreachable driver: not that it is there, not that it is gone."""
 
     seen: Mapping[ResourceKey, Observation]
     unreachable: Mapping[str, str]
@@ -132,9 +119,8 @@ class Live:
 class RolloutDecision:
     """What the rollout stage decided. ``in_force``: the spec each agent follows now, under the newest valid
     policy. ``earlier_policy``: that of the last commit that converged, or of the one in force while none did;
-    ``policy``: the stricter of the two. ``blocked``: the candidate plan of
-    a newest commit that a guard stops. ``released``: the agents that follow the newest commit from this pass on.
-    """
+    ``policy``: the stricter of the two. ``blocked``: the candidate plan of a newest commit that a guard stops.
+    ``released``: the agents that follow the newest commit from this pass on."""
 
     in_force: Snapshot
     policy: PolicySpec
@@ -198,8 +184,7 @@ class PassRecord:
 class PassResult:
     """What a pass ended with. ``wait``: seconds until there is something to do, if known. ``busy``: some agent is
     on its way. ``frozen``: a freeze holds work back. ``source_changed``: a commit of ours was just pushed.
-    ``record``: what the pass saw and did; None when nothing is desired yet.
-    """
+    ``record``: what the pass saw and did; None when nothing is desired yet."""
 
     state: State
     findings: tuple[Finding, ...] = ()

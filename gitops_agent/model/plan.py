@@ -1,8 +1,6 @@
 """Plan: the frozen value between deciding and doing. Reconcile takes nothing else."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -71,10 +69,8 @@ class Decision(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Action:
     """One step for one resource, with the three legs it was decided on.
-
     ``message`` is for people and never steers. ``patch`` is the RFC 6902 difference from what is (live, or base
-    where live does not show the field) to what is desired.
-    """
+    where live does not show the field) to what is desired."""
 
     key: ResourceKey
     driver: str
@@ -101,6 +97,11 @@ class Action:
         return digest(canonical([self.verb, str(self.key), *hashes]))
 
 
+def plan_digest(actions: Iterable[Action]) -> str:
+    """The digest of a plan, whatever its order: the same work has the same digest whenever it is planned."""
+    return digest("\n".join(sorted(action.digest for action in actions)).encode())
+
+
 class Effect(StrEnum):
     """What a guard did: let the plan pass, hold some actions, or hold everything a commit asked for."""
 
@@ -111,12 +112,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The ruling of one guard: which resources it holds, and the finding that says why and how to release.
-
+    """The verdict of one guard: which resources it holds, and the finding that says why and how to release.
     ``for_people``: what it holds is released by people alone; otherwise by time, or when another agent is Ready.
     ``freeze``: the scope in which acting should stop until people have looked. ``decision``: what becomes of the
-    actions it holds.
-    """
+    actions it holds."""
 
     guard: str
     effect: Effect
@@ -129,10 +128,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered actions, what the guards said of them, and the digest an approval is bound to.
-
-    The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it.
-    """
+    """Ordered actions, the verdicts of guards on them, and the digest an approval is bound to.
+    The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it."""
 
     commit: str
     actions: tuple[Action, ...]

@@ -1,8 +1,6 @@
 """Which of two policies is stricter, field by field. The stricter one wins, so that no commit can loosen the guard
 that should have stopped it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -52,9 +50,7 @@ def is_looser(name: str, one: Any, other: Any) -> bool:
 
 def stricter(new: PolicySpec, old: PolicySpec | None) -> PolicySpec:
     """The stricter of two policies in every number and mode, tenant by tenant.
-
-    A freeze is no limit: it comes from the new policy alone, or Git could never lift what Git froze.
-    """
+    A freeze is no limit: it comes from the new policy alone, or Git could never lift what Git froze."""
     if old is None or old is new or old == new:
         return new
     return _merged(*(policy.model_dump_json(by_alias=True, exclude_unset=True) for policy in (new, old)))

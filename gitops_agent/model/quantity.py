@@ -1,7 +1,5 @@
 """Durations, moments, quantities and counts: the texts people write and read, and the numbers we compute with."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Revision: a commit of the tracked branch as the source saw and verified it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Rollout: how far a commit has got through the fleet. The value that survives a restart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gitops_agent.model.key import AgentKey
@@ -10,11 +8,9 @@ from gitops_agent.model.key import AgentKey
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """The waves of one commit. Agents of ``waves[:released]`` follow the commit, the others their earlier spec.
-
     ``passed_at``: when the gate of the released waves was found open, in seconds of active time; the pause runs
     from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of rest
-    after each wave) and ``on_failure`` are those of the policies that held when it began.
-    """
+    after each wave) and ``on_failure`` are those of the policies that held when it began."""
 
     commit: str
     tree: str

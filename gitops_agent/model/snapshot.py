@@ -1,7 +1,5 @@
 """Snapshot: the whole desired state at a revision. It is complete and valid, or it does not exist."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,19 +22,17 @@ class Snapshot:
 
 def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:
     """The agents whose desired state differs between two snapshots, added and removed ones included.
-
-    Unchanged agents are the same object when they come from the same blob, so the common case is one ``is``.
-    """
+    Unchanged agents are the same object when they come from the same blob, so the common case is one ``is``."""
     if old is None:
         return frozenset(new.agents)
     before, after = old.agents, new.agents
     if before is after:
         return frozenset()
-    touched = {key for key, agent in after.items() if (was := before.get(key)) is not agent and was != agent}
-    added = sum(key not in before for key in touched)
+    changed = {key for key, agent in after.items() if (was := before.get(key)) is not agent and was != agent}
+    added = sum(key not in before for key in changed)
     if len(before) + added > len(after):  # else nothing can have been removed
-        touched.update(key for key in before if key not in after)
-    return frozenset(touched)
+        changed.update(key for key in before if key not in after)
+    return frozenset(changed)
 
 
 def asks_the_same(one: Agent | None, other: Agent | None) -> bool:

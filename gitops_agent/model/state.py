@@ -16,21 +16,18 @@ part           what it holds                            written by, and only by
 =============  =======================================  ==========================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt, Intent
+from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 
@@ -42,7 +39,7 @@ MAX_RECORDS = 500
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What the source last said. ``head``: the newest commit seen. ``verified``: the last head that passed the
+    """The last answer of the source. ``head``: the newest commit seen. ``verified``: the last head that passed the
     checks. ``valid``: the newest commit whose documents are valid. ``problem``: why the source did not answer when
     it was last asked. ``freezes_first_seen``: when each freeze of the valid policy was first seen, by its scope.
     """
@@ -72,7 +69,7 @@ class CommitsState:
         others = (each for each in self.newest_first if each.sha != head)
         return next((each for each in others if each.phase is Phase.CONVERGED), None)
 
-    def updated(self, records: Iterable[CommitRecord]) -> CommitsState:
+    def updated(self, records: Iterable[CommitRecord]) -> "CommitsState":
         """The same with some records added or replaced."""
         changed = {record.sha: record for record in records if self.records.get(record.sha) != record}
         return CommitsState({**self.records, **changed}) if changed else self
@@ -109,8 +106,7 @@ class RolloutState:
     sha. ``rollout``: the newest rollout, under way, held or done. ``failed_trees``: not tried again by themselves.
     ``converged`` and ``converged_policy``: the last commit that converged. ``judged_agents``: those that must be
     Ready before the newest commit has converged. ``unready_since`` and ``provisioning_since``: in seconds of
-    active time (``model.passes.Now``).
-    """
+    active time (``model.passes.Now``)."""
 
     enforced: str | None = None
     released: Mapping[AgentKey, str] = field(default_factory=dict)
@@ -167,7 +163,7 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
         """The agents with a condition: Drifted, Halted or Reconciling."""
         return self._having[condition]
 
-    def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> AgentStatuses:
+    def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> "AgentStatuses":
         """The same with some statuses replaced and some gone; costs what changed, and one copy of a map."""
         news = {status.agent: status for status in changed}
         if not news and not removed:

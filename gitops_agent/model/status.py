@@ -1,7 +1,5 @@
 """What we say about agents and commits: conditions, phases and the record of a commit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

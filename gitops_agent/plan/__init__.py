@@ -7,5 +7,5 @@ the environment or randomness: time is ``PlanContext.now``.
 
 ``pipeline.py`` calls ``build.build``. The road inside::
 
-    build ─► legs ─► compare ─► classify (reasons, confidence) ─► patch ─► order ─► digest ─► guard (guards/)
+    build ─► three_way ─► compare ─► classify (reasons, confidence) ─► action ─► order ─► guards/
 """

@@ -1,10 +1,8 @@
-"""Build a plan: pair the legs of every resource in scope, rule on what differs, order it, ask the guards.
+"""Build a plan: pair the legs of every resource in scope, classify what differs, order it, ask the guards.
 
 In a quiet fleet nearly every resource is in sync, so the first look at one is three comparisons of bytes and
 builds nothing; and a pass over some agents costs what these agents cost, not what the fleet does.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +11,14 @@ from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
-from gitops_agent.model.plan import Action, Decision, Plan
+from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
 from gitops_agent.plan.action import make_action
-from gitops_agent.plan.classify import Classification, classify, classify_stuck
+from gitops_agent.plan.classify import classify, classify_stuck
 from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.describe import finding_for, retained
-from gitops_agent.plan.digest import plan_digest
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
@@ -34,11 +31,7 @@ Observed = dict[ResourceKey, Observation]
 
 @dataclass(frozen=True, slots=True)
 class _Differing:
-    """One resource that is not in sync, or whose health asks for a restart.
-
-    ``health`` is there when it is what the ruling is about: it asks for the restart, or it was asked whether what
-    the driver says of a live agent is true.
-    """
+    """One resource that is not in sync. ``health``: where it asks for a restart, or casts doubt on the driver."""
 
     three_way: ThreeWay
     difference: Difference
@@ -54,13 +47,8 @@ def build(
     is_whole: bool = False,
 ) -> Plan:
     """The plan that takes what is observed to what the snapshot asks for.
-
-    ``is_whole``: it is made to judge a commit, so its digest and its findings are about what the commit asks for,
-    whoever drifts meanwhile.
-
-    Observations must be complete for the scope: what is not among them does not exist. ``Plan.findings`` holds
-    everything there is to say, those of the verdicts included.
-    """
+    ``is_whole``: it decides about a commit, so its digest and findings are about what the commit asks for, also
+    when agents drift. Observations must be complete for the scope: what is not among them does not exist."""
     if context.snapshot is not snapshot:
         context = replace(context, snapshot=snapshot)
     actions: list[Action] = []
@@ -69,8 +57,7 @@ def build(
         if found.difference is Difference.RETAINED:
             findings.append(retained(found.three_way))
             continue
-        action = _approved(_action(found, context), context)
-        actions.append(action)
+        actions.append(_approved(_action(found, context), context))
     ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.
     meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
@@ -112,7 +99,7 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
             paired += (base is not None) + (live is not None)
             if not ailing and _is_quiet(agent, resource, base, live):
                 continue
-            yield from _judge(ThreeWay(key, agent, resource, base, live, context.catalog), health)
+            yield from _compared(ThreeWay(key, agent, resource, base, live, context.catalog), health)
     # Everything on record and everything seen found its partner: nothing can be left over.
     if paired == len(bases) + len(observed):
         return
@@ -121,7 +108,7 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
         if key.agent in unknown:
             continue
         owner, base = agents.get(key.agent), bases.get(key)
-        yield from _judge(ThreeWay(key, owner, None, base, observed.get(key), context.catalog), None)
+        yield from _compared(ThreeWay(key, owner, None, base, observed.get(key), context.catalog), None)
 
 
 def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:
@@ -137,7 +124,7 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
     )
 
 
-def _judge(three_way: ThreeWay, health: Health | None) -> Iterator[_Differing]:
+def _compared(three_way: ThreeWay, health: Health | None) -> Iterator[_Differing]:
     difference = compare(three_way)
     if health is not None and not _concerns(health, three_way, difference):
         health = None
@@ -152,8 +139,8 @@ def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bo
     if difference in (Difference.IN_SYNC, Difference.ADOPT):
         # A restart writes the record as well, so it takes the place of an adoption.
         return health.restart
-    said = three_way.live.reason if difference is Difference.DRIFT and not health.restart else None
-    return said is not None and said in (health.reason, health.disputes)
+    reason = three_way.live.reason if difference is Difference.DRIFT and not health.restart else None
+    return reason is not None and reason in (health.reason, health.disputes)
 
 
 def _agents(context: PlanContext) -> Iterable[Agent]:
@@ -165,9 +152,8 @@ def _agents(context: PlanContext) -> Iterable[Agent]:
 
 
 def _unknown(context: PlanContext) -> set[AgentKey]:
-    """The agents with a resource that could not be looked at, or with an action under way. Nothing of them is
-    touched: neither may a runtime start on a config that is not known, nor a config go from under a runtime that
-    may still be there."""
+    """The agents with a resource that could not be observed, or with an action under way. Nothing is done to them:
+    no runtime may start on an unknown config, and no config may go from under a runtime that may be there."""
     unreachable = context.unreachable
     if not unreachable:
         return set(context.busy)
@@ -177,27 +163,28 @@ def _unknown(context: PlanContext) -> set[AgentKey]:
 
 def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
-    scope, bases = context.scope, context.bases
+    scope = context.scope
     wanted = {resource.key for agent in _agents(context) for resource in agent.resources}
-    if scope is None:
-        return {key for known in (bases, observed) for key in known if key not in wanted}
-    return {key for known in (bases, observed) for key in known if key.agent in scope} - wanted
-
-
-def _rule(found: _Differing, context: PlanContext) -> Classification:
-    if found.health is not None and found.health.restart:
-        return classify_stuck(found.health, found.three_way, context)
-    return classify(found.difference, found.three_way, context, found.health)
+    return {
+        key
+        for keys in (context.bases, observed)
+        for key in keys
+        if key not in wanted and (scope is None or key.agent in scope)
+    }
 
 
 def _action(found: _Differing, context: PlanContext) -> Action:
-    action = make_action(found.three_way, _rule(found, context), found.health)
+    health = found.health
+    if health is not None and health.restart:
+        classified = classify_stuck(health, found.three_way, context)
+    else:
+        classified = classify(found.difference, found.three_way, context, health)
+    action = make_action(found.three_way, classified, health)
     return as_hook(action, context) if action.key.kind == Kind.HOOK else action
 
 
 def _approved(action: Action, context: PlanContext) -> Action:
-    """An action that asks, and that people approved as it stands, is done. No other doubt is lifted that way:
-    what is not clearly ours stays untouched."""
+    """The action, to be done if it asks and people approved it as it stands. No other doubt is lifted that way."""
     if action.decision is Decision.ASK and action.digest in context.approved:
         return replace(action, decision=Decision.REPAIR)
     return action

@@ -1,18 +1,15 @@
 """Classification: from a difference to verb, class, reason, confidence and decision. The reason never steers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
-from gitops_agent.plan.compare import Difference
+from gitops_agent.plan.compare import Difference, changed_names
 from gitops_agent.plan.confidence import Signals, confidence_of, read_signals
 from gitops_agent.plan.context import PlanContext, recent_repairs
-from gitops_agent.plan.patch import changed_names
-from gitops_agent.plan.reasons import ReasonCode, drift_class
+from gitops_agent.plan.reasons import ReasonCode, class_of
 from gitops_agent.plan.three_way import ThreeWay
 
 _BY_CONFIDENCE = {
@@ -20,9 +17,9 @@ _BY_CONFIDENCE = {
     Confidence.MEDIUM: Decision.ASK,
     Confidence.LOW: Decision.ALERT,
 }
+_BY_VOTES = {True: Decision.WAIT, False: Decision.ALERT}  # a tie of the sources, or the driver outvoted
 LAG_SECONDS = 60.0
-"""How much older than what we applied last a look may be. With more between them the wall clock was set back, and
-the moments say nothing."""
+"""How much older than our last apply an observation may be; with more, the wall clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +37,34 @@ def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
 ) -> Classification:
     """The classification of one difference (not on IN_SYNC and RETAINED, which need none).
-
-    ``health`` is what the cross-check says of the driver's reason, if that is about progress.
-    """
+    ``health`` is what the cross-check says of the driver's reason, if that is about progress."""
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
-    verb = verb_for(difference, three_way)
-    reason = reason_for(difference, three_way, verb)
-    cls = class_for(difference, three_way, reason)
-    if cls is Class.LAG:
-        return Classification(verb, cls, reason, Confidence.HIGH, Decision.WAIT)
-    if not cls.is_drift:
+    verb = _verb(difference, three_way)
+    reason = _reason(difference, three_way, verb)
+    drift_class = _class(difference, three_way, reason)
+    if not drift_class.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
-        return Classification(verb, cls, reason, Confidence.HIGH, Decision.REPAIR)
-    signals = signals_for(three_way, verb, context, health)
+        decision = Decision.WAIT if drift_class is Class.LAG else Decision.REPAIR
+        return Classification(verb, drift_class, reason, Confidence.HIGH, decision)
+    signals = _signals(three_way, verb, context, health)
     if health is not None and health.disputes == reason:
         # Time may settle a tie; where the others outvote the driver, it is wrong, and people should know.
-        decision = Decision.WAIT if health.agree == health.oppose else Decision.ALERT
-        return Classification(verb, cls, ReasonCode.SOURCES_DISAGREE, confidence_of(signals), decision)
-    return Classification(
-        verb, cls, reason, confidence_of(signals), _decide(difference, three_way, _apart_from_repeats(signals))
-    )
+        decision, reason = _BY_VOTES[health.agree == health.oppose], ReasonCode.SOURCES_DISAGREE
+    else:
+        decision = _decide(difference, three_way, _apart_from_repeats(signals))
+    return Classification(verb, drift_class, reason, confidence_of(signals), decision)
 
 
 def classify_stuck(health: Health, three_way: ThreeWay, context: PlanContext) -> Classification:
     """The classification of a runtime that is as desired and does not make progress."""
-    signals = signals_for(three_way, Verb.RESTART, context, health)
+    signals = _signals(three_way, Verb.RESTART, context, health)
     decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
     return Classification(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence_of(signals), decision)
 
 
-def signals_for(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None = None) -> Signals:
-    """What speaks for and against this repair."""
+def _signals(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None) -> Signals:
     limit = context.limits(three_way.key.agent.tenant).oscillation
     repeated = len(recent_repairs(context, three_way.key)) >= limit.repairs
     adopted = three_way.agent is not None and three_way.agent.adopt
@@ -80,8 +72,7 @@ def signals_for(three_way: ThreeWay, verb: Verb, context: PlanContext, health: H
 
 
 def _apart_from_repeats(signals: Signals) -> Confidence:
-    """The confidence that decides. What was repaired too often is not asked about again and again: the guard
-    against oscillation holds it until its window has moved on."""
+    """The confidence that decides. What was repaired too often is held by a guard, not asked about."""
     return confidence_of(replace(signals, repeated=False))
 
 
@@ -99,8 +90,7 @@ def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence)
     return decision
 
 
-def verb_for(difference: Difference, three_way: ThreeWay) -> Verb:
-    """What would be done about it."""
+def _verb(difference: Difference, three_way: ThreeWay) -> Verb:
     match difference:
         case Difference.ADOPT:
             return Verb.ADOPT
@@ -111,15 +101,11 @@ def verb_for(difference: Difference, three_way: ThreeWay) -> Verb:
         case Difference.AMBIGUOUS:
             return Verb.ADOPT if three_way.desired is not None else Verb.DELETE
         case Difference.PRUNE:
-            return Verb.RELEASE if is_retained_on_leaving(three_way) else Verb.DELETE
+            # The deletion policy is about documents that left Git, not about edited ones.
+            base = three_way.base if three_way.agent is None else None
+            retain = base is not None and base.deletion_policy is DeletionPolicy.RETAIN
+            return Verb.RELEASE if retain else Verb.DELETE
     return _verb_towards(three_way)
-
-
-def is_retained_on_leaving(three_way: ThreeWay) -> bool:
-    """Whether pruning only ends our claim: the policy speaks of documents that left Git, not of edited ones."""
-    if three_way.agent is not None or three_way.base is None:
-        return False
-    return three_way.base.deletion_policy is DeletionPolicy.RETAIN
 
 
 def _verb_towards(three_way: ThreeWay) -> Verb:
@@ -137,9 +123,8 @@ def _verb_towards(three_way: ThreeWay) -> Verb:
     return Verb.UPDATE
 
 
-def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
-    """The stable code that says why."""
-    given = three_way.live.reason if three_way.live is not None else None
+def _reason(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
+    reported = three_way.live.reason if three_way.live is not None else None
     match difference:
         case Difference.CREATE:
             return ReasonCode.AGENT_ADDED
@@ -150,11 +135,11 @@ def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
         case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(three_way):
             return ReasonCode.NOT_SEEN_YET
         case Difference.DRIFT:
-            return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else given or ReasonCode.FIELDS_DIFFER
+            return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else reported or ReasonCode.FIELDS_DIFFER
         case Difference.CONFLICT:
             return ReasonCode.BOTH_MOVED
         case Difference.MISSING_EXTERNAL:
-            return given or ReasonCode.OBJECT_MISSING
+            return reported or ReasonCode.OBJECT_MISSING
         case Difference.ORPHAN:
             return ReasonCode.ORPHAN
         case Difference.AMBIGUOUS:
@@ -164,7 +149,7 @@ def reason_for(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
 
 
 def _is_older_than_base(three_way: ThreeWay) -> bool:
-    """Whether it was looked at before it was applied last: then it shows what was, and nothing drifted."""
+    """Whether it was observed before it was applied last: then it shows what was, and nothing drifted."""
     if three_way.live is None or three_way.base is None:
         return False
     return 0.0 < three_way.base.applied_at - three_way.live.observed_at <= LAG_SECONDS
@@ -181,11 +166,10 @@ def _leaving(three_way: ThreeWay, verb: Verb) -> str:
     return ReasonCode.AGENT_RETIRED if three_way.agent.lifecycle is Lifecycle.RETIRED else ReasonCode.SPEC_CHANGED
 
 
-def class_for(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
-    """Whether a commit moved it, or which class of drift it is."""
+def _class(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
     match difference:
         case Difference.DRIFT | Difference.CONFLICT | Difference.MISSING_EXTERNAL:
-            return drift_class(three_way.reason_of(reason), present=three_way.present)
+            return class_of(three_way.reason_of(reason), present=three_way.present)
         case Difference.AMBIGUOUS:
             return Class.UNSAFE_AMBIGUITY
         case Difference.ORPHAN:

@@ -4,8 +4,6 @@ Live is compared on the fields that we own and the driver can see; base and desi
 that the live system decides (``authority``) are left out of every comparison.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from gitops_agent.model.fields import Fields
@@ -92,7 +90,7 @@ def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
         stuck = three_way.reason is not None and three_way.reason.is_stuck
         visible = moved <= three_way.live_fields.value.keys() and not stuck
         return Difference.ADOPT if visible else Difference.CHANGE
-    # All that Git decides is as it should be: what a reason says of fields is then about one that live decides.
+    # All that Git decides is as it should be: a reason about fields is then about one that live decides.
     decided = bool(live_paths(three_way.agent, three_way.key.kind))
     of_fields = three_way.reason is not None and three_way.reason.about_fields
     if three_way.live.reason is not None and not (decided and of_fields):
@@ -151,9 +149,7 @@ def _owned(three_way: ThreeWay) -> set[str]:
 
 def before(three_way: ThreeWay) -> Value:
     """What is: live where it shows a field of ours, what we last applied where it does not.
-
-    Without a base, what cannot be seen is taken to be as desired: a lost record is no reason to restart.
-    """
+    Without a base, what cannot be seen is taken to be as desired: a lost record is no reason to restart."""
     if three_way.live_fields is None:
         return {}
     known = three_way.effective_base or three_way.desired
@@ -161,3 +157,11 @@ def before(three_way: ThreeWay) -> Value:
     owned = _owned(three_way) or three_way.live_fields.value.keys()
     value.update((name, shown) for name, shown in three_way.live_fields.value.items() if name in owned)
     return value
+
+
+def changed_names(three_way: ThreeWay) -> tuple[str, ...]:
+    """The top-level fields that differ between what is and what is desired, sorted."""
+    wanted = three_way.target_fields
+    if wanted is None or not three_way.present:
+        return ()
+    return tuple(sorted(differing(before(three_way), wanted.value)))

@@ -1,7 +1,5 @@
 """How sure we are that repairing drift is right: one table, read from the top, first match wins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +13,8 @@ FRESH_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What confidence depends on, and nothing else.
-
     ``sources`` counts the independent ones that agree, the observation being one; 0: they contradict each other.
-    ``authoritative``: the question is what exists, and the driver is the authority on it.
-    """
+    ``authoritative``: the question is what exists, and the driver is the authority on it."""
 
     owner_clear: bool
     sources: int
@@ -54,25 +50,18 @@ def read_signals(
     now: float,
 ) -> Signals:
     """The signals in an observation; ``adopted`` says that Git declares an unmarked object to be ours.
-
-    ``health`` is what the cross-check says, where the repair is of an agent that is alive: then the sources it
-    asked count, and the driver is one of them. What was not returned by a complete observation does not exist:
-    that is clear and fresh.
-    """
+    ``health``: the cross-check of a live agent; then the sources it asked count, the driver among them."""
     destructive = verb is Verb.DELETE
-    if live is None:
+    if live is None:  # what a complete observation does not return does not exist: that is clear and fresh
         return Signals(True, 1, False, True, destructive, repeated)
-    sources = {evidence.source for evidence in live.evidence}
+    sources = len({evidence.source for evidence in live.evidence}) or 1
+    if health is not None:
+        sources = health.agree if health.agree > health.oppose else 0
     return Signals(
         owner_clear=live.fields is None or live.owner is Owner.OURS or (adopted and live.owner is Owner.NONE),
-        sources=max(1, len(sources)) if health is None else agreeing(health),
+        sources=sources,
         authoritative=health is None and live.authoritative,
         fresh=now - live.observed_at <= FRESH_SECONDS,
         destructive=destructive,
         repeated=repeated,
     )
-
-
-def agreeing(health: Health) -> int:
-    """How many sources carry a cross-checked verdict; none when as many or more speak against it."""
-    return health.agree if health.agree > health.oppose else 0

@@ -1,22 +1,18 @@
 """PlanContext: everything beside the three legs that a decision may depend on, as one frozen value."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+from functools import partial
 
 from gitops_agent.model.agent import Agent, Mode
 from gitops_agent.model.catalog import BUILT_IN, Catalog
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.passes import Directives, Live, Now, Scope
 from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of, stricter
@@ -25,29 +21,28 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
+from gitops_agent.ports import JournalReader
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """What the guards look at. ``bases`` is the whole record, also in a scoped pass.
-
-    ``repairs`` says when drift of a resource was repaired lately. ``unreachable`` names the drivers that could not
-    be asked: nothing is concluded about their resources. ``busy`` agents have an action under way and are not
-    planned for. ``rolled_back_commits`` are those that this one rolls back. ``earlier_policy`` is that of the last
-    commit that converged; ``policy`` is the stricter of the two. ``freezes`` are those of operators and of guards
-    that tripped; ``frozen_since``: when those of the policy were first seen, by their scopes. ``approved`` holds
-    the digests of the actions that people approved. ``drifted`` agents had drift waiting when they were last
-    looked at; of ``recently_repaired`` ones it was repaired lately, unasked and unexplained. ``failed`` says why
-    this very tree failed before. ``catalog``: the kinds and reasons of the installed drivers.
-    """
+    """What the guards look at. ``bases`` is the whole record, also in a scoped pass. ``repairs`` says when drift
+    of a resource was repaired lately, asked for the few that drifted again; ``recently_repaired``: when that of
+    agents was repaired, unasked and unexplained; ``drifted`` ones had drift waiting when they were last observed.
+    ``unreachable`` names the drivers that could not be asked: nothing is concluded about their resources. ``busy``
+    agents have an action under way and are not planned for. ``rolled_back_commits`` are those that this one rolls
+    back. ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
+    ``freezes`` are those of operators and of guards that tripped; ``frozen_since``: when those of the policy were
+    first seen, by their scopes. ``approved``: the digests of approved actions. ``failed``: why this very tree
+    failed before. ``catalog``: the kinds and reasons of the installed drivers."""
 
     now: float
     snapshot: Snapshot
     bases: Mapping[ResourceKey, Base]
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
-    ready: AbstractSet[AgentKey] = frozenset()
+    ready: Container[AgentKey] = frozenset()
     scope: Scope = None
-    repairs: Mapping[ResourceKey, Sequence[float]] = field(default_factory=dict)
+    repairs: Callable[[ResourceKey], Sequence[float]] = lambda _key: ()
     unreachable: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
     rolled_back_commits: AbstractSet[str] = frozenset()
@@ -57,7 +52,7 @@ class PlanContext:
     approved: AbstractSet[str] = frozenset()
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     drifted: AbstractSet[AgentKey] = frozenset()
-    recently_repaired: Mapping[AgentKey, float] = field(default_factory=dict)
+    recently_repaired: Callable[[], Mapping[AgentKey, float]] = dict
     failed: FailedTree | None = None
     catalog: Catalog = BUILT_IN
     policy: PolicySpec = field(init=False)
@@ -73,7 +68,7 @@ class PlanContext:
 def recent_repairs(context: PlanContext, key: ResourceKey) -> tuple[float, ...]:
     """When drift of a resource was repaired within the window of its oscillation limit, oldest first."""
     since = context.now - seconds(context.limits(key.agent.tenant).oscillation.window)
-    return tuple(sorted(at for at in context.repairs.get(key, ()) if at > since))
+    return tuple(sorted(at for at in context.repairs(key) if at > since))
 
 
 def resting(context: PlanContext, key: ResourceKey) -> Attempt | None:
@@ -107,16 +102,6 @@ REPAIR_LOOKBACK_SECONDS = 3600.0
 """What was repaired longer ago has nothing to do with what drifts now, whatever window a policy has."""
 
 
-class RepairHistory(Protocol):
-    """What a plan may ask of the journal, and only for the few resources that drifted."""
-
-    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
-        """When drift of a resource was repaired since a moment."""
-
-    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
-        """The newest actions against drift that were done since a moment, and when."""
-
-
 @dataclass(frozen=True, slots=True)
 class PassContext:
     """What holds for every plan of one pass. ``running``: actions that an earlier pass began."""
@@ -124,7 +109,7 @@ class PassContext:
     now: Now
     directives: Directives
     running: tuple[Action, ...]
-    history: RepairHistory
+    history: JournalReader
     catalog: Catalog = BUILT_IN
 
 
@@ -145,7 +130,7 @@ def context_for(
         attempts=state.reconcile.attempts,
         ready=Ready(agents, live.health),
         scope=live.scope,
-        repairs=_Repairs(around.history, state, now - _longest_window(snapshot.policy)),
+        repairs=partial(_repairs, around, state, now - _longest_window(snapshot.policy)),
         unreachable=frozenset(live.observed.unreachable),
         busy=frozenset(action.key.agent for action in around.running),
         rolled_back_commits=rolled_back(state, snapshot.revision.sha),
@@ -157,7 +142,7 @@ def context_for(
         drifted=frozenset(
             key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)
         ),
-        recently_repaired=_RecentlyRepaired(around, state),
+        recently_repaired=partial(_recently_repaired, around, state),
         failed=failed,
         catalog=around.catalog,
     )
@@ -165,9 +150,7 @@ def context_for(
 
 def rolled_back(state: State, head: str) -> frozenset[str]:
     """The commits that a head rolls back, or one below it since the last that converged.
-
-    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself.
-    """
+    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself."""
     records = state.commits.newest_first
     converged = state.commits.converged_before(head)
     since = converged.position if converged is not None else -1
@@ -192,7 +175,7 @@ def _longest_window(policy: PolicySpec) -> float:
     return max(seconds(each.oscillation.window) for each in every)
 
 
-class Ready(AbstractSet[AgentKey]):
+class Ready(Container[AgentKey]):
     """The agents that are Ready, as a view: a scoped plan asks for a few, and must not pay for all."""
 
     def __init__(self, agents: AgentStatuses, health: Mapping[AgentKey, Health]) -> None:
@@ -206,63 +189,23 @@ class Ready(AbstractSet[AgentKey]):
             return False
         return key in self._agents and key not in self._agents.not_ready
 
-    def __iter__(self) -> Iterator[AgentKey]:
-        return (key for key in self._agents if key in self)
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def _repairs(around: PassContext, state: State, since: float, key: ResourceKey) -> Sequence[float]:
+    return around.history.repairs(key, max(since, state.control.retried_at.get(key.agent, 0.0)))
 
 
-class _Repairs(Mapping[ResourceKey, Sequence[float]]):
-    """When drift of a resource was repaired lately, asked of the journal for the few that drifted again."""
+def _recently_repaired(around: PassContext, state: State) -> dict[AgentKey, float]:
+    """When drift of agents was last repaired, or is being repaired. Not what people approved, what has a known
+    cause, nor what is still being built."""
+    now, bases = around.now.wall, state.reconcile.bases
 
-    def __init__(self, history: RepairHistory, state: State, since: float) -> None:
-        self._history = history
-        self._retried_at = state.control.retried_at
-        self._since = since
+    def counts(action: Action) -> bool:
+        base = bases.get(action.key)
+        explained = action.reason in around.catalog.explained
+        approved = action.digest in around.directives.all_approved
+        established = base is not None and base.established
+        return action.drift_class.is_drift and established and not (explained or approved)
 
-    def __getitem__(self, key: ResourceKey) -> Sequence[float]:
-        return self._history.repairs(key, max(self._since, self._retried_at.get(key.agent, 0.0)))
-
-    def __iter__(self) -> Iterator[ResourceKey]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-class _RecentlyRepaired(Mapping[AgentKey, float]):
-    """When drift of agents was last repaired, or is being repaired, found when a guard asks.
-
-    Not what people approved, what has a known cause, nor what is still being built.
-    """
-
-    def __init__(self, around: PassContext, state: State) -> None:
-        self._around = around
-        self._bases = state.reconcile.bases
-
-    @cached_property
-    def _known(self) -> dict[AgentKey, float]:
-        now = self._around.now.wall
-        done = self._around.history.recently_repaired(now - REPAIR_LOOKBACK_SECONDS)
-        every = [*done, *((action, now) for action in self._around.running)]
-        return {
-            action.key.agent: at for action, at in sorted(every, key=lambda each: each[1]) if self._counts(action)
-        }
-
-    def _counts(self, action: Action) -> bool:
-        base = self._bases.get(action.key)
-        explained = action.reason in self._around.catalog.explained
-        approved = action.digest in self._around.directives.all_approved
-        return (
-            action.drift_class.is_drift and not (explained or approved) and base is not None and base.established
-        )
-
-    def __getitem__(self, key: AgentKey) -> float:
-        return self._known[key]
-
-    def __iter__(self) -> Iterator[AgentKey]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
+    done = around.history.recently_repaired(now - REPAIR_LOOKBACK_SECONDS)
+    every = [*done, *((action, now) for action in around.running)]
+    return {action.key.agent: at for action, at in sorted(every, key=lambda each: each[1]) if counts(action)}

@@ -1,13 +1,11 @@
 """Sentences for people: the message of an action, and the findings on what is not simply repaired."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.plan.classify import Classification
+from gitops_agent.plan.compare import changed_names
 from gitops_agent.plan.hooks import spent_finding
-from gitops_agent.plan.patch import changed_names
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 
@@ -19,18 +17,18 @@ _WAY_OUT = {
 }
 
 
-def message_for(three_way: ThreeWay, ruling: Classification) -> str:
-    """One sentence: the meaning of the reason, what the driver said, and which fields are concerned."""
-    reason = three_way.reason_of(ruling.reason)
-    known = reason.text if reason is not None else f"{ruling.reason}."
-    said = three_way.live.message.rstrip(".") if three_way.live is not None and ruling.drift_class.is_drift else ""
-    names = changed_names(three_way) if ruling.verb in (Verb.UPDATE, Verb.RESTART) else ()
-    told = f" ({said})" if said else ""
-    return f"{known[:-1]}{told}." + (f" Fields: {', '.join(names)}." if names else "")
+def message_for(three_way: ThreeWay, found: Classification) -> str:
+    """One sentence: the meaning of the reason, the message of the driver, and which fields are concerned."""
+    reason = three_way.reason_of(found.reason)
+    meaning = reason.text if reason is not None else f"{found.reason}."
+    reported = three_way.live.message.rstrip(".") if three_way.live is not None else ""
+    names = changed_names(three_way) if found.verb in (Verb.UPDATE, Verb.RESTART) else ()
+    detail = f" ({reported})" if reported and found.drift_class.is_drift else ""
+    return f"{meaning[:-1]}{detail}." + (f" Fields: {', '.join(names)}." if names else "")
 
 
 def finding_for(action: Action, plan: str) -> Finding | None:
-    """What people must know of an action that is not simply done; ``plan`` is the digest of the plan it is in."""
+    """The finding on an action that is not simply done, if so; ``plan`` is the digest of the plan it is in."""
     if action.decision in (Decision.REPAIR, Decision.WAIT):
         return None
     if action.decision is Decision.IMPORT:

@@ -6,8 +6,6 @@ first creation to its end. Whatever else happens to a hook (it was edited, it wa
 already, it was taken out of a document) is written down and nothing more.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
@@ -21,11 +19,9 @@ from gitops_agent.plan.context import PlanContext, resting
 from gitops_agent.plan.reasons import ReasonCode
 
 _SPENT = {Result.FAILED: ReasonCode.HOOK_FAILED, Result.UNKNOWN: ReasonCode.HOOK_UNKNOWN}
-_MESSAGES = {
-    ReasonCode.HOOK_DUE: "The agent is provisioned, and its hook is called.",
-    ReasonCode.HOOK_RETIRED: "The agent has ended, and its hook is called.",
-    ReasonCode.HOOK_RECORDED: "The hook is written down and not called now.",
-    ReasonCode.HOOK_FORGOTTEN: "The hook is no longer asked for, and not called.",
+_THEN = {
+    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
+    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is unknown",
 }
 
 
@@ -39,9 +35,11 @@ def as_hook(action: Action, context: PlanContext) -> Action:
         return _leaving(action, agent, context)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
-        return replace(_ruled(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
+        return replace(_decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
     due = _is_due(action, agent, shot, context)
-    return _ruled(action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED)))
+    return _decided(
+        action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED))
+    )
 
 
 def spent_finding(action: Action, plan: str) -> Finding:
@@ -59,8 +57,8 @@ def spent_finding(action: Action, plan: str) -> Finding:
 
 
 def _is_open_question(action: Action, agent: Agent | None) -> bool:
-    """Whether people still have to decide about a hook that did not succeed. Not about a welcome to an agent that
-    ends: it is too late for that. Nor about the end of a life before the one that Git asks for."""
+    """Whether people still have to decide about a hook that did not succeed. Not about the onProvisioned of an
+    agent that ends, nor about the end of a life before the one that Git asks for."""
     if action.desired is None:
         return action.key.id == ON_RETIRED or not _has_ended(agent)
     return action.key.id != ON_RETIRED
@@ -76,20 +74,20 @@ def _leaving(action: Action, agent: Agent | None, context: PlanContext) -> Actio
     ended = _has_ended(agent)
     if action.key.id == ON_RETIRED and action.verb is Verb.DELETE and ended:
         handle = action.handle if OneShot.read(action.handle) else _life(action.key, context)
-        return replace(_ruled(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
-    forgotten = _ruled(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
+        return replace(_decided(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
+    forgotten = _decided(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
     return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, context) else forgotten
 
 
 def _life(key: ResourceKey, context: PlanContext) -> Fields | None:
-    """The generation that the welcome of an agent began: its end belongs to the same life."""
-    welcome = context.bases.get(key._replace(id=ON_PROVISIONED))
-    shot = OneShot.read(welcome.handle) if welcome is not None else None
+    """The generation that onProvisioned began: onRetired belongs to the same life."""
+    first = context.bases.get(key._replace(id=ON_PROVISIONED))
+    shot = OneShot.read(first.handle) if first is not None else None
     return OneShot(shot.generation, None).handle if shot is not None else None
 
 
 def _is_needed(key: ResourceKey, context: PlanContext) -> bool:
-    """Whether a welcome stays on record, because the call at the end waits for its next try and tells its life."""
+    """Whether onProvisioned stays on record: onRetired waits for its next try and needs its generation."""
     return key.id == ON_PROVISIONED and resting(context, key._replace(id=ON_RETIRED)) is not None
 
 
@@ -110,13 +108,13 @@ def _is_provisioned(agent: Agent, context: PlanContext) -> bool:
     return any(base is not None and base.established for base in runtimes)
 
 
-def _ruled(action: Action, verb: Verb, reason: ReasonCode) -> Action:
+def _decided(action: Action, verb: Verb, reason: ReasonCode) -> Action:
     return replace(
         action,
         verb=verb,
         drift_class=Class.CHANGE,
         reason=reason,
-        message=_MESSAGES[reason],
+        message=reason.meaning.text,
         confidence=Confidence.HIGH,
         decision=Decision.REPAIR,
         patch=() if verb is Verb.FORGET else action.patch,
@@ -130,20 +128,10 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
     verb = Verb.FORGET if action.desired is None else Verb.ADOPT
     reason = _SPENT[shot.result or Result.UNKNOWN]
     return replace(
-        _ruled(action, verb, ReasonCode.HOOK_RECORDED),
+        _decided(action, verb, ReasonCode.HOOK_RECORDED),
         drift_class=Class.CHANGE if ours else Class.LAG,
         reason=reason,
         message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
         decision=Decision.ASK,
-        handle=_accepted(shot),
+        handle=OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle,
     )
-
-
-_THEN = {
-    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is unknown",
-}
-
-
-def _accepted(shot: OneShot) -> Fields:
-    return OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle

@@ -1,12 +1,10 @@
 """Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Verb
 
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
@@ -14,20 +12,20 @@ TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
 _ENDING = {HOOK.name: RUNTIME.position - 0.5}
 
 Position = tuple[int, AgentKey, float, str, str]
+"""Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
 
 
 def order_actions(
     actions: Iterable[Action], agents: Mapping[AgentKey, Agent], catalog: Catalog = BUILT_IN
 ) -> tuple[Action, ...]:
     """The actions in the order in which they are to be done.
-
-    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice.
-    """
+    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice."""
     listed = tuple(actions)
     depth = depths({action.key.agent for action in listed}, agents)
 
     def place(action: Action) -> Position:
-        return position(action.key, depth[action.key.agent], catalog)
+        key = action.key
+        return depth[key.agent], key.agent, catalog.position(key.kind), key.kind, key.id
 
     def ending(action: Action) -> Position:
         level, agent, rank, kind, identity = place(action)
@@ -38,17 +36,10 @@ def order_actions(
     return (*teardown, *bring_up)
 
 
-def position(key: ResourceKey, depth: int, catalog: Catalog = BUILT_IN) -> Position:
-    """Where a resource stands in bring-up: dependencies first, then by agent, then by kind."""
-    return (depth, key.agent, catalog.position(key.kind), key.kind, key.id)
-
-
 def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:
     """The length of the longest chain of dependencies below each wanted agent.
-
     Looks only at what the wanted agents reach. A cycle (refused at load) is cut where it closes, and a chain may
-    be as long as the fleet, so this walks with a stack of its own.
-    """
+    be as long as the fleet, so this walks with a stack of its own."""
     known: dict[AgentKey, int] = {}
     for root in sorted(set(wanted)):
         stack = [] if root in known else [(root, iter(_dependencies(root, agents)))]

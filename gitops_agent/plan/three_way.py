@@ -1,7 +1,5 @@
 """ThreeWay: base, desired and live of one resource side by side, and the views of them that are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +19,7 @@ Value = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class ThreeWay:
     """The three legs of one resource; ``agent`` is None once its document has left Git.
-
-    ``catalog`` says what the reasons of drivers mean.
-    """
+    ``catalog`` says what the reasons of drivers mean."""
 
     key: ResourceKey
     agent: Agent | None

@@ -1,7 +1,5 @@
 """What our record of a resource says after an action on it."""
 
-from __future__ import annotations
-
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Base
 from gitops_agent.model.plan import Action, Verb
@@ -9,39 +7,23 @@ from gitops_agent.model.plan import Action, Verb
 
 def base_after(action: Action, old: Base | None, commit: str, at: float, handle: Fields) -> Base | None:
     """The base after a successful action; None when there is nothing on record any more.
-
     A repair of drift applies what an earlier commit asked for, so the base keeps that commit. What is found and
-    adopted was there before us, so it counts as established; what a commit creates does not until it converged.
-    """
+    adopted was there before us, so it counts as established; what a commit creates does not until it converged."""
     if action.verb in (Verb.DELETE, Verb.FORGET):
         return None
     fields = action.desired or action.base or EMPTY
     if old is not None and old.fields == fields and not old.retained:
         commit, at = old.commit, old.applied_at
-    return Base(
-        key=action.key,
-        driver=action.driver,
-        fields=fields,
-        commit=commit,
-        applied_at=at,
-        deletion_policy=action.deletion_policy,
-        idempotent=action.idempotent,
-        retained=action.verb is Verb.RELEASE,
-        handle=handle,
-        established=old.established if old else action.verb is Verb.ADOPT,
-    )
+    retained = action.verb is Verb.RELEASE
+    established = old.established if old else action.verb is Verb.ADOPT
+    policy, again = action.deletion_policy, action.idempotent
+    return Base(action.key, action.driver, fields, commit, at, policy, again, retained, handle, established)
 
 
 def base_spent(action: Action, old: Base | None, commit: str, at: float, handle: Fields) -> Base:
     """The base after a one-shot effect that was tried and did not succeed: what is on record is not done again."""
+    fields = action.desired or action.base or EMPTY
+    established = old is not None and old.established
     return Base(
-        key=action.key,
-        driver=action.driver,
-        fields=action.desired or action.base or EMPTY,
-        commit=commit,
-        applied_at=at,
-        deletion_policy=action.deletion_policy,
-        idempotent=False,
-        handle=handle,
-        established=old.established if old else False,
+        action.key, action.driver, fields, commit, at, action.deletion_policy, False, False, handle, established
     )

@@ -1,18 +1,15 @@
-"""Circuit breaker per driver: how circuits follow from outcomes. Pure; ``plan/guards/breaker.py`` obeys them.
+"""Circuit breaker per driver: how circuits follow from outcomes. Pure; ``plan/guards/breaker.py`` reads them.
 
 What counts is how many agents failed since something last succeeded: one agent that fails for ever says nothing
 about its siblings. A permanent failure is the fault of a spec, and a skipped or unknown one says nothing about the
 driver: these neither count nor end a row. Success closes the circuit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.document import Breaker, TenantPolicy
-from gitops_agent.model.outcome import LONGEST_DELAY, Outcome, Result
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Circuit, Outcome, Result
 from gitops_agent.model.plan import Action
 from gitops_agent.model.quantity import seconds
 from gitops_agent.support.backoff import delay
@@ -50,4 +47,4 @@ def _after_failure(counted: Circuit, limit: Breaker, now: float) -> Circuit:
 
 def pause(limit: Breaker, trips: int) -> float:
     """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
-    return delay(trips, seconds(limit.pause), LONGEST_DELAY)
+    return delay(trips, seconds(limit.pause), MAX_DELAY_SECONDS)

@@ -9,8 +9,6 @@ A slow agent must not keep its siblings from being repaired: after a while the p
 is running, and what became of it is collected by a later pass.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,9 +41,8 @@ PATIENCE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What execution needs around the plan. ``interrupted`` is asked before each new action. ``workers``: how many
-    actions run side by side on ``apply_pool``. ``rates``: actions a second that some drivers take at most; what
-    has no token waits for a later pass."""
+    """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
+    actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most."""
 
     drivers: Mapping[str, Driver]
     journal: Journal
@@ -66,8 +63,7 @@ Lane = deque[Action]
 class Executor:
     """Carries out plans. Remembers what is under way from one pass to the next.
 
-    Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``).
-    """
+    Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``)."""
 
     def __init__(self, context: ExecutorContext) -> None:
         self._context = context
@@ -87,9 +83,7 @@ class Executor:
 
     def execute(self, state: State, plan: Plan, policy: PolicySpec, actor: str) -> tuple[State, list[Executed]]:
         """Carry out what the plan allows: the state afterwards, and one outcome per action that ended in time.
-
-        ``policy``: what says how long a failure rests.
-        """
+        ``policy``: what says how long a failure rests."""
         self._policy = policy
         done, self._collected = self._collected, []
         for lanes in _lanes(plan):
@@ -134,7 +128,7 @@ class Executor:
         return done
 
     def _begin(
-        self, actions: Sequence[Action], reused: dict[_Same, str], plan: Plan, actor: str
+        self, actions: Sequence[Action], reused: dict["_Same", str], plan: Plan, actor: str
     ) -> set[Future[Outcome]]:
         context, now = self._context, self._context.clock.now()
         intents = [
@@ -226,12 +220,12 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
         return outcome(Result.FAILED, _sentence(problem))
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         context.on_unexpected(problem, action)
-        said = f"unexpected {type(problem).__name__} in driver {action.driver}"
+        problem_text = f"unexpected {type(problem).__name__} in driver {action.driver}"
         if not action.idempotent:
             # It may have happened, and it must not happen twice.
-            handle = OneShot(generation_of(action.handle, intent.id), Result.UNKNOWN, said).handle
-            return replace(outcome(Result.UNKNOWN, said, handle), spent=True)
-        return outcome(Result.FAILED, said)
+            handle = OneShot(generation_of(action.handle, intent.id), Result.UNKNOWN, problem_text).handle
+            return replace(outcome(Result.UNKNOWN, problem_text, handle), spent=True)
+        return outcome(Result.FAILED, problem_text)
     return outcome(Result.DONE, applied.message, applied.handle)
 
 
@@ -245,8 +239,7 @@ def attempts_after(
     """The retry states that some outcomes imply. Failures count, and so do repairs of drift: a crash loop is a
     repair that does not last.
 
-    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever.
-    """
+    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever."""
     after: dict[ResourceKey, Attempt | None] = {}
     for action, outcome in executed:
         previous, jitter = known.get(action.key), random.random()

@@ -1,7 +1,5 @@
 """Rate limits per driver: which lanes may take their next step now."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ record catches up. If it does not, nothing is concluded: the intent stays open a
 is harmless for everything idempotent. What is not must not be tried twice: it ends as Unknown, for people.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,8 +23,7 @@ from gitops_agent.reconcile.bases import base_after, base_spent
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
 
-    Writes: outcomes of open intents and the bases they imply (``ReconcileState``).
-    """
+    Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -69,10 +66,8 @@ def settle_intents(
     bases: Mapping[ResourceKey, Base] | None = None,
 ) -> Settled:
     """Outcomes to finish open intents with, bases to write and keys to forget.
-
     ``observations`` must be complete for the intents given: what is not in it does not exist, so leave out the
-    intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired.
-    """
+    intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired."""
     outcomes: list[Outcome] = []
     written: dict[ResourceKey, Base] = {}
     forgotten: dict[ResourceKey, None] = {}
@@ -81,7 +76,7 @@ def settle_intents(
         result = intent_result(intent, seen)
         if result is None:
             continue
-        outcomes.append(_outcome(intent, result, seen, now))
+        outcomes.append(Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _handle(seen)))
         if result is Result.UNKNOWN:
             written[key] = _spent(intent, (bases or {}).get(key), now)
             forgotten.pop(key, None)
@@ -134,10 +129,8 @@ def _is_done(intent: Intent, seen: Observation | None) -> bool:
 
 def shows(action: Action, seen: Observation) -> bool:
     """Whether live is as desired on every field that is ours and that the driver can see.
-
     What a driver has against a live object it has against our record. After an interrupted change that record is
-    what is behind, so only the fields speak; after an interrupted repair it counts.
-    """
+    what is behind, so only the fields speak; after an interrupted repair it counts."""
     changed = action.base is not None and action.base != action.desired
     if action.desired is None or seen.fields is None or (seen.reason is not None and not changed):
         return False
@@ -160,7 +153,7 @@ def _is_visible(action: Action, seen: Observation) -> bool:
 
 
 def _spent(intent: Intent, known: Base | None, now: float) -> Base:
-    """The record of a one-shot effect whose end nobody knows: with it, no plan does it again."""
+    """The record of a one-shot effect whose end is not known: with it, no plan does it again."""
     generation = generation_of(intent.action.handle, intent.id)
     handle = OneShot(generation, Result.UNKNOWN, _MESSAGES[Result.UNKNOWN]).handle
     return base_spent(intent.action, known, intent.commit, now, handle)
@@ -175,10 +168,6 @@ def _was_restarted(intent: Intent, seen: Observation) -> bool:
     if intent.action.handle is not None and seen.handle != intent.action.handle:
         return True
     return seen.started_at is not None and seen.started_at >= intent.at
-
-
-def _outcome(intent: Intent, result: Result, seen: Observation | None, now: float) -> Outcome:
-    return Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _handle(seen))
 
 
 _MESSAGES = {

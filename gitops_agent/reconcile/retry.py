@@ -1,7 +1,5 @@
 """When a resource may be tried again: exponential, capped, with jitter, for ever. Pure."""
 
-from __future__ import annotations
-
 from gitops_agent.model.document import Backoff
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.quantity import seconds

@@ -3,8 +3,6 @@
 The commit as a whole must pass the guards; only then its waves begin, and go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

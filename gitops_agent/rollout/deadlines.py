@@ -1,7 +1,5 @@
 """Deadlines: since when agents are not Ready, and whose time is up. Pure, in seconds of active time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 from gitops_agent.model.agent import Agent

@@ -5,10 +5,8 @@ was there when some commit converged is provisioned for good: losing it would be
 agent that was given up stays so until a commit changes it or a person asks for a retry.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec, Provisioning
@@ -21,7 +19,7 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import GivenUpAgent, State
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.plan.context import is_hands_off
+from gitops_agent.plan.context import Ready, is_hands_off
 
 Healths = Mapping[AgentKey, Health]
 _HEALTHY = (HealthState.HEALTHY, HealthState.STOPPED)
@@ -41,9 +39,7 @@ def update_given_up(
     state: State, decision: RolloutDecision, health: Healths, now: Now
 ) -> tuple[State, RolloutDecision]:
     """The state after agents that are out of time were given up, and what is in force without them.
-
-    No agent is given up unseen, nor one that is healthy now and was not when it was last reported.
-    """
+    No agent is given up unseen, nor one that is healthy now and was not when it was last reported."""
     state = _updated(state, decision.in_force, health, decision.policy, now)
     return state, replace(decision, in_force=without_given_up(decision.in_force, state))
 
@@ -116,20 +112,9 @@ def spec_digest(agent: Agent) -> str:
     return digest(canonical([[str(each.key), each.fields.digest] for each in agent.resources]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready(Container[AgentKey]):
-    """The agents that were Ready when last reported."""
-
-    state: State
-
-    def __contains__(self, key: object) -> bool:
-        agents = self.state.status.agents
-        return key in agents and key not in agents.not_ready
-
-
 def _since(state: State, snapshot: Snapshot, now: Now) -> dict[AgentKey, float]:
     known = state.rollout.provisioning_since
-    moving = under_way(snapshot.agents, state.reconcile.bases.values(), _Ready(state))
+    moving = under_way(snapshot.agents, state.reconcile.bases.values(), Ready(state.status.agents, {}))
     return {
         key: known.get(key, now.active)
         for key in moving

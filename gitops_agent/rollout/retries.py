@@ -1,7 +1,5 @@
 """Retries: what a person asks to be tried again gets a fresh start, each request once. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Every agent has its own enforced spec: that of the last good commit or, once a r
 of the commit being rolled out. Health, drift and restarts follow it, never the newest commit as such.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.document import PolicySpec
@@ -94,9 +92,7 @@ def after_gate(state: RolloutState, now: Now, *, ready: bool) -> RolloutState:
 
 def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool = False) -> RolloutState:
     """The state when the gate failed: nothing further is released, and the tree is remembered.
-
-    ``for_people``: what to do about it is theirs to say, whatever the policy asks for when a gate fails.
-    """
+    ``for_people``: what to do about it is theirs to say, whatever the policy asks for when a gate fails."""
     rollout = state.rollout
     if rollout is None or rollout.failed:
         return state

@@ -1,10 +1,8 @@
 """Waves: in which order a commit reaches the agents that run already, and what becomes of it at each gate. Pure.
 
 One canary, then a tenth, then the rest. What exists is touched wave by wave; what does not exist yet, and what
-nobody would touch (an agent in Observe mode), follows the commit at once.
+is only observed (Observe mode), follows the commit at once.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,6 +17,7 @@ from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.plan.order import depths
 
 Agents = Mapping[AgentKey, Agent]
 Waves = tuple[tuple[AgentKey, ...], ...]
@@ -35,43 +34,38 @@ class RolloutStep:
 @dataclass(frozen=True, slots=True)
 class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
-
-    ``touched`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
-    something about the others: they run, and what runs changes.
-    """
+    ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
+    something about the others: they run, and what runs changes."""
 
     gated: Sequence[AgentKey] = ()
     free: Collection[AgentKey] = ()
-    touched: Collection[AgentKey] = ()
+    reached: Collection[AgentKey] = ()
     proving: Collection[AgentKey] = ()
 
 
-def begin(target: Snapshot, policy: PolicySpec, ways: WaveCandidates) -> RolloutStep:
+def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> RolloutStep:
     """The rollout of a commit with its first wave released, and what needs no wave."""
-    gated, free = ways.gated, ways.free
-    first, rest = _again(ways, policy)
-    waves = (*((first,) if first else ()), *make_waves(rest, policy, ways.proving))
+    first, rest = _again(candidates, policy)
+    waves = (*((first,) if first else ()), *make_waves(rest, policy, candidates.proving))
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
         waves,
         released=min(1, len(waves)),
         pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
-        on_failure=_on_failure(gated, policy),
+        on_failure=_on_failure(candidates.gated, policy),
     )
-    return RolloutStep(rollout, frozenset(free) | frozenset(rollout.moving))
+    return RolloutStep(rollout, frozenset(candidates.free) | frozenset(rollout.moving))
 
 
-def _again(ways: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
+def _again(candidates: WaveCandidates, policy: PolicySpec) -> tuple[tuple[AgentKey, ...], list[AgentKey]]:
     """A first wave of what an unfinished rollout has reached, and the others.
-
     What the commit leaves as it is must become Ready, or every commit on top of a failed one would find a canary
     of its own and take down one agent more. What it changes proves that the fix works there, and nothing about
-    those who have not been reached: they have a canary of their own.
-    """
-    unproven = [key for key in ways.touched if key not in ways.gated]
-    changed = [key for key in ways.gated if key in ways.touched][: policy.rollout.canary]
-    return (*unproven, *changed), [key for key in ways.gated if key not in changed]
+    those not reached: they have a canary of their own."""
+    unproven = [key for key in candidates.reached if key not in candidates.gated]
+    changed = [key for key in candidates.gated if key in candidates.reached][: policy.rollout.canary]
+    return (*unproven, *changed), [key for key in candidates.gated if key not in changed]
 
 
 def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
@@ -111,23 +105,14 @@ def in_order(
     changed: Iterable[AgentKey], before: Agents, target: Agents, released: Collection[AgentKey]
 ) -> list[AgentKey]:
     """Changed agents in the order in which they go.
-
     First those that an unfinished rollout has touched already (they have the least to lose), last those that would
-    end; dependencies before what depends on them; who asks to be a canary before its equals.
-    """
+    end; dependencies before what depends on them; canaries before their equals."""
     keys = set(changed)
-    depths: dict[AgentKey, int] = {}
-
-    def depth(key: AgentKey) -> int:
-        if key not in depths:
-            depths[key] = 0  # the loader refuses cycles; should one get here, it ends here
-            others = target[key].depends_on if key in target else ()
-            depths[key] = 1 + max((depth(other) for other in others if other in keys), default=-1)
-        return depths[key]
+    depth = depths(keys, {key: target[key] for key in keys if key in target})
 
     def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
         agent = target.get(key)
-        return key not in released, _ends(agent, before.get(key)), depth(key), not (agent and agent.canary), key
+        return key not in released, _ends(agent, before.get(key)), depth[key], not (agent and agent.canary), key
 
     return sorted(keys, key=rank)
 
@@ -146,9 +131,7 @@ def _ends(new: Agent | None, old: Agent | None) -> bool:
 
 def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
     """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
-
-    The canary is one that proves something, if there is any.
-    """
+    The canary is one that proves something, if there is any."""
     totals = Counter(key.tenant for key in ordered)
     telling = [key for key in ordered if key in proving] or ordered
     canary = _take(telling, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
@@ -177,7 +160,7 @@ def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) 
 
 
 def announced(rollout: Rollout) -> tuple[Finding, ...]:
-    """How a commit would reach the agents that run already, for whoever asks before."""
+    """How a commit would reach the agents that run already, as findings of a preview."""
     sizes = [str(len(wave)) for wave in rollout.waves]
     if len(sizes) < 2:
         return ()

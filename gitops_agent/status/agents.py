@@ -1,13 +1,11 @@
 """The statuses of agents after a pass. Pure steps of ``summarize``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.key import AgentKey, Kind
-from gitops_agent.model.outcome import LONGEST_DELAY
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS
 from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
@@ -38,9 +36,9 @@ def agent_conditions(summary: Summary) -> Summary:
             starting.append(key)
         if status is not previous and status != previous:
             changed.append(status)
-    became_ready = any(each.ready and not _was_ready(known.get(each.agent)) for each in changed)
-    removed = _gone(summary)
-    changed += _ended(summary, removed)
+    became_ready = any(each.ready and (each.agent not in known or not known[each.agent].ready) for each in changed)
+    removed, over = _left(summary)
+    changed += over
     since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
     summary = replace(summary, became_ready=became_ready)
     if since is not rollout.unready_since:
@@ -71,10 +69,6 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
     return summary.with_state(status=replace(status, agents=status.agents.updated(changed, removed)))
 
 
-def _was_ready(previous: AgentStatus | None) -> bool:
-    return previous is not None and previous.ready
-
-
 def _views(summary: Summary) -> Iterator[AgentView]:
     record, reconcile = summary.record, summary.state.reconcile
     snapshot, live = record.snapshot, record.live
@@ -103,7 +97,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
                 frozen=key in frozen,
                 busy=key in busy,
                 halted=behind.get(key),
-                longest_delay=longest_delay(summary, key) if reconcile.attempts else LONGEST_DELAY,
+                longest_delay=longest_delay(summary, key) if reconcile.attempts else MAX_DELAY_SECONDS,
             )
 
 
@@ -112,33 +106,21 @@ def longest_delay(summary: Summary, agent: AgentKey) -> float:
     return seconds(limits_of(summary.policy, agent.tenant).backoff.longest)
 
 
-def _absent(summary: Summary) -> list[AgentKey]:
-    """Agents with a status that left Git, of those looked at."""
+def _left(summary: Summary) -> tuple[list[AgentKey], list[AgentStatus]]:
+    """Of the agents looked at that left Git: those of which nothing is on record any more; and the statuses of
+    those that run no more, while something of them is (a hook, as a rule)."""
     known, scope, agents = summary.state.status.agents, summary.record.live.scope, summary.record.snapshot.agents
-    return [key for key in (known if scope is None else scope) if key not in agents and key in known]
-
-
-def _gone(summary: Summary) -> list[AgentKey]:
-    """Agents that left Git, once nothing of them is on record any more."""
-    absent = _absent(summary)
+    absent = {key for key in (known if scope is None else scope) if key not in agents and key in known}
     if not absent:
-        return []
-    held = {key.agent for key, base in summary.state.reconcile.bases.items() if not base.retained}
-    return [key for key in absent if key not in held]
-
-
-def _ended(summary: Summary, removed: Sequence[AgentKey]) -> list[AgentStatus]:
-    """Agents that left Git and run no more, and that something is still on record of: a hook, as a rule."""
-    absent = set(_absent(summary)) - set(removed)
-    if not absent:
-        return []
-    known = summary.state.status.agents
-    absent -= {key.agent for key in summary.state.reconcile.bases if key.kind == Kind.RUNTIME}
-    left = {action.key.agent: action for action in reversed(summary.record.pending)}
-    made = [ended(known[key], left.get(key), summary.now.wall) for key in sorted(absent)]
-    return [status for status in made if status != known[status.agent]]
+        return [], []
+    bases = summary.state.reconcile.bases
+    removed = absent - {key.agent for key, base in bases.items() if not base.retained}
+    over = absent - removed - {key.agent for key in bases if key.kind == Kind.RUNTIME}
+    open_ = {action.key.agent: action for action in reversed(summary.record.pending)}
+    made = [ended(known[key], open_.get(key), summary.now.wall) for key in sorted(over)]
+    return sorted(removed), [status for status in made if status != known[status.agent]]
 
 
 def _unreachable_driver(agent: Agent, unreachable: Mapping[str, str]) -> str | None:
-    """Why nothing can be said about an agent, if one of its drivers could not be asked."""
+    """Why an agent could not be observed, if one of its drivers could not be asked."""
     return next((unreachable[each.driver] for each in agent.resources if each.driver in unreachable), None)

@@ -1,7 +1,5 @@
 """What a pass means for the newest commit: its phase, and the gate of its rollout. Pure step of ``summarize``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -126,9 +124,7 @@ def _waiting_in_vain(summary: Summary, late: Sequence[AgentKey]) -> list[AgentKe
 
 def _is_undecided(progress: CommitProgress) -> bool:
     """Whether nothing has failed for certain: all are Ready, and the end of a one-shot effect is not known.
-
-    It may have been our own end that interrupted it, so taking the commit back by ourselves would be a guess.
-    """
+    It may have been our own end that interrupted it, so taking the commit back by ourselves would be a guess."""
     late = [action for action in progress.owed if action.key.agent in progress.overdue]
     return not progress.unready and bool(late) and all(a.reason == ReasonCode.HOOK_UNKNOWN for a in late)
 

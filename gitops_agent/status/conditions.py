@@ -1,14 +1,12 @@
 """From what a pass saw and did to the conditions of each agent. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
-from gitops_agent.model.outcome import LONGEST_DELAY, Attempt
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import (
@@ -54,7 +52,7 @@ class AgentView:
     frozen: bool = False
     busy: bool = False
     halted: Rollout | None = None
-    longest_delay: float = LONGEST_DELAY
+    longest_delay: float = MAX_DELAY_SECONDS
 
 
 def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -79,7 +77,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     if (drift := _drift(view)) is not None:
         statements.append((ConditionType.DRIFTED, True, *drift))
     known = {condition.type: condition for condition in previous.conditions} if previous else {}
-    conditions = tuple(_condition(known.get(said[0]), said, commit, now) for said in statements)
+    conditions = tuple(_condition(known.get(each[0]), each, commit, now) for each in statements)
     tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now, view.longest_delay)]
     return AgentStatus(
         agent=view.agent.key,
@@ -95,9 +93,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
 
 def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
     """Whether nothing is new about a Ready agent: most agents in most passes, so it is asked first.
-
-    It may say no where the long way gives an equal status; never yes where it gives another one.
-    """
+    It may say no where the long way gives an equal status; never yes where it gives another one."""
     health = view.health
     return (
         health is not None
@@ -106,7 +102,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
-        and [(said.reason, said.message, said.observed_commit) for said in status.conditions]
+        and [(each.reason, each.message, each.observed_commit) for each in status.conditions]
         == [(_ready_word(health), health.message, commit)]
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
@@ -178,22 +174,22 @@ def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentSta
     others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.HALTED)
     if rollout is None:
         return replace(status, conditions=others)
-    said = Condition(ConditionType.HALTED, True, "GateFailed", _halted(rollout), now, status.observed_commit)
-    return replace(status, conditions=(*others, said))
+    held = Condition(ConditionType.HALTED, True, "GateFailed", _halted(rollout), now, status.observed_commit)
+    return replace(status, conditions=(*others, held))
 
 
 def ended(status: AgentStatus, left: Action | None, now: float) -> AgentStatus:
     """The status of an agent that left Git, once nothing of it runs: only ``left`` keeps it on record."""
     reason, message = (left.reason, left.message) if left is not None else ("Ended", "ended, as desired")
-    said: list[_Statement] = [(ConditionType.READY, False, reason, f"It has ended. {message}")]
+    statements: list[_Statement] = [(ConditionType.READY, False, reason, f"It has ended. {message}")]
     if left is not None and left.decision in _FOR_PEOPLE:
-        said.append((ConditionType.STALLED, True, reason, message))
+        statements.append((ConditionType.STALLED, True, reason, message))
     known = {condition.type: condition for condition in status.conditions}
     return replace(
         status,
         ready=False,
         lifecycle=Lifecycle.RETIRED,
-        conditions=tuple(_condition(known.get(each[0]), each, status.observed_commit, now) for each in said),
+        conditions=tuple(_condition(known.get(each[0]), each, status.observed_commit, now) for each in statements),
         resources=tuple(replace(each, state="Ended", health="", live={}) for each in status.resources),
         next_try_at=None,
     )
@@ -218,16 +214,12 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
             return "CannotApply", attempt.error
         if attempt.stalled:
             return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
-    if not view.held and (doubt := _doubtful(view)) is not None:
+    if not view.held and (doubt := next((a for a in view.pending if a.decision in _FOR_PEOPLE), None)):
+        # Waiting for what only people can decide would be waiting for ever.
         return doubt.reason, doubt.message
     if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:
         return "HealthTimeout", f"not healthy within {view.deadline_passed:.0f} s: {view.health.message}"
     return None
-
-
-def _doubtful(view: AgentView) -> Action | None:
-    """What only people can decide: nobody is on the way, so waiting for it would be waiting for ever."""
-    return next((action for action in view.pending if action.decision in _FOR_PEOPLE), None)
 
 
 def _attempts(view: AgentView) -> list[Attempt]:

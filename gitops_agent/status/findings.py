@@ -1,13 +1,8 @@
 """What there is to say now about the source, the newest commit, the agents and our own proposals. Pure."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.state import State
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.plan.reasons import Hold, ReasonCode
-
-_OF_A_PASS = frozenset(map(str, (*ReasonCode, *Hold)))
 
 
 def current_findings(state: State) -> tuple[Finding, ...]:
@@ -20,9 +15,7 @@ def current_findings(state: State) -> tuple[Finding, ...]:
 
 def lasting(record: CommitRecord) -> tuple[Finding, ...]:
     """The findings of a commit that hold whatever a later pass finds.
-
-    What a plan found of an agent (``tenant/name…``) was true at that time; the last pass is right now.
-    """
+    What a plan found of an agent (``tenant/name…``) was true at that time; the last pass is right now."""
     if record.phase in (Phase.INVALID, Phase.REFUSED):
         return record.findings
     return tuple(finding for finding in record.findings if not _is_about_an_agent(finding))

@@ -1,6 +1,4 @@
-"""Where a commit stands: how it enters the record, and what a pass makes of it. Pure."""
-
-from __future__ import annotations
+"""The phase of a commit, by what a pass found. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +14,9 @@ from gitops_agent.model.status import APPROVED_BY, AgentStatus, CommitRecord, Ph
 @dataclass(frozen=True, slots=True)
 class CommitProgress:
     """What the end of a pass knows about the newest commit.
-
     ``judged_agents``: changed by this commit (or by one it superseded before that was judged). ``owed``: actions a
     commit asks for that are not done yet. ``overdue``: agents that had their whole ``healthTimeout``.
-    ``frozen``: a freeze holds back some of what is owed. ``rollout``: how far it has got.
-    """
+    ``frozen``: a freeze holds back some of what is owed. ``rollout``: how far it has got."""
 
     plan: Plan
     judged_agents: Collection[AgentKey]
@@ -44,10 +40,8 @@ class CommitProgress:
     @property
     def gate_is_open(self) -> bool:
         """Whether the next wave may follow: what the waves so far have changed is as it should be.
-
         What the commit creates counts for the commit, not for the gate: a new agent may have to wait for the port
-        of an old one that goes with a later wave.
-        """
+        of an old one that goes with a later wave."""
         if self.rollout is None:
             return self.is_open
         moving = set(self.rollout.moving)
@@ -80,9 +74,9 @@ def progressed(record: CommitRecord, progress: CommitProgress, now: float) -> Co
     unready, rollout = progress.unready, progress.rollout
     held = len(rollout.waiting) if rollout is not None else 0
     if why := progress.failure:
-        said = (*running.findings, _held(record, why, held)) if held else running.findings
+        found = (*running.findings, _held(record, why, held)) if held else running.findings
         keep = f"; the rollout is held, {_keep(held, 'what it has', 'what they have')}" if held else ""
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=said)
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found)
     if progress.gate_is_open and rollout is not None and held:
         wave = f"wave {rollout.released} of {len(rollout.waves)} is Ready"
         return replace(running, summary=f"{wave}, {counted(held, 'agent')} to follow")
@@ -97,7 +91,7 @@ def progressed(record: CommitRecord, progress: CommitProgress, now: float) -> Co
 
 
 def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Who approved a commit stays on its record, also when all that was approved is done."""
+    """The findings with the approvals on record, which stay when all that was approved is done."""
     earlier = {finding.summary: finding for finding in record.findings if finding.code == APPROVED_BY}
     fresh = tuple(finding for finding in findings if finding.summary not in earlier)
     return (*earlier.values(), *fresh)

@@ -3,8 +3,6 @@
 What waits for people (a pause, an approval, a doubt) wakes no pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.key import AgentKey
@@ -30,9 +28,7 @@ _RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "host_restart", "breaker"
 
 def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
     """Seconds until there is something to do; None when nothing is foreseen.
-
-    ``others``: what the parts outside the state ask for (probes, leases, proposals).
-    """
+    ``others``: what the parts outside the state ask for (probes, leases, proposals)."""
     state, now = summary.state, summary.now
     waits: list[float | None] = [
         *others,
@@ -51,14 +47,9 @@ def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
 
 def is_busy(summary: Summary) -> bool:
     """Whether some agent is on its way, or a rollout will go on by itself.
-
-    An agent that waits for another is not on its way, until all it waits for are Ready.
-    """
-    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in _reconciling(summary))
-
-
-def _reconciling(summary: Summary) -> frozenset[AgentKey]:
-    return summary.state.status.agents.having(ConditionType.RECONCILING)
+    An agent that waits for another is not on its way, until all it waits for are Ready."""
+    reconciling = summary.state.status.agents.having(ConditionType.RECONCILING)
+    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in reconciling)
 
 
 def _is_waiting(summary: Summary, key: AgentKey) -> bool:

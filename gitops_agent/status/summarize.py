@@ -4,8 +4,6 @@ The order is data: agents before the commit that is judged by them, the gate bef
 All of it is written in one transaction at the end of the pass, so that no reader sees one part without the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 

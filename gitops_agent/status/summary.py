@@ -1,7 +1,5 @@
 """Summary: what the steps of ``summarize`` hand on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,15 +35,15 @@ class Summary:
         """The stricter of the policy in force and that of the last converged commit."""
         return self.record.decision.policy
 
-    def with_state(self, **parts: Any) -> Summary:
+    def with_state(self, **parts: Any) -> "Summary":
         """The same with some parts of the state replaced."""
         return replace(self, state=replace(self.state, **parts))
 
-    def with_reconcile(self, **fields: Any) -> Summary:
+    def with_reconcile(self, **fields: Any) -> "Summary":
         """The same with some fields of our record of the live systems replaced."""
         return self.with_state(reconcile=replace(self.state.reconcile, **fields))
 
-    def with_rollout(self, **fields: Any) -> Summary:
+    def with_rollout(self, **fields: Any) -> "Summary":
         """The same with some fields of the rollout replaced."""
         return self.with_state(rollout=replace(self.state.rollout, **fields))
 

@@ -1,7 +1,5 @@
 """StatusWriter: the three commit points of a pass, and what follows each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -3,5 +3,5 @@
 What belongs here: stand-ins for the ports that make a test deterministic and fast, useful to authors of drivers as
 well as to our own tests. What does not: fixtures of our tests (``tests/``), anything a production path needs.
 
-Who calls it: tests and benchmarks; ``wiring`` wraps the journal in ``faults`` only when it is asked to.
+Called by tests and benchmarks; ``wiring`` wraps the journal in ``faults`` only when it is asked to.
 """

@@ -1,6 +1,4 @@
-"""A clock that moves only when it is told to."""
-
-from __future__ import annotations
+"""A clock that moves only when a test moves it."""
 
 
 class FrozenClock:

@@ -8,8 +8,6 @@ A campaign first runs with a counting injector to learn every point of a pass, t
         one_pass(FaultyJournal(journal, FaultInjector.at(point, crash)))
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter
@@ -55,7 +53,7 @@ class FaultInjector:
         self.trace: list[str] = []
 
     @classmethod
-    def at(cls, text: str, effect: Effect = kill) -> FaultInjector:
+    def at(cls, text: str, effect: Effect = kill) -> "FaultInjector":
         """The injector for a point as ``points`` spells it, such as ``journal.begin:after:3``."""
         point, colon, nth = text.rpartition(":")
         if not colon or not point or not nth.isascii() or not nth.isdigit() or int(nth) < 1:

@@ -8,8 +8,6 @@ changed by a ``LyingExecutor``. Each is wrong about its own subject and leaves t
     LyingExecutor(driver, {"alive": False})               # the command "alive" fails, whatever it would answer
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,7 +28,7 @@ SUSPENDED = "Suspended"
 
 
 def says_suspended(seen: Sequence[Observation]) -> Sequence[Observation]:
-    """A lie of the driver: every runtime is held by a signal."""
+    """A lie of the process table: every runtime is held by a signal."""
     message = "pid 7 is suspended (SIGSTOP)"
     return [
         replace(each, state=SUSPENDED, reason=SUSPENDED, message=message) if _runs(each) else each for each in seen
@@ -38,7 +36,7 @@ def says_suspended(seen: Sequence[Observation]) -> Sequence[Observation]:
 
 
 def says_running(seen: Sequence[Observation]) -> Sequence[Observation]:
-    """A lie of the driver: no runtime is held by a signal."""
+    """A lie of the process table: no runtime is held by a signal."""
     return [
         replace(each, state="Running", reason=None, message="") if each.state == SUSPENDED else each
         for each in seen
@@ -47,20 +45,12 @@ def says_running(seen: Sequence[Observation]) -> Sequence[Observation]:
 
 def hears_until(moment: float) -> Lie:
     """A lie about heartbeats: nothing was written since a moment."""
-
-    def lie(seen: Sequence[Observation]) -> Sequence[Observation]:
-        return [_with_beats(each, moment) if _runs(each) else each for each in seen]
-
-    return lie
+    return lambda seen: [_with_beats(each, moment) for each in seen]
 
 
 def hears_always(clock: Clock) -> Lie:
     """A lie about heartbeats: one was written just now."""
-
-    def lie(seen: Sequence[Observation]) -> Sequence[Observation]:
-        return [_with_beats(each, clock.now()) if _runs(each) else each for each in seen]
-
-    return lie
+    return lambda seen: [_with_beats(each, clock.now()) for each in seen]
 
 
 class LyingExecutor:
@@ -83,4 +73,6 @@ def _runs(seen: Observation) -> bool:
 
 
 def _with_beats(seen: Observation, at: float) -> Observation:
+    if not _runs(seen):
+        return seen
     return replace(seen, instances=tuple(replace(each, heartbeat=Heartbeat(at)) for each in seen.instances))

@@ -1,7 +1,5 @@
 """The in-memory driver: a live system that is a dictionary, with helpers to drift it and to make it fail."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,12 +91,9 @@ def runtime_key(agent: AgentKey) -> ResourceKey:
 
 
 class MemoryDriver:
-    """A whole live system in a dictionary.
-
-    ``plugin`` gives it as core knows it; connecting gives this very object. It outlives a simulated crash of
-    gitops-agent the way a live system does. ``calls`` counts calls, ``starts`` how often each thing was made anew,
-    ``ran`` holds the commands that were run.
-    """
+    """A whole live system in a dictionary. ``plugin`` gives it as core knows it; connecting gives this very
+    object. It outlives a simulated crash of gitops-agent the way a live system does. ``calls`` counts calls,
+    ``starts`` how often each thing was made anew, ``ran`` holds the commands that were run."""
 
     def __init__(self, name: str = "memory", clock: Clock | None = None) -> None:
         self.name = name
@@ -249,11 +244,11 @@ class MemoryDriver:
     # -- watching and running
 
     def start(self, notify: Notify) -> None:
-        """Tell about drift from now on; from the thread that makes it."""
+        """Notify about drift from now on, on the thread that makes it."""
         self._notify = notify
 
     def stop(self) -> None:
-        """Report no more events."""
+        """Notify no more."""
         self._notify = None
 
     def exec(
@@ -278,7 +273,7 @@ class MemoryDriver:
     # -- drift
 
     def edit(self, key: ResourceKey, **changes: Any) -> None:
-        """Somebody edits fields of a live object; None removes one."""
+        """Edit fields of a live object; None removes one."""
         thing = self.live[key]
         value = {**thing.fields.value, **changes}
         kept = Fields.of({name: item for name, item in value.items() if item is not None})
@@ -329,6 +324,6 @@ class MemoryDriver:
         self._failures.clear()
         self._unreachable.clear()
 
-    def blind_next(self, times: int = 1, message: str = "the live system does not answer") -> None:
+    def unreachable_next(self, times: int = 1, message: str = "the live system does not answer") -> None:
         """The next observations end in ObserveError."""
         self._unreachable += [message] * times

@@ -16,10 +16,10 @@ from gitops_agent.model.control import Control, ControlVerb, freezes, spent
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.passes import Approval, Directives, Now
+from gitops_agent.model.plan import plan_digest
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState, ControlState, RolloutState, State
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.plan.digest import plan_digest
 from gitops_agent.testing.clock import FrozenClock
 from tests.journal.values import a_commit, a_plan, an_action
 

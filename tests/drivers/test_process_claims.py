@@ -22,7 +22,7 @@ from gitops_agent.model.agent import Resource
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Class, Verb
-from gitops_agent.observe.ask import observe
+from gitops_agent.observe.observer import ask_drivers as observe
 from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
 from tests.plan import make
 from tests.support.plugins import connected

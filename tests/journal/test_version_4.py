@@ -10,12 +10,11 @@ import pytest
 
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import SqlJournal, open_journal
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import ControlVerb
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import GivenUpAgent, LiveImport, RevertProposal, State
 from gitops_agent.model.status import ConditionType, Phase

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
@@ -17,7 +16,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.health import Evidence, Health, HealthState
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import AgentInstance, Base, Heartbeat, Observation, Owner
-from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
+from gitops_agent.model.outcome import Attempt, Circuit, Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Plan, Verb
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.state import (

@@ -12,7 +12,8 @@ from gitops_agent.model.agent import Resource
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.observe.ask import observe, split_requests
+from gitops_agent.observe.observer import ask_drivers as observe
+from gitops_agent.observe.observer import split_requests
 from tests.support.plugins import a_plugin, connect
 
 pytestmark = pytest.mark.unit

@@ -245,7 +245,7 @@ class Story:
         self.world.live.fail_next(times)
 
     def blind(self, times: int) -> None:
-        self.world.live.blind_next(times)
+        self.world.live.unreachable_next(times)
 
     def unreachable(self, down: bool) -> None:
         self.world.repository.down = SourceUnavailable("no route to host") if down else None

@@ -13,7 +13,7 @@ from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.observe.ask import observe
+from gitops_agent.observe.observer import ask_drivers as observe
 from gitops_agent.testing.faults import Lie, LyingDriver, WrappedDriver, sees_half, sees_nothing
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.support.plugins import connect, connected
@@ -62,7 +62,7 @@ def test_what_cannot_be_seen_is_not_touched(world: World, problem: BaseException
 
 def test_a_first_commit_does_not_converge_unseen(world: World) -> None:
     world.commit("one")
-    world.live.blind_next(3)
+    world.live.unreachable_next(3)
     for _ in range(3):
         assert world.run().phase is Phase.RECONCILING
         world.clock.advance(5)
@@ -73,7 +73,7 @@ def test_a_blink_leaves_no_trace(world: World) -> None:
     good = world.commit("one", "two")
     world.converge()
     starts = world.live.starts.copy()
-    world.live.blind_next()
+    world.live.unreachable_next()
     assert not world.run().statuses[key("one")].ready
     result = world.run()
     assert result.executed == []
@@ -84,7 +84,7 @@ def test_a_blink_leaves_no_trace(world: World) -> None:
 def test_an_agent_that_left_git_unseen_is_deleted_when_it_is_seen(world: World) -> None:
     world.commit("one", "two")
     world.converge()
-    world.live.blind_next()
+    world.live.unreachable_next()
     sha = world.commit("one")
     world.run()
     assert TWO in world.live.live
@@ -98,7 +98,7 @@ def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> 
     one, two = MemoryDriver("first"), MemoryDriver("second")
     for driver in (one, two):
         driver.plant(runtime_key(key(driver.name)), {})
-    one.blind_next()
+    one.unreachable_next()
     with ThreadPoolExecutor(2) as pool:
         found = observe(connect([one.plugin, two.plugin]), None, {}, pool)
     assert set(found.seen) == {runtime_key(key("second"))}

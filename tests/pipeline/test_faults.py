@@ -192,7 +192,7 @@ def test_closed_eyes_in_any_pass_of_a_rollout_do_nothing_and_conclude_nothing(st
     for number in range(7):
         done, before = len(effects(started)), rollout(started)
         if number == nth:
-            started.live.blind_next(2)
+            started.live.unreachable_next(2)
         result = started.run()
         if number == nth:
             assert len(effects(started)) == done

@@ -112,7 +112,7 @@ def test_a_commit_is_not_in_force_while_a_driver_cannot_be_asked(world: World) -
     good = world.commit(*FLEET)
     world.converge()
     world.commit(*FLEET[:2])
-    world.live.blind_next()
+    world.live.unreachable_next()
     world.run()
     assert world.journal.state().rollout.enforced == good
     assert world.converge().phase is Phase.BLOCKED

@@ -200,7 +200,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 4), after=after)
     def blind(self, times: int, after: int = 0) -> None:
-        self.world.live.blind_next(times)
+        self.world.live.unreachable_next(times)
         self.go(after)
 
     @rule(seconds=st.sampled_from((0.3, 2.0, 6.0, 25.0, 400.0)))

@@ -64,6 +64,8 @@ def context(desired: Snapshot, bases: Iterable[Base] = (), **options: Any) -> Pl
     known = {each.key: each for each in bases}
     options.setdefault("now", NOW)
     options.setdefault("catalog", CATALOG)
+    repairs = options.pop("repairs", {})
+    options["repairs"] = lambda key: repairs.get(key, ())
     return PlanContext(snapshot=desired, bases=known, **options)
 
 

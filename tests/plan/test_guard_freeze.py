@@ -10,7 +10,7 @@ import pytest
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.plan import Decision, Effect, Plan, Verdict
-from gitops_agent.plan.guards import evaluate, ruled
+from gitops_agent.plan.guards import evaluate, with_verdict
 from tests.plan import make
 
 pytestmark = pytest.mark.unit
@@ -148,13 +148,13 @@ def test_one_more_verdict_on_a_finished_plan_holds_what_follows_too() -> None:
     agents = [make.agent("acme/bot", [make.resource(key, {"a": 1}) for key in keys]), make.agent("t/b", {"a": 1})]
     plan = make.plan(make.snapshot(agents))
     verdict = Verdict("lease", Effect.TRIM, frozenset({keys[1]}))
-    more = ruled(plan, verdict)
+    more = with_verdict(plan, verdict)
     assert more.held == {keys[1], keys[2]}
     assert more.verdicts == (*plan.verdicts, verdict)
     assert {action.decision for action in more.actions if action.key in more.held} == {Decision.WAIT}
     assert allowed(more) == ["acme/bot", "t/b"]
     assert more.digest == plan.digest
-    again = ruled(more, replace(verdict, guard="other", decision=Decision.ALERT))
+    again = with_verdict(more, replace(verdict, guard="other", decision=Decision.ALERT))
     assert again.actions == more.actions, "who held first has decided"
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.outcome import Circuit
 from gitops_agent.model.plan import Confidence, Decision, Plan, Verdict
 from tests.plan import make
 

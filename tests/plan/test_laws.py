@@ -16,12 +16,12 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.plan.action import make_patch
 from gitops_agent.plan.build import build
 from gitops_agent.plan.compare import before
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards import GUARDS, evaluate
 from gitops_agent.plan.order import TEARDOWN
-from gitops_agent.plan.patch import make_patch
 from gitops_agent.plan.three_way import ThreeWay
 from tests.plan import make
 from tests.plan.fleets import KEYS, snapshots, worlds

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.plan.guards import GUARDS, evaluate, ruled
+from gitops_agent.plan.guards import GUARDS, evaluate, with_verdict
 from gitops_agent.plan.guards.verdicts import is_from_commit, takes_away
 from tests.plan import make
 from tests.plan.fleets import KEYS, NAMES, snapshots, worlds
@@ -106,7 +105,7 @@ def test_guards_hold_and_nothing_else(desired: Snapshot, world: World, policy: A
 @given(snapshots(free=False), worlds(), some_keys)
 def test_one_more_verdict_only_holds_more(desired: Snapshot, world: World, picked: Any) -> None:
     plan = world.plan(desired)
-    more = ruled(plan, Verdict("lease", Effect.TRIM, frozenset(picked)))
+    more = with_verdict(plan, Verdict("lease", Effect.TRIM, frozenset(picked)))
     assert more.held >= plan.held
     assert keys(more.allowed) == keys(plan.allowed) - more.held
     assert [strip(action) for action in more.actions] == [strip(action) for action in plan.actions]

@@ -9,7 +9,7 @@ import pytest
 from gitops_agent.drivers.plugins import load_plugins
 from gitops_agent.model.catalog import Catalog, Reason
 from gitops_agent.model.plan import Class
-from gitops_agent.plan.reasons import HOLDS, MEANINGS, Hold, ReasonCode, drift_class, markdown, meaning_of
+from gitops_agent.plan.reasons import Hold, ReasonCode, class_of, markdown, meaning_of
 
 pytestmark = pytest.mark.unit
 
@@ -25,9 +25,8 @@ def built_in() -> Catalog:
 
 
 def test_every_code_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(ReasonCode)
-    assert set(HOLDS) == set(Hold)
-    assert all(meaning.text.endswith(".") for meaning in MEANINGS.values())
+    assert all(code.meaning.text.endswith(".") for code in ReasonCode)
+    assert all(hold.text.endswith(".") for hold in Hold)
 
 
 def test_the_page_is_in_step_with_the_code() -> None:
@@ -35,9 +34,9 @@ def test_the_page_is_in_step_with_the_code() -> None:
 
 
 def test_unknown_reasons_of_a_driver_are_classed_by_presence() -> None:
-    assert drift_class(None, present=False) is Class.MISSING_EXTERNAL
-    assert drift_class(None, present=True) is Class.CONFLICTING
-    assert drift_class(MEANINGS[ReasonCode.SPEC_CHANGED], present=True) is Class.CONFLICTING
+    assert class_of(None, present=False) is Class.MISSING_EXTERNAL
+    assert class_of(None, present=True) is Class.CONFLICTING
+    assert class_of(ReasonCode.SPEC_CHANGED.meaning, present=True) is Class.CONFLICTING
 
 
 def test_a_code_is_read_in_the_terms_of_its_driver_first() -> None:
@@ -45,7 +44,7 @@ def test_a_code_is_read_in_the_terms_of_its_driver_first() -> None:
     assert meaning_of(catalog, "one", "Gone") == Reason("Evicted.", Class.MISSING_EXTERNAL, explained=True)
     assert meaning_of(catalog, "two", "Gone") is None
     assert meaning_of(catalog, "one", None) is None
-    assert meaning_of(catalog, "two", "NotMarked") is MEANINGS[ReasonCode.NOT_MARKED]
+    assert meaning_of(catalog, "two", "NotMarked") is ReasonCode.NOT_MARKED.meaning
     assert catalog.explained == {"Gone"}
     installed = load_plugins().catalog
     assert "HostRestarted" in installed.explained

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.outcome import Circuit, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.reconcile.breaker import after_round, pause

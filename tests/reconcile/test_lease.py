@@ -159,7 +159,7 @@ def test_who_says_nothing_of_itself_is_alive_all_the_same(folder: Path, damage: 
         first.claim([ONE])
         (file,) = (path for path in (folder / "prod" / "holders").iterdir() if b"/one" in path.read_bytes())
         file.write_bytes(damage)
-        assert second.claim([ONE])[ONE].startswith("acted on by another gitops-agent that does not say who it is")
+        assert second.claim([ONE])[ONE].startswith("acted on by another gitops-agent that cannot be identified")
 
 
 # ----- a folder that does not do

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gitops_agent.model.document import Backoff
-from gitops_agent.model.outcome import LONGEST_DELAY, STALLED_AFTER, Attempt
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, STALLED_AFTER, Attempt
 from gitops_agent.model.quantity import seconds
 from gitops_agent.reconcile.retry import after_failure, after_permanent, delay
 
@@ -71,7 +71,7 @@ def test_a_permanent_failure_waits_the_longest_from_the_start(
 
 
 def test_the_defaults_are_those_of_a_policy_that_says_nothing() -> None:
-    assert (delay(1, 0.0), delay(99, 0.0)) == (0.5, LONGEST_DELAY / 2)
+    assert (delay(1, 0.0), delay(99, 0.0)) == (0.5, MAX_DELAY_SECONDS / 2)
 
 
 @pytest.mark.parametrize(

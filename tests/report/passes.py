@@ -7,7 +7,7 @@ from typing import Any
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import (
-    NO_DIRECTIVES,
+    Directives,
     Live,
     Observed,
     PassRecord,
@@ -47,7 +47,7 @@ def a_pass_record(*actions: Action, scope: Scope = None, **changes: Any) -> Pass
     values: dict[str, Any] = {
         "source": SourceResult(head=a_revision()),
         "decision": RolloutDecision(a_snapshot(), PolicySpec()),
-        "directives": NO_DIRECTIVES,
+        "directives": Directives(),
         "plan": a_plan(*actions),
         "executed": (),
         "live": Live(Observed({}, changes.pop("unreachable", {})), {}, scope),

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.passes import Directives, Now
 from gitops_agent.model.plan import Action, Effect, Verdict
 from gitops_agent.model.state import ReconcileState, RolloutState, State

@@ -194,7 +194,7 @@ def test_a_failed_apply_changes_nothing(memory: MemoryDriver) -> None:
 
 
 def test_it_can_be_blind_for_a_while(memory: MemoryDriver) -> None:
-    memory.blind_next(1, "timeout")
+    memory.unreachable_next(1, "timeout")
     with pytest.raises(ObserveError, match="timeout"):
         memory.observe(ObserveRequest())
     assert len(memory.observe(ObserveRequest())) == 2

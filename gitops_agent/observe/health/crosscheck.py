@@ -6,71 +6,47 @@ those that report decides. So one wrong source repairs nothing where others are 
 because its author asked for exactly that. That an agent runs proves nothing here: one that hangs runs as well.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
+from gitops_agent.observe.health.history import (
+    ClockReading,
+    HealthHistory,
+    HealthTarget,
+    HeartbeatState,
+    ProbeSpec,
+    ProbeState,
+)
 
 LIVENESS_FAILED, HEARTBEAT_STALE = "LivenessFailed", "HeartbeatStale"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
-    """What one source reports. ``healthy`` None: it does not count, but is kept as evidence."""
-
-    source: str
-    healthy: bool | None
-    message: str
-    at: float
-
-    @property
-    def evidence(self) -> Evidence:
-        """The same, to be kept with the decision."""
-        return Evidence(self.source, self.message, self.at)
+Report = tuple[bool | None, Evidence]
+"""What one source reports: whether the agent is healthy; None: it does not count, but is kept as evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """A suspicion and every report about it."""
+    """A suspicion and the reports about it: how many sources agree that the agent is stuck, how many oppose it."""
 
     suspicion: str
-    reports: tuple[SourceReport, ...]
-
-    @property
-    def agree(self) -> int:
-        """How many sources report that the agent is stuck."""
-        return sum(report.healthy is False for report in self.reports)
-
-    @property
-    def oppose(self) -> int:
-        """How many sources report that it is healthy."""
-        return sum(report.healthy is True for report in self.reports)
+    agree: int
+    oppose: int
+    evidence: tuple[Evidence, ...]
 
     @property
     def holds(self) -> bool:
         """Whether the majority supports the suspicion. A tie does not."""
         return self.agree > self.oppose
 
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """Which source reported what, and when."""
-        return tuple(report.evidence for report in self.reports)
-
-    def __str__(self) -> str:
-        return "; ".join(f"{report.source}: {report.message}" for report in self.reports)
-
 
 def suspicion(
     target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, monotonic: float
 ) -> str | None:
     """The reason code by which some source finds a live agent stuck, the driver's first; None when none does.
-
-    ``proven`` is the newest definition of the liveness probe that ever passed.
-    """
+    ``proven`` is the newest definition of the liveness probe that ever passed."""
     if target.suspicion is not None:
         return target.suspicion
     if not history.probes and history.heartbeat is None:
@@ -87,10 +63,8 @@ def suspicion(
 
 def is_believed(history: HealthHistory, liveness: ProbeState, proven: ProbeSpec | None) -> bool:
     """Whether a liveness probe that fails is to be believed at all.
-
     One that never passed under its present definition may be wrong itself: a typo in its path. Where an earlier
-    definition passed, or the agent was healthy before this one came into force, the definition is in doubt.
-    """
+    definition passed, or the agent was healthy before this one came into force, the definition is in doubt."""
     if liveness.passed or proven == liveness.spec:
         return True
     if proven is not None or history.was_healthy:
@@ -102,45 +76,39 @@ def cross_check(
     target: HealthTarget, history: HealthHistory, suspected: str, proven: ProbeSpec | None, now: ClockReading
 ) -> CrossCheck:
     """Collect the report of every source about the suspected failure."""
-    return CrossCheck(suspected, tuple(_reports(target, history, proven, now)))
+    reports = tuple(_reports(target, history, proven, now))
+    votes = [healthy for healthy, _ in reports]
+    return CrossCheck(suspected, votes.count(False), votes.count(True), tuple(each for _, each in reports))
 
 
 def _reports(
     target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, now: ClockReading
-) -> Iterator[SourceReport]:
+) -> Iterator[Report]:
     seen = target.runtime
     if seen is not None and target.suspicion is not None:
-        yield SourceReport(f"{seen.driver} driver", False, seen.message or target.suspicion, seen.observed_at)
-    if (heartbeat := _heartbeat(history, target, now)) is not None:
-        yield heartbeat
+        yield False, Evidence(f"{seen.driver} driver", seen.message or target.suspicion, seen.observed_at)
+    if history.heartbeat is not None:
+        healthy, text = _heartbeat(history.heartbeat, target)
+        yield healthy, Evidence("heartbeat", text, now.wall)
     for name in sorted(history.probes):
         state = history.probes[name]
         trusted = state.passed or (name == "liveness" and is_believed(history, state, proven))
-        yield _probe(name, state, trusted=trusted)
+        healthy, text = _probe(state, trusted=trusted)
+        yield healthy, Evidence(f"{name} probe", text, state.asked.wall)
 
 
-def _heartbeat(history: HealthHistory, target: HealthTarget, now: ClockReading) -> SourceReport | None:
-    heartbeat = history.heartbeat
-    if heartbeat is None:
-        return None
+def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | None, str]:
+    within = f"within {heartbeat.limit:g} s"
     if not heartbeat.stale:
-        message = f"written within {heartbeat.limit:g} s" if heartbeat.all_wrote else "none yet"
-        return SourceReport("heartbeat", True if heartbeat.all_wrote else None, message, now.wall)
+        return (True, f"written {within}") if heartbeat.all_wrote else (None, "none yet")
     if not heartbeat.calls:
-        return SourceReport("heartbeat", False, f"none within {heartbeat.limit:g} s", now.wall)
+        return False, f"none {within}"
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    message = f"none within {heartbeat.limit:g} s, but a tool call is in progress ({_some(heartbeat.calls)})"
-    return SourceReport("heartbeat", None if target.suspicion is not None else True, message, now.wall)
+    text = f"none {within}, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
+    return None if target.suspicion is not None else True, text
 
 
-def _probe(name: str, state: ProbeState, *, trusted: bool) -> SourceReport:
+def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
     if state.fails and not trusted:
-        return SourceReport(
-            f"{name} probe", None, f"has never passed as it is now defined ({state.answer})", state.asked.wall
-        )
-    message = f"fails ({state.answer})" if state.fails else f"passes ({state.answer})"
-    return SourceReport(f"{name} probe", not state.fails, message, state.asked.wall)
-
-
-def _some(calls: Sequence[str]) -> str:
-    return ", ".join(calls[:3])
+        return None, f"has never passed as it is now defined ({state.answer})"
+    return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.answer})"

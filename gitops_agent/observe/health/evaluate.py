@@ -1,7 +1,5 @@
 """From what we remember of an agent and what the cross-check found to its health. No clock, no I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -64,7 +62,7 @@ def alive(target: HealthTarget, history: HealthHistory, found: CrossCheck | None
 
 def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, look: float | None) -> Health:
     """Most sources report that it is stuck. Of what its driver reports the observation tells the plan as well."""
-    state, restart, message = HealthState.UNHEALTHY, False, found.reports[0].message
+    state, restart, message = HealthState.UNHEALTHY, False, found.evidence[0].said
     if found.suspicion == LIVENESS_FAILED:
         probe = history.probes["liveness"]
         restart, message = True, f"liveness probe failed {probe.failures} times: {probe.answer}"
@@ -85,11 +83,12 @@ def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, 
 
 def _disputed(found: CrossCheck, readiness: Health, look: float | None) -> Health:
     """Nothing is repaired. Whether the agent is Ready is then only for its readiness to say."""
+    reports = "; ".join(f"{each.source}: {each.said}" for each in found.evidence)
     looks = [at for at in (look, readiness.recheck_at) if at is not None]
     return Health(
         readiness.state,
         SOURCES_DISAGREE,
-        f"not repaired, because the sources disagree: {found}",
+        f"not repaired, because the sources disagree: {reports}",
         recheck_at=min(looks, default=None),
         evidence=found.evidence,
         disputes=found.suspicion,
@@ -119,9 +118,9 @@ def _at_work(history: HealthHistory, now: ClockReading) -> Health | None:
         return None
     calls = ", ".join(heartbeat.calls[:3])
     message = f"no heartbeat for {heartbeat.age:.0f} s, but a tool call is in progress ({calls}): not restarted"
-    evidence = Evidence("heartbeat", message, now.wall)
+    said = Evidence("heartbeat", message, now.wall)
     look = history.next_look(now.monotonic)
-    return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(evidence,))
+    return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(said,))
 
 
 def _unproven(history: HealthHistory) -> Health | None:
@@ -143,5 +142,5 @@ def _readiness(history: HealthHistory) -> Health | None:
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:
-    evidence = Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall)
-    return Health(health, reason, message, recheck_at=state.due_at, evidence=(evidence,))
+    said = Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall)
+    return Health(health, reason, message, recheck_at=state.due_at, evidence=(said,))

@@ -4,8 +4,6 @@ Ages are measured on the monotonic clock from the moment we first saw a thing, s
 neither ages every heartbeat at once nor makes every process young again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -39,11 +37,9 @@ NEVER = ClockReading(float("-inf"), 0.0)
 @dataclass(frozen=True, slots=True)
 class HealthTarget:
     """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
-
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
-    reports a live agent to be stuck. ``others``: the health of the agent's other resources.
-    """
+    reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
 
     agent: AgentKey
     runtime: Observation | None
@@ -78,9 +74,7 @@ class HealthTarget:
 @dataclass(slots=True)
 class ProbeState:
     """The answers of one probe under one definition; another definition starts anew, having never passed.
-
-    ``from_start``: the agent has run under this definition since it started.
-    """
+    ``from_start``: the agent has run under this definition since it started."""
 
     spec: ProbeSpec
     from_start: bool = True
@@ -119,10 +113,8 @@ class ProbeState:
 
 class HeartbeatState(NamedTuple):
     """The heartbeats of all instances together: the stalest counts.
-
     ``all_wrote``: every instance has written one in this run. ``calls``: the tool calls in progress; a restart
-    ends all instances, so those of any of them count.
-    """
+    ends all instances, so those of any of them count."""
 
     age: float
     limit: float
@@ -159,7 +151,7 @@ class HealthHistory:
     was_healthy: bool = False
 
     @classmethod
-    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> HealthHistory:
+    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> "HealthHistory":
         """The history of an agent that is seen for the first time, though it may have run for long."""
         return cls(started_at, seen.handle, now.monotonic, max(0.0, now.wall - started_at))
 

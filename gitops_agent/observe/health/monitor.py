@@ -1,11 +1,8 @@
 """Health: probes, heartbeat and minimum uptime decide whether an agent is Ready, and whether it is stuck.
 
 Agents are held to the enforced spec, the one last applied (the field ``health`` of the runtime's base), never to
-HEAD. A probe
-is believed under the definition it has passed under: one that was changed starts anew.
+HEAD. A probe is believed under the definition it has passed under: one that was changed starts anew.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -66,9 +63,7 @@ class HealthMonitor:
 
     def evaluate(self, targets: Sequence[HealthTarget], scope: Scope = None) -> dict[AgentKey, Health]:
         """The health of each target; probes that are due run side by side first.
-
-        Agents of the scope that are not among the targets (retired, removed) are not to be looked at again.
-        """
+        Agents of the scope that are not among the targets (retired, removed) are not to be looked at again."""
         now = self._now()
         there = [target for target in targets if self._remember(target, now)]
         self._remember_proven(there)
@@ -106,10 +101,8 @@ class HealthMonitor:
     def _remember(self, target: HealthTarget, now: ClockReading) -> bool:
         """Whether core has to find out its health; if so, what was seen of it is remembered."""
         seen = target.runtime
-        if seen is None or seen.fields is None or seen.owner is not Owner.OURS or seen.health is not None:
-            self._histories.pop(target.agent, None)
-            return False
-        if seen.started_at is None:
+        ours = seen is not None and seen.fields is not None and seen.owner is Owner.OURS and seen.health is None
+        if seen is None or not ours or seen.started_at is None:
             self._histories.pop(target.agent, None)
             return False
         history = self._histories.get(target.agent)

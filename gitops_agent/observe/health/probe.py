@@ -1,13 +1,7 @@
 """Runs one probe: an HTTP request to the agent's own address, or a command run as the agent."""
 
-from __future__ import annotations
-
-import http.client
 import shlex
-import socket
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,17 +9,16 @@ from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.history import HealthTarget
+from gitops_agent.support.http import HttpError, request
 
-_READ_CAP = 4096
-_COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200
+_READ_CAP = 4096  # bytes
+_COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200  # characters
 
 
 def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
     """The answer of one probe; what goes wrong is an answer too, never an exception.
-
     An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
-    there are several, all must answer.
-    """
+    there are several, all must answer."""
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
     try:
         if http_spec := spec.get("http"):
@@ -61,41 +54,12 @@ def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) ->
 
 
 def _http(address: str, port: int, path: str, timeout: float, asked: str) -> ExecResult:
-    connection = http.client.HTTPConnection(address, port, timeout=timeout)
+    host = f"[{address}]" if ":" in address else address
+    headers = {"User-Agent": "gitops-agent-probe"}
     try:
-        connection.connect()
-        with _deadline(connection.sock, timeout) as late:
-            connection.request("GET", path, headers={"User-Agent": "gitops-agent-probe", "Connection": "close"})
-            response = connection.getresponse()
-            response.read(_READ_CAP)
-    except (OSError, http.client.HTTPException) as problem:
-        return ExecResult(False, f"{asked}: {problem or type(problem).__name__}")
-    finally:
-        connection.close()
-    if late.is_set():  # what was cut off may look complete
-        return ExecResult(False, f"{asked}: no complete answer within {timeout:g} s")
-    return ExecResult(200 <= response.status < 400, f"{asked}: {response.status}")
-
-
-@contextmanager
-def _deadline(connected: socket.socket, timeout: float) -> Iterator[threading.Event]:
-    """Cut the connection when the whole exchange takes too long: an agent that drips bytes must not hold us.
-
-    The event says whether that happened.
-    """
-    late = threading.Event()
-
-    def cut() -> None:
-        late.set()
-        try:
-            connected.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the exchange ended at the same moment
-
-    timer = threading.Timer(timeout, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield late
-    finally:
-        timer.cancel()
+        answer = request(
+            "GET", f"http://{host}:{port}{path}", timeout=timeout, headers=headers, body_cap=_READ_CAP
+        )
+    except HttpError as problem:
+        return ExecResult(False, f"{asked}: {problem}")
+    return ExecResult(200 <= answer.status < 400, f"{asked}: {answer.status}")

@@ -1,7 +1,5 @@
 """Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,10 +1,8 @@
 """Guards: pure rules that let a plan through, trim it or block it. All are evaluated; none adds an action.
 
 A later rule joins by its place in ``GUARDS``. A guard sees the plan with what the guards before it hold, so those
-that count what is left (who comes back next, the one action of a driver half open, the cap) stand last.
+that count what is left (the agents that come back next, the one action of a driver half open, the cap) stand last.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -33,7 +31,7 @@ Guard = Callable[[Plan, PlanContext], Verdict]
 Decisions = dict[ResourceKey, Decision]
 
 GUARDS: tuple[Guard, ...] = (
-    # What people said. What is only observed waits for no freeze to be lifted.
+    # What people asked for. What is only observed waits for no freeze to be lifted.
     observe_mode,
     freeze,
     paused,
@@ -66,8 +64,8 @@ def evaluate(plan: Plan, context: PlanContext, guards: Sequence[Guard] = GUARDS)
     return _marked(plan, decisions)
 
 
-def ruled(plan: Plan, verdict: Verdict) -> Plan:
-    """A finished plan with one more verdict, of something no pure rule can know (who holds a lease)."""
+def with_verdict(plan: Plan, verdict: Verdict) -> Plan:
+    """A finished plan with one more verdict, of something no pure rule can know (the holder of a lease)."""
     decisions: Decisions = {}
     return _marked(_with(plan, verdict, decisions), decisions)
 
@@ -106,9 +104,7 @@ def _with_followers(
 
 def _marked(plan: Plan, decisions: Decisions) -> Plan:
     """The plan, its held actions with the decision that this makes of them.
-
-    Last of all, because guards look at what was decided of an action whether or not it is held.
-    """
+    Last of all, because guards look at what was decided of an action whether or not it is held."""
     if not decisions:
         return plan
     return replace(

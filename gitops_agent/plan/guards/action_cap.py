@@ -1,7 +1,5 @@
 """Cap of actions per pass: the first so many go, the rest waits for the next pass. Stands last in the list."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gitops_agent.model.finding import Finding, Severity
@@ -14,12 +12,10 @@ from gitops_agent.plan.reasons import Hold
 
 def action_cap(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions past ``actionsPerPass``, of the fleet or (stricter) of a tenant.
-
-    Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one.
-    """
+    Both caps keep a prefix of what is in order, so no later step of an agent overtakes an earlier one."""
     waiting = due(plan)
     fleet = context.limits().actions_per_pass
-    caps = _tenant_caps(context)
+    caps = {name: context.limits(name).actions_per_pass for name in context.policy.tenants}
     if len(waiting) <= fleet and not caps:
         return let_pass("action_cap")
     held: list[ResourceKey] = []
@@ -33,10 +29,6 @@ def action_cap(plan: Plan, context: PlanContext) -> Verdict:
             used[tenant] += 1
             left -= 1
     return trim("action_cap", held, (_finding(plan, len(held), len(waiting), fleet),) if held else ())
-
-
-def _tenant_caps(context: PlanContext) -> dict[str, int]:
-    return {name: context.limits(name).actions_per_pass for name in context.policy.tenants}
 
 
 def _finding(plan: Plan, held: int, wanted: int, cap: int) -> Finding:

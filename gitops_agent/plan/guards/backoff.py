@@ -1,7 +1,5 @@
 """Backoff: what failed is not tried again before its time."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Plan, Verdict

@@ -1,17 +1,14 @@
 """Circuit breaker: a driver that failed too often in a row is given a rest, then one action to prove itself.
 
-What counts as a failure, and when a circuit opens, is told in ``reconcile/breaker.py``.
+What counts as a failure, and when a circuit opens, is in ``reconcile/breaker.py``.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.outcome import LONGEST_DELAY
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Circuit
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.context import PlanContext
@@ -44,7 +41,7 @@ def is_open(circuit: Circuit, context: PlanContext) -> bool:
     has been set back since."""
     if circuit.open_until is None:
         return False
-    longest = max(LONGEST_DELAY, seconds(context.limits().breaker.pause))
+    longest = max(MAX_DELAY_SECONDS, seconds(context.limits().breaker.pause))
     return context.now < circuit.open_until <= context.now + longest
 
 

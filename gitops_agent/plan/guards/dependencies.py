@@ -1,7 +1,5 @@
 """Dependencies: an agent is built or changed only after the agents it depends on are Ready."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb, Verdict
@@ -38,7 +36,7 @@ def may_wait(action: Action) -> bool:
 
 
 def _busy(plan: Plan, context: PlanContext) -> frozenset[AgentKey]:
-    """Agents with live work in this plan, held or not; not those we were told to keep our hands off."""
+    """Agents with live work in this plan, held or not; not those we are asked to leave alone."""
     agents = context.snapshot.agents
     return frozenset(
         action.key.agent

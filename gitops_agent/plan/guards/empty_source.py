@@ -1,7 +1,5 @@
 """An empty source never deletes anything, whatever the numbers say."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.context import PlanContext

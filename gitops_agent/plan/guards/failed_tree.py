@@ -1,7 +1,5 @@
 """Failed tree: what failed its gate is remembered, and not tried again by itself."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso

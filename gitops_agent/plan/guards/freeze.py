@@ -4,8 +4,6 @@ Three may freeze: Git (the policy of the newest valid commit alone, or Git could
 operator, and a guard that tripped. A guard's freeze lets through what people approved since, action by action.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,15 +20,13 @@ from gitops_agent.plan.reasons import Hold
 
 @dataclass(frozen=True, slots=True)
 class FreezeInForce:
-    """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself.
-
-    ``plan``: the one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it.
-    """
+    """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself. ``plan``: the
+    one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it."""
 
     scope: str
     reason: str
     until: str
-    who: str
+    by: str
     release: str
     keep: str
     address: str
@@ -51,7 +47,8 @@ def freeze(plan: Plan, context: PlanContext) -> Verdict:
     findings = []
     for each in in_force:
         agents = {action.key.agent for action in held if each.holds(action, context)}
-        reminder = context.limits(_tenant(each.scope)).freeze_reminder
+        tenant = None if each.scope == EVERYTHING else each.scope.partition("/")[0]
+        reminder = context.limits(tenant).freeze_reminder
         forgotten = each.since is not None and not each.until and context.now - each.since > seconds(reminder)
         if agents or not forgotten:
             findings.append(_frozen(each, len(agents)))
@@ -65,10 +62,6 @@ def freezes_in_force(context: PlanContext) -> Iterator[FreezeInForce]:
     for scope, each in git_freezes(context.snapshot.policy, context.now):
         yield _by_git(scope, each, context.frozen_since.get(scope))
     yield from map(_by_control, context.freezes)
-
-
-def _tenant(scope: str) -> str | None:
-    return None if scope == EVERYTHING else scope.partition("/")[0]
 
 
 def _by_git(scope: str, each: Freeze, since: float | None) -> FreezeInForce:
@@ -114,7 +107,7 @@ def _frozen(each: FreezeInForce, count: int) -> Finding:
         Hold.FROZEN,
         each.address,
         f"frozen {each.until or 'until it is lifted'}: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}; {waiting} work waiting; differences are still found and "
+        f"Frozen {each.by}, scope {each.scope}; {waiting} work waiting; differences are still found and "
         f"reported. To go on: {each.release}.",
     )
 
@@ -125,7 +118,7 @@ def _forgotten(each: FreezeInForce, since: float, reminder: str) -> Finding:
         Hold.FREEZE_FORGOTTEN,
         each.address,
         f"frozen since {iso(since)}, and no end: {each.reason}",
-        f"Frozen {each.who}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
+        f"Frozen {each.by}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
         f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it until it ends by "
         f"itself: {each.keep}.",
     )

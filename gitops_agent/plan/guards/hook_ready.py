@@ -1,7 +1,5 @@
 """Hooks wait for their agent: what is called when it is provisioned needs it Ready, with nothing left to do."""
 
-from __future__ import annotations
-
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
@@ -12,9 +10,7 @@ from gitops_agent.plan.reasons import Hold
 
 def hook_ready(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the first record or call of a hook until its agent is Ready and nothing else is done to it.
-
-    An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nobody.
-    """
+    An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nothing."""
     waiting = [action for action in plan.allowed if _begins(action)]
     if not waiting:
         return trim("hook_ready", (), ())
@@ -35,7 +31,7 @@ def _builds(action: Action) -> bool:
 
 
 def _may_begin(agent: AgentKey, busy: set[AgentKey], context: PlanContext) -> bool:
-    """Ready, and by our doing: what is only observed may well be Ready by somebody else's."""
+    """Whether it is Ready by our doing: what is only observed may be Ready without us."""
     known = context.snapshot.agents.get(agent)
     runtimes = [each.key for each in known.resources if each.key.kind == Kind.RUNTIME] if known else []
     return agent in context.ready and agent not in busy and any(key in context.bases for key in runtimes)

@@ -4,8 +4,6 @@ An agent is under way from the moment it was applied until it is Ready, or until
 that never becomes Ready must not keep the others waiting for ever.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

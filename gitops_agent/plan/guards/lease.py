@@ -1,7 +1,5 @@
 """Leases: what another gitops-agent acts on is left alone, in the live system and in our record."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gitops_agent.model.finding import Finding, Severity
@@ -13,9 +11,7 @@ from gitops_agent.plan.reasons import Hold
 
 def lease(plan: Plan, refused: Mapping[AgentKey, str]) -> Verdict:
     """Hold all that would be done for agents whose lease is not ours: not even an adoption is recorded.
-
-    It is no member of ``GUARDS``, because leases are taken for what all of those have let through.
-    """
+    It is no member of ``GUARDS``, because leases are taken for what all of those have let through."""
     held = [action.key for action in plan.allowed if action.key.agent in refused]
     agents = dict.fromkeys(key.agent for key in held)
     return trim("lease", held, (_finding(agent, refused[agent]) for agent in agents))

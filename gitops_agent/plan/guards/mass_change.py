@@ -4,8 +4,6 @@ because the waves of a rollout bound what a bad change can do.
 Like mass delete it counts the whole record against the whole snapshot, also in a scoped pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gitops_agent.model.finding import Finding, Severity
@@ -47,7 +45,7 @@ def _changes(action: Action) -> bool:
 
 
 def _is_left_alone(agent: AgentKey, context: PlanContext) -> bool:
-    """Whether its author asks us not to act on it: what waits there is counted when it may happen."""
+    """Whether its document asks us not to act: what waits there is counted when it may happen."""
     return is_hands_off(context.snapshot.agents.get(agent), context.now)
 
 

@@ -4,8 +4,6 @@ The count is that of the whole record against the whole snapshot, also in a scop
 as one of many must not slip through alone when an event later brings a pass for its agent only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.agent import DeletionPolicy
@@ -28,7 +26,7 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     if not losing and not context.unreachable:
         return let_pass("mass_delete")
     lost = losing | set(_losses(context))
-    excused = {*_never_there(lost, context), *_given_up(lost, context), *_left_alone(lost, context)}
+    excused = {*_never_there(lost, context), *_excused(lost, context)}
     lost -= excused
     taking = [action for action in taking if action.key.agent not in excused]
     tripped = tuple(trips(lost, context, lambda limits: limits.mass_delete))
@@ -39,9 +37,7 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
 
 def _is_approved(taking: Iterable[Action], lost: Iterable[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
-
-    What lies outside a scope is not taken away. What a driver hides was in no plan that people could approve.
-    """
+    What lies outside a scope is not taken away. What a driver hides was in no plan that could be approved."""
     if not context.approved or _is_hidden(frozenset(lost), context):
         return False
     return all(action.digest in context.approved for action in taking)
@@ -73,20 +69,18 @@ def _loses(base: Base, context: PlanContext) -> bool:
     return not _is_stopped(base)
 
 
-def _given_up(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that never became Ready and are taken down again: nothing that worked is lost."""
-    known = context.snapshot.agents
-    return (key for key in agents if (agent := known.get(key)) is not None and agent.abandoned)
-
-
 def _is_stopped(base: Base) -> bool:
     """Whether it was stopped by Git already: then there is no runtime to lose."""
     return base.fields.value.get(STOPPED) is True
 
 
-def _left_alone(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
-    """Agents that their author asks us not to act on: what waits there is counted when it may happen."""
-    return (each for each in agents if is_hands_off(context.snapshot.agents.get(each), context.now))
+def _excused(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:
+    """Agents that never became Ready and are taken down again, which is no loss; and those whose documents ask us
+    not to act: what waits there is counted when it may happen."""
+    for key in agents:
+        agent = context.snapshot.agents.get(key)
+        if agent is not None and (agent.abandoned or is_hands_off(agent, context.now)):
+            yield key
 
 
 def _never_there(agents: Iterable[AgentKey], context: PlanContext) -> Iterator[AgentKey]:

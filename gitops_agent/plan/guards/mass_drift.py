@@ -1,15 +1,13 @@
 """Mass drift: too many agents drifted at once. The desired state or what we
 observe is wrong more often than the world.
 
-Counted are agents whose drift would be repaired now, or asks to be. Not counted: what we do not act on anyway
+Counted are agents whose drift would be repaired now, or asks to be. Not counted: what is left alone anyway
 (Observe mode, pauses, freezes), absence that is explained (the host was restarted), what people approved, our own
-record, and agents that are still being built: whether those live is for the gate of their commit to judge.
+record, and agents that are still being built: those are for the gate of their commit to decide.
 
-What was repaired a moment ago counts too: events bring deaths one by one, and a pass may have mended the first few
+What was repaired a moment ago counts too: events come one by one, and a pass may have repaired the first few
 before it could see the others.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -34,12 +32,13 @@ def mass_drift(plan: Plan, context: PlanContext) -> Verdict:
     repairs = [action for action in due(plan) if _is_unapproved_drift(action, context)]
     if not agents or not repairs:
         return let_pass("mass_drift")
-    agents |= _elsewhere(context) | _just_mended(context)
+    repaired = _just_repaired(context)
+    agents |= _elsewhere(context) | repaired
     tripped = tuple(trips(agents, context, lambda limits: limits.mass_drift))
     if not tripped:
         return let_pass("mass_drift")
     held = [action.key for action in repairs if any(covers(trip.scope, action.key.agent) for trip in tripped)]
-    findings = [_finding(plan, trip, _just_mended(context)) for trip in tripped]
+    findings = [_finding(plan, trip, repaired) for trip in tripped]
     verdict = trim("mass_drift", held, findings, for_people=True)
     # The widest scope comes first. Of several tenants each is frozen in a pass of its own; all are held from now.
     return replace(verdict, freeze=tripped[0].scope) if held else verdict
@@ -91,11 +90,11 @@ def _elsewhere(context: PlanContext) -> frozenset[AgentKey]:
     )
 
 
-def _just_mended(context: PlanContext) -> frozenset[AgentKey]:
+def _just_repaired(context: PlanContext) -> frozenset[AgentKey]:
     """Agents whose drift was repaired so lately that it belongs to what is seen now."""
     return frozenset(
         agent
-        for agent, at in context.recently_repaired.items()
+        for agent, at in context.recently_repaired().items()
         if 0 <= context.now - at < seconds(context.limits(agent.tenant).mass_drift.window)
     )
 

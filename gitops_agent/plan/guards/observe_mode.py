@@ -1,7 +1,5 @@
 """Observe mode: what differs is reported, nothing is done about it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gitops_agent.model.agent import Mode
@@ -32,4 +30,4 @@ def observe_mode(plan: Plan, context: PlanContext) -> Verdict:
         for action in held
     ]
     verdict = trim("observe_mode", (action.key for action in held), findings, for_people=True)
-    return replace(verdict, decision=Decision.ALERT)  # nobody waits for it, and nobody is asked
+    return replace(verdict, decision=Decision.ALERT)  # nothing waits for it, and people are not asked

@@ -1,10 +1,8 @@
 """Oscillation: what was repaired too often in a window is left alone until the window has moved on.
 
-Something keeps undoing the repair, and one more would not last either. It is time that releases it, so that nobody
-is asked the same question again and again; confidence is medium at most meanwhile, and the decision is to wait.
+Something keeps undoing the repair, and one more would not last either. Time releases it, not
+people; confidence is medium at most meanwhile, and the decision is to wait.
 """
-
-from __future__ import annotations
 
 from gitops_agent.model.document import Oscillation
 from gitops_agent.model.finding import Finding, Severity

@@ -2,10 +2,8 @@
 
 A commit passes agents whose pause is in force without touching them. Should the pauses of many end at one moment,
 they must not all be touched at that moment: one first, then a tenth, then the rest, each Ready before the next.
-All that is needed for that is on record: who was changed since its pause ended.
+All that is needed for that is on record: which agents were changed since their pause ended.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
@@ -56,7 +54,7 @@ def _woken(context: PlanContext) -> Iterator[AgentKey]:
 
 
 def _room(woken: int, queue: int, context: PlanContext) -> int:
-    """How many more may go now that all who went are Ready."""
+    """How many more may go now that all that went are Ready."""
     rollout = context.limits().rollout
     second = rollout.canary + max(1, ceil(percent(rollout.second) * (woken + queue) / 100))
     return next((size - woken for size in (rollout.canary, second) if woken < size), queue)

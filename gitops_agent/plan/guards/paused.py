@@ -1,7 +1,5 @@
 """Paused agents: nothing is done until the pause ends or the document ends it."""
 
-from __future__ import annotations
-
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict

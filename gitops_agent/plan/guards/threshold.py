@@ -1,7 +1,5 @@
 """Thresholds: so many agents, and more than such a share of a tenant or of the fleet. Both numbers must trip."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -51,10 +49,6 @@ def trips(
         those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
         size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
         is_all = tenant is not None and limit == limits.get(None) and sizes.keys() | counts.keys() == {tenant}
-        if not is_all and _trips(len(those), size, limit):
+        # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
+        if not is_all and len(those) >= limit.min and len(those) > limit.ratio * size + 1e-9:
             yield Trip(EVERYTHING if tenant is None else tenant, those, size, limit)
-
-
-def _trips(count: int, size: int, limit: Threshold) -> bool:
-    # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
-    return count >= limit.min and count > limit.ratio * size + 1e-9

@@ -1,6 +1,4 @@
-"""The words guards share: what may still be done, what a commit asks for, and how a verdict is made."""
-
-from __future__ import annotations
+"""What guards share: what may still be done, what a commit asks for, and how a verdict is made."""
 
 from collections.abc import Iterable
 
@@ -56,11 +54,11 @@ def named(agents: Iterable[AgentKey]) -> str:
 
 def how_to_approve(plan: Plan) -> str:
     """Every way to approve a plan: at the machine, and through Git alone."""
-    said = f'"Gitops-Approve: {plan.digest}"'
+    trailer = f'"Gitops-Approve: {plan.digest}"'
     return (
         f"gitops-agent approve {plan.digest};\nor, through Git alone, a note on refs/notes/gitops-agent-approvals "
-        f"(git notes --ref=gitops-agent-approvals add -m {said} {plan.commit[:10]}, then git push origin "
-        f"refs/notes/gitops-agent-approvals);\nor an empty commit with the trailer {said} by another author "
+        f"(git notes --ref=gitops-agent-approvals add -m {trailer} {plan.commit[:10]}, then git push origin "
+        f"refs/notes/gitops-agent-approvals);\nor an empty commit with the trailer {trailer} by another author "
         "than the change's"
     )
 

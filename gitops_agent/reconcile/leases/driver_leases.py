@@ -1,10 +1,7 @@
 """Leases where they belong: with the live system for drivers that bring their own, on this host for the others."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from gitops_agent.drivers.api import Leasing
 from gitops_agent.drivers.plugins import Connections
@@ -13,24 +10,18 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import Leases
 
 
-class _Fence(Protocol):
-    def holds(self, agent: AgentKey) -> bool: ...
-
-
 class DriverLeases:
     """The leases of one instance. An agent whose resources are in several live systems needs one in each."""
 
     def __init__(self, host: Leases, drivers: Connections) -> None:
         self._host = host
         self._drivers = drivers
-        self._claimed: dict[AgentKey, tuple[_Fence, ...]] = {}
+        self._claimed: dict[AgentKey, tuple[Leases | Leasing, ...]] = {}
         self._own: dict[str, Leasing | None] = {}
 
     def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
         """Take or keep the leases of some agents, for the drivers that would act on them.
-
-        Returns those held by another reconciler, and by which, in a sentence.
-        """
+        Returns those held by another reconciler, and by which, in a sentence."""
         by_driver: defaultdict[str, list[AgentKey]] = defaultdict(list)
         for agent, names in agents.items():
             for name in names:

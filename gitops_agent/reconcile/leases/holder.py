@@ -1,10 +1,8 @@
 """Leases in a pass: what another gitops-agent acts on leaves the plan, and is asked for again before long."""
 
-from __future__ import annotations
-
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
-from gitops_agent.plan.guards import ruled
+from gitops_agent.plan.guards import with_verdict
 from gitops_agent.plan.guards.lease import lease
 from gitops_agent.ports import Leases
 
@@ -14,7 +12,6 @@ RETRY_SECONDS = 5.0
 
 class LeaseHolder:
     """Asks for the leases of what a plan would do, of nothing else: most agents of most passes need none.
-
     ``waiting``: the agents that the last pass had to leave to another process; the next one looks at them again.
     """
 
@@ -31,7 +28,7 @@ class LeaseHolder:
             drivers.setdefault(action.key.agent, set()).add(action.driver)
         refused = self._leases.claim(drivers)
         self.waiting = frozenset(refused)
-        return ruled(plan, lease(plan, refused)) if refused else plan
+        return with_verdict(plan, lease(plan, refused)) if refused else plan
 
     def next_due(self) -> float | None:
         """Seconds until it is worth asking again; None when nothing is in the way."""

@@ -5,8 +5,6 @@ is where they meet. A lease is kept as long as its holder lives, whether it has 
 time in it, so no clock that jumps and no long stop takes it away.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Collection, Iterator
@@ -31,7 +29,7 @@ class HostLeases:
         self._handle: int | None = None
         self._held: dict[AgentKey, Lease] = {}
 
-    def __enter__(self) -> HostLeases:
+    def __enter__(self) -> "HostLeases":
         try:
             self._register()
         except OSError as problem:
@@ -42,7 +40,7 @@ class HostLeases:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # What cannot be cleaned up here is swept by the next one: the kernel's word is enough.
+            # What cannot be cleaned up here is swept by the next one: the kernel knows which are dead.
             with suppress(OSError), self._files.locked():
                 for agent in [agent for agent in self._held if self.holds(agent)]:
                     self._files.remove(agent)
@@ -55,19 +53,17 @@ class HostLeases:
 
     def claim(self, agents: Collection[AgentKey]) -> dict[AgentKey, str]:
         """Take or keep the leases of some agents; for each that is not ours now, why not.
-
-        Never raises for what the folder does: a lease that cannot be taken is not held.
-        """
+        Never raises for what the folder does: a lease that cannot be taken is not held."""
         try:
             if not self._is_registered():
                 self._register()
             wanted = sorted(agent for agent in agents if not self.holds(agent))
             return dict(self._take(wanted)) if wanted else {}
         except OSError as problem:
-            said = f"its lease cannot be taken: {self._complaint(problem)}"
+            refusal = f"its lease cannot be taken: {self._complaint(problem)}"
         except UsageError as problem:
-            said = f"its lease cannot be taken: {problem.message}; {problem.hint}"
-        return {agent: said for agent in agents if not self.holds(agent)}
+            refusal = f"its lease cannot be taken: {problem.message}; {problem.hint}"
+        return {agent: refusal for agent in agents if not self.holds(agent)}
 
     def holds(self, agent: AgentKey) -> bool:
         """Whether the lease on file is the very one we took: the fence before every effect."""
@@ -78,7 +74,7 @@ class HostLeases:
             return False
 
     def senior_holder(self) -> str:
-        """Who follows the same source and was here before us, in a sentence; nothing when that is nobody."""
+        """A sentence that names the process that followed the same source before us; "" without one."""
         try:
             with self._files.locked():
                 return self._senior_holder({})
@@ -86,22 +82,22 @@ class HostLeases:
             return ""
 
     def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
-        others: dict[str, str] = {}  # who lives, and what it says of itself; the dead say nothing
+        others: dict[str, str] = {}  # a sentence for each live holder, "" for a dead one
         with self._files.locked() as lock:
             senior_holder = self._senior_holder(others)
             tokens = self._files.reserve(lock, len(agents))
             for token, agent in enumerate(agents, tokens):
                 found = self._files.read(agent)
-                taken = self._said(found.holder, others) if found and found.holder != self._id else ""
-                if said := taken or senior_holder:
+                taken = self._refusal(found.holder, others) if found and found.holder != self._id else ""
+                if refusal := taken or senior_holder:
                     self._held.pop(agent, None)
-                    yield agent, said
+                    yield agent, refusal
                     continue
                 lease = Lease(self._id, token if found is None else max(token, found.token + 1))
                 self._files.write(agent, lease)
                 self._held[agent] = lease
 
-    def _said(self, holder: str, known: dict[str, str]) -> str:
+    def _refusal(self, holder: str, known: dict[str, str]) -> str:
         """Why a lease of this holder is not ours to take; nothing when the holder is dead."""
         if holder not in known:
             alive = self._files.is_alive(holder)
@@ -110,21 +106,19 @@ class HostLeases:
 
     def _senior_holder(self, known: dict[str, str]) -> str:
         """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
-
         Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
-        see its commit converge.
-        """
+        see its commit converge."""
         for name in self._files.seniors(self._id):
             other = self._files.introduction(name)
-            if other and other.source == self._holder.source and (said := self._said(name, known)):
-                return said
+            if other and other.source == self._holder.source and (refusal := self._refusal(name, known)):
+                return refusal
         return ""
 
     def _is_registered(self) -> bool:
         return self._handle is not None and self._files.is_registered(self._id, self._handle)
 
     def _register(self) -> None:
-        """Be known to the others, under a name that nobody had before; what we held under another is lost."""
+        """Register with the others, under a new name; what we held under another is lost."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -148,7 +142,7 @@ _WAY_OUT = (
 
 def _sentence(holder: Holder | None) -> str:
     if holder is None:
-        return "acted on by another gitops-agent that does not say who it is; this one waits"
+        return "acted on by another gitops-agent that cannot be identified; this one waits"
     since = datetime.fromtimestamp(holder.since, UTC)
     return (
         f"acted on by another gitops-agent (instance {holder.instance}, state directory {holder.state_dir}, "

@@ -1,22 +1,17 @@
 """The files behind leases, in one folder that every gitops-agent of a user on this host shares.
 
-    <lease-dir>/<instance>/lock                    held while leases change hands; holds the last token
-    <lease-dir>/<instance>/holders/<id>            locked as long as that process lives; says who it is
-    <lease-dir>/<instance>/agents/<tenant>.<name>  who acts on this agent: holder and token
+    <lease-dir>/<instance>/lock                    held while leases change; holds the last token
+    <lease-dir>/<instance>/holders/<id>            locked as long as that process lives; describes it
+    <lease-dir>/<instance>/agents/<tenant>.<name>  the lease on this agent: holder and token
 
-Whoever is alive is the kernel's word: a lock of ``flock`` ends with its process, also by ``kill -9``, and counts
+Liveness is known from the kernel: a lock of ``flock`` ends with its process, also by ``kill -9``, and counts
 across pid namespaces. No file is synced, because no lease outlives a reboot.
 """
 
-from __future__ import annotations
-
 import errno
-import fcntl
 import os
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,18 +20,18 @@ import orjson
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support import file_lock
 
-LOCK_WAIT = 5.0
-"""How long to wait for others to be done with the folder; who takes longer was stopped in the middle."""
+LOCK_WAIT_SECONDS = 5.0
+"""How long to wait for others to be done with the folder; a process that takes longer was stopped."""
 
-_PAUSE = 0.01
-_CAP = 16384
+_CAP_BYTES = 16384
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who acts on an agent. ``token`` grows whenever a lease of this instance is taken, and never comes back."""
+    """The holder that acts on an agent. ``token`` grows with each lease taken, and never comes back."""
 
     holder: str
     token: int
@@ -45,9 +40,7 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """One process that may hold leases, as it introduces itself to others.
-
-    ``source``: the repository, branch and path it follows, without credentials.
-    """
+    ``source``: the repository, branch and path it follows, without credentials."""
 
     instance: str
     state_dir: str
@@ -57,9 +50,9 @@ class Holder:
 
 
 class LeaseFiles:
-    """The files of one instance. Whoever takes, registers or sweeps does so within ``locked``."""
+    """The files of one instance. Taking, registering and sweeping happen within ``locked``."""
 
-    def __init__(self, folder: Path, instance: str, *, wait: float = LOCK_WAIT) -> None:
+    def __init__(self, folder: Path, instance: str, *, wait: float = LOCK_WAIT_SECONDS) -> None:
         self._folder = folder
         self._home = folder / instance
         self._holders = self._home / "holders"
@@ -78,17 +71,12 @@ class LeaseFiles:
                 f"{self._folder}: no lease can be kept here: {problem.strerror}", hint=_HINT
             ) from problem
 
-    @contextmanager
-    def locked(self) -> Iterator[int]:
+    def locked(self) -> AbstractContextManager[int]:
         """One process at a time, for a moment. Gives what ``reserve`` needs; TimeoutError after a while."""
-        handle = self._lock()
-        try:
-            yield handle
-        finally:
-            os.close(handle)
+        return file_lock.locked(self._home / "lock", self._wait)
 
     def reserve(self, lock: int, count: int) -> int:
-        """The first of so many tokens that nobody was given before."""
+        """The first of so many tokens that were never given before."""
         known = os.pread(lock, 32, 0).split()
         last = int(known[0]) if known and known[0].isdigit() else 0
         os.pwrite(lock, f"{last + count:<20}\n".encode(), 0)
@@ -96,9 +84,9 @@ class LeaseFiles:
 
     def register(self, holder: str, introduction: Holder) -> int:
         """A file that is locked until the returned handle is closed, however we end. Names are given in order."""
-        handle = os.open(self._holders / holder, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+        handle = file_lock.open_lock_file(self._holders / holder, new=True)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file_lock.lock(handle)
             os.write(handle, orjson.dumps(asdict(introduction)))
         except OSError:
             os.close(handle)
@@ -107,46 +95,36 @@ class LeaseFiles:
         return handle
 
     def is_registered(self, holder: str, handle: int) -> bool:
-        """Whether others still see the file that this handle locks: somebody may have cleaned up."""
-        return _is_at(handle, self._holders / holder)
+        """Whether others still see the file that this handle locks: it may have been cleaned up."""
+        return file_lock.is_at(handle, self._holders / holder)
 
     def unregister(self, holder: str) -> None:
-        """Nobody is held to be alive under this name any more."""
+        """Remove the file of a holder."""
         (self._holders / holder).unlink(missing_ok=True)
 
     def is_alive(self, holder: str) -> bool:
         """Whether the process that registered under this name still lives."""
-        try:
-            handle = os.open(self._holders / holder, os.O_RDONLY | _SAFE)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return file_lock.is_file_locked(self._holders / holder)
 
     def seniors(self, holder: str) -> list[str]:
-        """Who registered earlier, in order; whether they still live is another question."""
+        """The holders that registered earlier, in order, alive or not."""
         return sorted(path.name for path in self._holders.iterdir() if path.name < holder)
 
     def introduction(self, holder: str) -> Holder | None:
         """How a process introduced itself; None when it cannot be read."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
-            said = orjson.loads(_read(self._holders / holder))
-            instance, state_dir, source = (str(said[name]) for name in ("instance", "state_dir", "source"))
-            since = datetime.fromtimestamp(float(said["since"]), UTC)
-            return Holder(instance, state_dir, source, int(said["pid"]), since.timestamp())
+            fields = orjson.loads(_read(self._holders / holder))
+            instance, state_dir, source = (str(fields[name]) for name in ("instance", "state_dir", "source"))
+            since = datetime.fromtimestamp(float(fields["since"]), UTC)
+            return Holder(instance, state_dir, source, int(fields["pid"]), since.timestamp())
         return None
 
     def read(self, agent: AgentKey) -> Lease | None:
-        """The lease of an agent; None when nobody holds it, or when what is there is no lease."""
+        """The lease of an agent; None when it is free, or when what is there is no lease."""
         return _lease(self._agents / _name(agent))
 
     def write(self, agent: AgentKey, lease: Lease) -> None:
-        """Put down a lease. One that is cut short is nobody's, so it need not be replaced in one step."""
+        """Write a lease. One that is cut short counts as none, so it need not be replaced in one step."""
         text = orjson.dumps(asdict(lease))
         handle = os.open(self._agents / _name(agent), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE, 0o600)
         try:
@@ -156,11 +134,11 @@ class LeaseFiles:
             os.close(handle)
 
     def remove(self, agent: AgentKey) -> None:
-        """Nobody holds this agent any more."""
+        """Remove the lease of an agent."""
         (self._agents / _name(agent)).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what the dead have left: their own files, and leases of agents that nobody may ever ask for."""
+        """Remove what the dead have left: their own files, and leases of agents that may be gone."""
         living = set()
         for path in self._holders.iterdir():
             if self.is_alive(path.name):
@@ -172,25 +150,6 @@ class LeaseFiles:
             if lease is None or lease.holder not in living:
                 path.unlink(missing_ok=True)
 
-    def _lock(self) -> int:
-        deadline = time.monotonic() + self._wait
-        path = self._home / "lock"
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(handle, path):
-                    return handle
-            except BlockingIOError:
-                pass
-            except OSError:
-                os.close(handle)
-                raise
-            os.close(handle)
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {self._wait:g} s")
-            time.sleep(_PAUSE)
-
 
 _HINT = (
     "let the user that runs gitops-agent write there, or choose another --lease-dir, the same one for every "
@@ -199,18 +158,18 @@ _HINT = (
 
 
 def _check_owner(folder: Path) -> None:
-    """UsageError unless the folder is a real one, ours, and nobody else may write to it."""
+    """UsageError unless the folder is a real one, ours, and no other user may write to it."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        said = "a link" if stat.S_ISLNK(found.st_mode) else "no folder"
+        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no folder"
     elif found.st_uid != os.geteuid():
-        said = f"a folder of user id {found.st_uid}, and we are {os.geteuid()}"
+        kind = f"a folder of user id {found.st_uid}, and we are {os.geteuid()}"
     elif found.st_mode & 0o022:
-        hint = f"chmod 700 {folder}, once you know that nobody else has left anything there"
+        hint = f"chmod 700 {folder}, once you know that nothing foreign is in it"
         raise UsageError(f"{folder}: no lease can be kept here: other users may write to it", hint=hint)
     else:
         return
-    raise UsageError(f"{folder}: no lease can be kept here: this is {said}", hint=f"remove it, or {_HINT}")
+    raise UsageError(f"{folder}: no lease can be kept here: this is {kind}", hint=f"remove it, or {_HINT}")
 
 
 def _name(agent: AgentKey) -> str:
@@ -226,17 +185,9 @@ def _lease(path: Path) -> Lease | None:
         return None
 
 
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(handle), there)
-
-
 def _read(path: Path) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFE)
     try:
-        return os.read(handle, _CAP)
+        return os.read(handle, _CAP_BYTES)
     finally:
         os.close(handle)

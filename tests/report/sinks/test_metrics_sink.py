@@ -11,10 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.errors import JournalError
-from gitops_agent.model.circuit import Circuit
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.outcome import Circuit, Outcome, Result
 from gitops_agent.model.passes import Directives, PassResult
 from gitops_agent.model.plan import Action, Class, Effect, Verb, Verdict
 from gitops_agent.model.rollout import Rollout
