@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import shlex
-import socket
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +11,11 @@ from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.history import HealthTarget
+from gitops_agent.support.http import HttpError, request
+from gitops_agent.support.text import one_line
 
-_READ_CAP = 4096
-_COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200
+_READ_CAP_BYTES = 4096
+_COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
 
 def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
@@ -40,14 +38,8 @@ def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
 def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
     """The answer of a command, with the command and the begin of its output."""
     answer = executing.exec(agent, command, timeout)
-    return replace(
-        answer, message=f"{_cut(shlex.join(command), _COMMAND_SHOWN)}: {_cut(answer.message, _ANSWER_SHOWN)}"
-    )
-
-
-def _cut(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
+    return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
 
 
 def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
@@ -61,41 +53,11 @@ def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) ->
 
 
 def _http(address: str, port: int, path: str, timeout: float, asked: str) -> ExecResult:
-    connection = http.client.HTTPConnection(address, port, timeout=timeout)
+    host = f"[{address}]" if ":" in address else address
+    headers = {"User-Agent": "gitops-agent-probe"}
     try:
-        connection.connect()
-        with _deadline(connection.sock, timeout) as late:
-            connection.request("GET", path, headers={"User-Agent": "gitops-agent-probe", "Connection": "close"})
-            response = connection.getresponse()
-            response.read(_READ_CAP)
-    except (OSError, http.client.HTTPException) as problem:
-        return ExecResult(False, f"{asked}: {problem or type(problem).__name__}")
-    finally:
-        connection.close()
-    if late.is_set():  # what was cut off may look complete
-        return ExecResult(False, f"{asked}: no complete answer within {timeout:g} s")
-    return ExecResult(200 <= response.status < 400, f"{asked}: {response.status}")
-
-
-@contextmanager
-def _deadline(connected: socket.socket, timeout: float) -> Iterator[threading.Event]:
-    """Cut the connection when the whole exchange takes too long: an agent that drips bytes must not hold us.
-
-    The event says whether that happened.
-    """
-    late = threading.Event()
-
-    def cut() -> None:
-        late.set()
-        try:
-            connected.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the exchange ended at the same moment
-
-    timer = threading.Timer(timeout, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield late
-    finally:
-        timer.cancel()
+        url = f"http://{host}:{port}{path}"
+        status = request("GET", url, timeout=timeout, headers=headers, body_cap=_READ_CAP_BYTES).status
+    except HttpError as problem:
+        return ExecResult(False, f"{asked}: {problem}")
+    return ExecResult(200 <= status < 400, f"{asked}: {status}")

@@ -11,12 +11,9 @@ across pid namespaces. No file is synced, because no lease outlives a reboot.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,11 +22,11 @@ import orjson
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support import file_lock
 
 LOCK_WAIT = 5.0
 """How long to wait for others to be done with the folder; who takes longer was stopped in the middle."""
 
-_PAUSE = 0.01
 _CAP = 16384
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -78,14 +75,9 @@ class LeaseFiles:
                 f"{self._folder}: no lease can be kept here: {problem.strerror}", hint=_HINT
             ) from problem
 
-    @contextmanager
-    def locked(self) -> Iterator[int]:
+    def locked(self) -> AbstractContextManager[int]:
         """One process at a time, for a moment. Gives what ``reserve`` needs; TimeoutError after a while."""
-        handle = self._lock()
-        try:
-            yield handle
-        finally:
-            os.close(handle)
+        return file_lock.locked(self._home / "lock", self._wait)
 
     def reserve(self, lock: int, count: int) -> int:
         """The first of so many tokens that nobody was given before."""
@@ -96,9 +88,9 @@ class LeaseFiles:
 
     def register(self, holder: str, introduction: Holder) -> int:
         """A file that is locked until the returned handle is closed, however we end. Names are given in order."""
-        handle = os.open(self._holders / holder, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+        handle = file_lock.open_lock_file(self._holders / holder, new=True)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file_lock.lock(handle)
             os.write(handle, orjson.dumps(asdict(introduction)))
         except OSError:
             os.close(handle)
@@ -108,7 +100,7 @@ class LeaseFiles:
 
     def is_registered(self, holder: str, handle: int) -> bool:
         """Whether others still see the file that this handle locks: somebody may have cleaned up."""
-        return _is_at(handle, self._holders / holder)
+        return file_lock.is_at(handle, self._holders / holder)
 
     def unregister(self, holder: str) -> None:
         """Nobody is held to be alive under this name any more."""
@@ -116,17 +108,7 @@ class LeaseFiles:
 
     def is_alive(self, holder: str) -> bool:
         """Whether the process that registered under this name still lives."""
-        try:
-            handle = os.open(self._holders / holder, os.O_RDONLY | _SAFE)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return file_lock.is_file_locked(self._holders / holder)
 
     def seniors(self, holder: str) -> list[str]:
         """Who registered earlier, in order; whether they still live is another question."""
@@ -172,25 +154,6 @@ class LeaseFiles:
             if lease is None or lease.holder not in living:
                 path.unlink(missing_ok=True)
 
-    def _lock(self) -> int:
-        deadline = time.monotonic() + self._wait
-        path = self._home / "lock"
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(handle, path):
-                    return handle
-            except BlockingIOError:
-                pass
-            except OSError:
-                os.close(handle)
-                raise
-            os.close(handle)
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, f"another process has held {path} for {self._wait:g} s")
-            time.sleep(_PAUSE)
-
 
 _HINT = (
     "let the user that runs gitops-agent write there, or choose another --lease-dir, the same one for every "
@@ -224,14 +187,6 @@ def _lease(path: Path) -> Lease | None:
         return Lease(str(found["holder"]), int(found["token"]))
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(os.fstat(handle), there)
 
 
 def _read(path: Path) -> bytes:
