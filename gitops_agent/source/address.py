@@ -15,6 +15,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from gitops_agent.errors import UsageError
+from gitops_agent.support.text import clipped, escape_control
 
 Kind = Literal["path", "file", "http", "https", "ssh"]
 _Refuse = Callable[..., UsageError]
@@ -76,8 +77,7 @@ class Address:
 def display(text: str) -> str:
     """Untrusted text for an error: no user-info, no query, no control characters, not long."""
     shown = _USERINFO.sub("//***@", text).split("?", 1)[0]
-    shown = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", shown)
-    return shown if len(shown) <= 200 else shown[:197] + "..."
+    return clipped(escape_control(shown), 200)
 
 
 def _refuse(what: str, text: str, found: str, hint: str) -> UsageError:

@@ -121,6 +121,16 @@ def base_environment(environment: Mapping[str, str], address: Address, config: s
     }
 
 
+def config_variables(rules: Mapping[str, str]) -> dict[str, str]:
+    """The variables that give one git process more configuration."""
+    pairs = {
+        f"GIT_CONFIG_{part}_{number}": text
+        for number, rule in enumerate(rules.items())
+        for part, text in zip(("KEY", "VALUE"), rule, strict=True)
+    }
+    return {"GIT_CONFIG_COUNT": str(len(rules)), **pairs}
+
+
 def foreign_names(inherited: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """The variables of this process that git must not inherit."""
     return sorted(name for name in inherited if name not in wanted)

@@ -24,15 +24,6 @@ _SHOWN_CHARACTERS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """The last http answer that git saw, if there was one."""
-
-    status: int | None = None
-    retry_after: str = ""
-    location: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """When one of ``marks`` is in the text: what it means, how it is to be treated, and the way out."""
 
@@ -103,21 +94,17 @@ RULES = (
 ANY = Rule((), "it did not answer as it should", "nothing that runs is changed; it is asked again")
 
 
-def conversation(stderr: str) -> Conversation:
-    """The last complete answer in the trace."""
-    found = Conversation()
+def last_answer(stderr: str) -> dict[str, str]:
+    """Status and headers (by their names in lower case) of the last http answer that git saw, if there was one."""
+    found: dict[str, str] = {}
     for line in stderr.splitlines():
         traced = _TRACE.match(line)
-        header = _HEADER.match(traced[1]) if traced else None
-        if header is None:
-            continue
-        name, _, value = header[1].partition(":")
-        if status := _STATUS.match(header[1]):
-            found = Conversation(int(status[1]))
-        elif name.lower() == "retry-after":
-            found = Conversation(found.status, value.strip(), found.location)
-        elif name.lower() == "location":
-            found = Conversation(found.status, found.retry_after, value.strip())
+        if header := _HEADER.match(traced[1]) if traced else None:
+            name, _, value = header[1].partition(":")
+            if status := _STATUS.match(header[1]):
+                found = {"status": status[1]}
+            else:
+                found[name.lower()] = value.strip()
     return found
 
 
@@ -145,15 +132,17 @@ def explain(stderr: str, address: Address, secrets: Sequence[str], now: float) -
     """The error for a failed call to the remote."""
     text = redact(stderr, secrets)
     rule = next((rule for rule in RULES if any(mark in text for mark in rule.marks)), ANY)
-    answer = conversation(stderr)
+    answer = last_answer(stderr)
     meaning = rule.meaning
-    if answer.status in (429, 502, 503, 504):
-        rule, meaning = ANY, f"it is overloaded or down (http status {answer.status})"
-    elif answer.location and rule.error is SourceRefused:
-        meaning += f" (to {redact(display(answer.location), secrets)})"
+    status, location = answer.get("status"), answer.get("location")
+    if status in ("429", "502", "503", "504"):
+        rule, meaning = ANY, f"it is overloaded or down (http status {status})"
+    elif location and rule.error is SourceRefused:
+        meaning += f" (to {redact(display(location), secrets)})"
     summary = f"repository {address.safe}: {meaning}; git: {_tail(text) or 'no message'}"
     if rule.error is SourceUnavailable:
-        return SourceUnavailable(summary, hint=rule.hint, retry_after=retry_seconds(answer.retry_after, now))
+        after = retry_seconds(answer.get("retry-after", ""), now)
+        return SourceUnavailable(summary, hint=rule.hint, retry_after=after)
     return rule.error(summary, hint=rule.hint)
 
 

@@ -22,6 +22,7 @@ from gitops_agent.source import blobs as batch
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
 from gitops_agent.source.git import Git, GitPythonCannot, LocalFailure, OnProgress, check_version
+from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
 from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
 
@@ -220,11 +221,9 @@ class Mirror:
         """Notes that were not pushed and heads that were kept live only here: take over what can be read."""
         if not self.git.directory.exists():
             return
+        quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+        env = {"GIT_ALLOW_PROTOCOL": "file", **config_variables({"protocol.file.allow": "always"})}
         for refspec in (f"+{self.notes_ref}:{self.notes_ref}", f"+{KEPT}*:{KEPT}*"):
-            quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-            allowed = {"GIT_ALLOW_PROTOCOL": "file", "GIT_CONFIG_COUNT": "1"}
-            rule = {"GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
-            env = allowed | rule
             with suppress(SourceError):
                 fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, env=env)
 

@@ -103,11 +103,6 @@ def git_dir(repository: Path) -> Path:
     return inside if inside.is_dir() else repository
 
 
-def branch_value(repository: Path, branch: str) -> str | None:
-    """The sha a branch has; None when there is none (or none that can be read)."""
-    return ref_value(repository, f"refs/heads/{branch}")
-
-
 def ref_value(repository: Path, name: str) -> str | None:
     """The sha that a loose or packed ref has; None when there is none (or none that can be read)."""
     try:
