@@ -16,7 +16,7 @@ from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.positions import Loc, Locator
 from gitops_agent.snapshot.schema_errors import Problem, explain, nearest
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.secret_patterns import SHORTEST_TOKEN, looks_secret
+from gitops_agent.support.secret_patterns import looks_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
@@ -83,11 +83,10 @@ def _literal_secrets(document: AgentDocument) -> list[Loc]:
     runtime = document.spec.runtime
     found: list[Loc] = []
     for position, variable in enumerate(runtime.env):
-        text = variable.value
-        if text is not None and len(text) >= SHORTEST_TOKEN and looks_secret(text):
+        if variable.value is not None and looks_secret(variable.value):
             found.append(("spec", "runtime", "env", position, "value"))
     for position, argument in enumerate(runtime.command):
-        if len(argument) >= SHORTEST_TOKEN and looks_secret(argument):
+        if looks_secret(argument):
             found.append(("spec", "runtime", "command", position))
     return found
 

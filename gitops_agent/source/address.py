@@ -70,9 +70,6 @@ class Address:
         """Scheme, host and port of an http(s) address: what credentials are bound to."""
         return f"{self.kind}://{self.host}" + (f":{self.port}" if self.port else "") + "/"
 
-    def __str__(self) -> str:
-        return self.safe
-
 
 def display(text: str) -> str:
     """Untrusted text for an error: no user-info, no query, no control characters, not long."""

@@ -31,12 +31,6 @@ class Notes:
         self._jitter = jitter
         self._sleep = sleep
 
-    def read(self, sha: str) -> str | None:
-        """The note on a commit; None when there is none."""
-        ref = f"--ref={self._mirror.notes_ref}"
-        answer = self._mirror.git.local("notes", ref, "show", sha, ok=(0, 1, 128))
-        return answer.output.decode(errors="replace") if answer.code == 0 else None
-
     def read_all(self, shas: Sequence[str]) -> dict[str, str]:
         """The notes on some commits, as far as there are any, with two git calls for all of them."""
         listed = self._mirror.git.local("notes", f"--ref={self._mirror.notes_ref}", "list", ok=(0, 1, 128))
