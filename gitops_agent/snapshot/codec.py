@@ -3,8 +3,6 @@
 Canonical JSON holds no line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
 """
 
-from __future__ import annotations
-
 from sys import intern
 from typing import Any
 

@@ -4,8 +4,6 @@ Resources come from the drivers' pure compilers. What a document demands and no 
 that was written is ever silently left undone.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence

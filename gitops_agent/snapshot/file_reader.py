@@ -4,8 +4,6 @@ Contents are streamed from the blob reader and dropped as soon as a file is comp
 never in memory twice.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A plain folder as a reader of blobs, so that a desired repository can be validated offline and without git."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Sequence

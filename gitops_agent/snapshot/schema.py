@@ -1,6 +1,4 @@
-"""From the JSON of a document to its model, or to what is wrong with it: where, what is found and what expected."""
-
-from __future__ import annotations
+"""From the JSON of a document to its model, or to what is wrong with it: where, what is found, what expected."""
 
 from collections.abc import Mapping
 from typing import Any

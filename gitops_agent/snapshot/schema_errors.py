@@ -4,8 +4,6 @@ What was found is shown only where the schema expects a word, a number or a name
 environment, of secrets, or of free text.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from itertools import islice

@@ -4,8 +4,6 @@ Ours (``apiVersion: gitops-agent.dev/…``) are judged strictly; foreign ones mu
 module is JSON: text keys, finite numbers, no dates, bounded depth.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, NamedTuple

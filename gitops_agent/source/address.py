@@ -5,8 +5,6 @@ What is not plainly one of the accepted forms is refused; nothing is repaired, e
 texts never repeat user-info or a query, because passwords are put there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

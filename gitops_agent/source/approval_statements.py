@@ -1,7 +1,5 @@
 """Statements in Git that name a plan: trailers of commits and lines of notes, not yet checked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One child process, bounded: a deadline that ends its whole group, and a cap on its output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

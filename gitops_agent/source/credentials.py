@@ -4,8 +4,6 @@ Credentials are read anew for every call, so that a rotated token is picked up, 
 the one git process that needs them: never on a command line, in a configuration file or in an error.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import shlex

@@ -4,8 +4,6 @@ Git takes orders from many places (three configuration files, dozens of variable
 Here is the complete list of what it gets from us; all the rest of the process environment is taken away.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

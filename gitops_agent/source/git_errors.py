@@ -5,8 +5,6 @@ shown. The http conversation (git's curl trace, headers only) gives status, Retr
 asking the server a second time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left b
 force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -367,19 +365,10 @@ class Mirror:
 
     def _difference(self, sha: str, *options: str) -> Lines:
         parent = self._commit(f"{sha}^1") or self.empty_tree()
-        shape = (
-            "-r",
-            "-p",
-            "-U0",
-            "--no-prefix",
-            "--full-index",
-            "--no-renames",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-        )
+        shape = ("-r", "-p", "-U0", "--no-prefix", "--full-index", "--no-renames")
+        plain = ("--no-ext-diff", "--no-textconv", "--no-color")
         where = ("--", self.path) if self.path else ()
-        patch = self.git.local("diff-tree", *shape, *options, parent, sha, *where)
+        patch = self.git.local("diff-tree", *shape, *plain, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
 
     def tree_of(self, sha: str) -> str:

@@ -1,7 +1,5 @@
 """The folder of the mirror on disk: locked while it changes, replaced as a whole, tidied after a crash."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Notes on commits: our report in the repository itself, on one ref that only this instance writes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ them comes or goes the watch starts again. Only a different value of a ref is re
 doubled event does no harm.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path

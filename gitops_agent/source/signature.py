@@ -1,7 +1,5 @@
 """The signer of a commit, by the ssh allowed-signers file in settings and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gitops_agent.source.git import Git

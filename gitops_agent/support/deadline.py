@@ -1,7 +1,5 @@
 """A time limit on what blocks: the block goes on until what it waits for is cut."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

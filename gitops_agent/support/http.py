@@ -4,8 +4,6 @@ No redirect is followed, no proxy is asked and no credential of the environment 
 host in its address, or nowhere. The caller decides which hosts may be called (``endpoint`` names host and port).
 """
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

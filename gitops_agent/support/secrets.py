@@ -5,8 +5,6 @@ merely looks like one (a token in a URL, an Authorization header, ``password=…
 (``secret_patterns``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 through (it may be tried again), it got through and was refused, or its end is unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

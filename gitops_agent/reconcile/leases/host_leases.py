@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
@@ -38,9 +37,7 @@ class HostLeases:
             raise UsageError(self._complaint(problem), hint=_WAY_OUT) from problem
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # What cannot be cleaned up here is swept by the next one: the kernel's word is enough.
             with suppress(OSError), self._files.locked():
