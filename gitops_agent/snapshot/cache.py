@@ -4,8 +4,6 @@ One SQLite file in the state directory. It is only ever a shortcut: damaged, loc
 it is discarded or left alone, and the files are read again. Every row carries a digest of itself.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import blake2b

@@ -3,8 +3,6 @@
 Canonical JSON holds no line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
 """
 
-from __future__ import annotations
-
 from sys import intern
 from typing import Any
 
@@ -16,10 +14,6 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, OverlayUnit, PolicyUnit, PoolUnit
-
-_LIFECYCLE = {str(member): member for member in Lifecycle}
-_DELETION = {str(member): member for member in DeletionPolicy}
-_MODE = {str(member): member for member in Mode}
 
 
 def encode(file: CompiledFile) -> bytes:
@@ -43,8 +37,6 @@ def decode(path: str, blob: str, data: bytes) -> CompiledFile:
     head, *contents = data.split(b"\n")
     agents, overlays, policies, pools, findings = orjson.loads(head)
     rest = iter(contents)
-    if not overlays and not policies and not pools and not findings:
-        return CompiledFile(path, blob, tuple([_agent_unit(row, path, blob, rest) for row in agents]))
     return CompiledFile(
         path,
         blob,
@@ -95,9 +87,9 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Any) -> AgentUni
         key,
         Origin(path, line, blob),
         tuple([_resource(key, fields, contents) for fields in resources]),
-        _LIFECYCLE[lifecycle],
-        _DELETION[deletion],
-        _MODE[mode],
+        Lifecycle(lifecycle),
+        DeletionPolicy(deletion),
+        Mode(mode),
         Pause(*pause) if pause is not None else None,
         adopt,
         pairs,

@@ -4,8 +4,6 @@ Text from the repository is untrusted: whatever goes into a finding is escaped, 
 looks like a secret.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Resources come from the drivers' pure compilers. What a document demands and no 
 that was written is ever silently left undone.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +23,8 @@ from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, OverlayUnit
 from gitops_agent.snapshot.schema_errors import nearest
 from gitops_agent.snapshot.tree_rules import TreeFile
 
-_LIFECYCLE = {str(member): member for member in Lifecycle}
-_DELETION = {str(member): member for member in DeletionPolicy}
 _RUNTIME = Kind.RUNTIME.value
 NO_HOOKS = Hooks()
-_MODE = {str(member): member for member in Mode}
 
 
 class Draft(NamedTuple):
@@ -103,9 +98,9 @@ def _agent(
         key=made.key,
         origin=made.origin,
         resources=resources,
-        lifecycle=_LIFECYCLE[spec.lifecycle],
-        deletion_policy=_DELETION[spec.deletion_policy],
-        mode=_MODE[spec.reconcile.mode],
+        lifecycle=Lifecycle(spec.lifecycle),
+        deletion_policy=DeletionPolicy(spec.deletion_policy),
+        mode=Mode(spec.reconcile.mode),
         pause=_pause(spec.reconcile),
         adopt=spec.adopt,
         labels=_labels(document) if made.overlays else made.labels,

@@ -1,7 +1,5 @@
 """What one file of the repository contributes, once it has been read well. Frozen, small, kept by the cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Contents are streamed from the blob reader and dropped as soon as a file is comp
 never in memory twice.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +60,10 @@ class _OpenFile:
     overlays: list[OverlayUnit] = field(default_factory=list)
     policies: list[PolicyUnit] = field(default_factory=list)
     pools: list[PoolUnit] = field(default_factory=list)
+
+    def origin(self, document: Document) -> Origin:
+        """Where a document of the file stands."""
+        return Origin(self.path, document.line, self.blob)
 
     def compiled(self) -> CompiledFile:
         """What the file contributes."""
@@ -188,15 +190,15 @@ class FileReader:
             files = [_OpenFile(path, blob, data, *self._parser.parse(path, data)) for path, blob, data in step]
             for file in files:
                 for document in file.documents:
-                    model, wrong = validate(file.path, document, self.locator, self._plugins.documents)
-                    file.findings.extend(wrong)
+                    model, wrong = validate(document, self._plugins.documents)
+                    file.issues.extend(problem.at(file.origin(document)) for problem in wrong)
                     if model is not None:
                         file.models.append((document, model))
             yield from files
 
     def _sort(self, context: CompileContext, file: _OpenFile, document: Document, model: Strict) -> None:
         """Put a valid document where it belongs."""
-        origin = Origin(file.path, document.line, file.blob)
+        origin = file.origin(document)
         if isinstance(model, AgentDocument):
             draft, issues = compiling.draft(context, origin, model, document.raw)
             file.issues.extend(issues)

@@ -1,7 +1,5 @@
 """A plain folder as a reader of blobs, so that a desired repository can be validated offline and without git."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -23,27 +21,15 @@ class FolderReader:
         if not path.is_dir():
             raise UsageError(f"not a folder: {path}", hint="give the folder of a desired repository")
         self._root = path
-        self._listed: dict[str, dict[str, TreeEntry]] = {}
 
     def entries(self, sha: str) -> Sequence[TreeEntry]:
-        """Every file below the folder as it is now; ``sha`` is a name for this listing."""
-        found = {entry.path: entry for entry in self._walk(self._root, "")}
-        self._listed[sha] = found
-        return list(found.values())
+        """Every file below the folder as it is now, whatever ``sha`` is."""
+        del sha
+        return list(self._walk(self._root, ""))
 
     def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
-        """What differs between an earlier listing and a new one."""
-        old = self._listed.get(old_sha, {})
-        self.entries(new_sha)
-        new = self._listed[new_sha]
-        changes: list[tuple[str, str | None, str | None, str]] = []
-        for path in sorted(old.keys() | new.keys()):
-            before, after = old.get(path), new.get(path)
-            if before != after:
-                changes.append(
-                    (path, before and before.blob, after and after.blob, after.mode if after else "000000")
-                )
-        return changes
+        """Never asked: a folder is loaded once, and has no commits that could differ."""
+        raise NotImplementedError
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of files; an id is the path, with size and time of change."""

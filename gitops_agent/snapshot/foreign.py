@@ -4,8 +4,6 @@ A mistyped ``apiVersion`` is no deletion, but a snapshot without the document wo
 of ours is an error; what another tool owns (a group of its own in ``apiVersion``, or no head at all) is not.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Mapping

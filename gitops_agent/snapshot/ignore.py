@@ -7,8 +7,6 @@ hide would be read. Not with pathspec: its expressions backtrack (seven stars ag
 it decided 8 of 150 random files of patterns otherwise than git.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ dependencies) is checked again. Agents that nothing touched stay the same object
 leaves no trace here.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """From issues (a path inside a document) to findings (a line and column in a file)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gitops_agent.model.agent import Origin

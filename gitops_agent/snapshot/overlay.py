@@ -4,8 +4,6 @@ A selector looks at the authored document. Overlays apply in the order of their 
 again, and what is wrong with it is addressed to the overlay, with the agent named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

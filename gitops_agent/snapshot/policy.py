@@ -1,7 +1,5 @@
 """The policy in force: a tenant's limits inherit what they leave out, and may only be stricter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gitops_agent.model.agent import Origin

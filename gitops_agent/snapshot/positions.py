@@ -5,8 +5,6 @@ there is a finding to address, and only for text that has passed the same pre-ch
 fast one could, or the budget is spent, the answer is where the document begins: late, never wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Each check looks at what a commit touched and what hangs on it, so its cost follows the change, not the fleet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 

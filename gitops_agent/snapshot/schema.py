@@ -1,6 +1,4 @@
-"""From the JSON of a document to its model, or to findings: an address, what was found, what was expected."""
-
-from __future__ import annotations
+"""From the JSON of a document to its model, or to what is wrong with it: where, what is found, what expected."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,33 +8,22 @@ from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
 
 from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, Strict
-from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, FilePosition, error, shown
+from gitops_agent.snapshot.codes import Code, shown
 from gitops_agent.snapshot.foreign import misspelt
-from gitops_agent.snapshot.positions import Loc, Locator
+from gitops_agent.snapshot.positions import Loc
 from gitops_agent.snapshot.schema_errors import Problem, explain, nearest
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.secret_patterns import SHORTEST_TOKEN, looks_secret
+from gitops_agent.support.secret_patterns import looks_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
 
 
-def validate(
-    path: str, document: Document, locator: Locator, documents: Documents = DOCUMENTS
-) -> tuple[Strict | None, list[Finding]]:
-    """The model of a document, or every finding about it."""
+def validate(document: Document, documents: Documents = DOCUMENTS) -> tuple[Strict | None, list[Problem]]:
+    """The model of a document, or everything that is wrong with it."""
     if document.kind not in documents or document.version != API_VERSION:
-        return None, [_unknown(path, document, locator)]
-    model, problems = check(document.raw, document.kind, documents)
-    if not problems:
-        return model, []
-    positions = locator.positions(document.text, document.line)
-    findings = []
-    for problem in problems:
-        spot = positions.key(problem.loc) if problem.at_key else positions.value(problem.loc)
-        findings.append(error(problem.code, FilePosition(path, *spot), problem.summary, problem.detail))
-    return None, findings
+        return None, [_unknown(document)]
+    return check(document.raw, document.kind, documents)
 
 
 def check(raw: bytes, kind: str, documents: Documents = DOCUMENTS) -> tuple[Strict | None, list[Problem]]:
@@ -61,21 +48,18 @@ def json_schema(documents: Documents = DOCUMENTS) -> dict[str, Any]:
     }
 
 
-def _unknown(path: str, document: Document, locator: Locator) -> Finding:
-    positions = locator.positions(document.text, document.line)
+def _unknown(document: Document) -> Problem:
     if document.version != API_VERSION:
-        place = FilePosition(path, *positions.value(["apiVersion"]))
         summary = f"unknown apiVersion {shown(document.version)}; expected {API_VERSION}"
         detail = f"This version of gitops-agent reads {API_VERSION}: correct the line, or update gitops-agent."
-        return error(Code.UNKNOWN_API_VERSION, place, summary, detail)
+        return Problem(Code.UNKNOWN_API_VERSION, ("apiVersion",), summary, detail)
     expected = f"Expected one of {', '.join(DOCUMENTS)}."
     if document.kind:
-        place = FilePosition(path, *positions.value(["kind"]))
         summary = f"unknown kind {shown(document.kind)}{nearest(document.kind, DOCUMENTS)}"
-        return error(Code.UNKNOWN_KIND, place, summary, expected)
+        return Problem(Code.UNKNOWN_KIND, ("kind",), summary, expected)
     wrong = misspelt(orjson.loads(document.raw), "kind")
     summary = f"key {shown(wrong)}; did you mean kind?" if wrong else "kind is missing or not text"
-    return error(Code.UNKNOWN_KIND, FilePosition(path, *positions.key([wrong or "kind"])), summary, expected)
+    return Problem(Code.UNKNOWN_KIND, (wrong or "kind",), summary, expected, at_key=True)
 
 
 def _literal_secrets(document: AgentDocument) -> list[Loc]:
@@ -83,11 +67,10 @@ def _literal_secrets(document: AgentDocument) -> list[Loc]:
     runtime = document.spec.runtime
     found: list[Loc] = []
     for position, variable in enumerate(runtime.env):
-        text = variable.value
-        if text is not None and len(text) >= SHORTEST_TOKEN and looks_secret(text):
+        if variable.value is not None and looks_secret(variable.value):
             found.append(("spec", "runtime", "env", position, "value"))
     for position, argument in enumerate(runtime.command):
-        if len(argument) >= SHORTEST_TOKEN and looks_secret(argument):
+        if looks_secret(argument):
             found.append(("spec", "runtime", "command", position))
     return found
 

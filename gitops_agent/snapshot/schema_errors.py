@@ -4,8 +4,6 @@ What was found is shown only where the schema expects a word, a number or a name
 environment, of secrets, or of free text.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -15,7 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from gitops_agent.model import document_types as schema
 from gitops_agent.model import quantity
+from gitops_agent.model.agent import Origin
 from gitops_agent.snapshot.codes import Code, shown
+from gitops_agent.snapshot.compiled_file import Issue
 
 
 class Problem(NamedTuple):
@@ -26,6 +26,10 @@ class Problem(NamedTuple):
     summary: str
     detail: str = ""
     at_key: bool = False
+
+    def at(self, origin: Origin) -> Issue:
+        """The same as an issue of the document that stands there."""
+        return Issue(self.code, origin, self.loc, self.summary, self.detail, self.at_key)
 
 
 _SECRET_SLOTS = frozenset({"secretRef", "credentialRef", "valueFrom", "credentialPoolRef"})

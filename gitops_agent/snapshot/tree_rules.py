@@ -1,7 +1,5 @@
 """Which entries of a tree are read, which are left alone, and which make the commit invalid."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

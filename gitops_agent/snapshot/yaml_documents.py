@@ -4,8 +4,6 @@ Ours (``apiVersion: gitops-agent.dev/…``) are judged strictly; foreign ones mu
 module is JSON: text keys, finite numbers, no dates, bounded depth.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, NamedTuple
@@ -29,10 +27,9 @@ _REPLAYED = yaml_rs.AliasLimits(max_total_replayed_events=100_000)
 
 
 class Document(NamedTuple):
-    """One document of ours: its first line, its text (for positions) and its value as JSON bytes."""
+    """One document of ours: its first line, and its value as JSON bytes."""
 
     line: int
-    text: str
     version: str
     kind: str
     raw: bytes
@@ -87,7 +84,7 @@ class FileParser:
         if type(value) is not dict or value.get("apiVersion") != API_VERSION or type(value.get("kind")) is not str:
             return None
         raw = _plain_json(value, self._limits.depth)
-        return None if raw is None else Document(1, text, API_VERSION, value["kind"], raw)
+        return None if raw is None else Document(1, API_VERSION, value["kind"], raw)
 
     def _decode(self, path: str, data: bytes, findings: list[Finding]) -> str | None:
         if len(data) > self._limits.file_bytes:
@@ -154,7 +151,7 @@ class FileParser:
         raw = rules.json(value, self._limits.depth)
         if raw is None:
             return None
-        return Document(*part, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
+        return Document(part.line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
 
 
 class _TextRules:

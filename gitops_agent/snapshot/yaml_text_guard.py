@@ -5,8 +5,6 @@ nesting. So depth is bounded here, from above, by counting characters: never exa
 runs in C; nothing looks at single lines of a good document.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from typing import NamedTuple

@@ -5,8 +5,6 @@ What is not plainly one of the accepted forms is refused; nothing is repaired, e
 texts never repeat user-info or a query, because passwords are put there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from gitops_agent.errors import UsageError
+from gitops_agent.support.text import clipped, escape_control
 
 Kind = Literal["path", "file", "http", "https", "ssh"]
 _Refuse = Callable[..., UsageError]
@@ -69,15 +68,11 @@ class Address:
         """Scheme, host and port of an http(s) address: what credentials are bound to."""
         return f"{self.kind}://{self.host}" + (f":{self.port}" if self.port else "") + "/"
 
-    def __str__(self) -> str:
-        return self.safe
-
 
 def display(text: str) -> str:
     """Untrusted text for an error: no user-info, no query, no control characters, not long."""
     shown = _USERINFO.sub("//***@", text).split("?", 1)[0]
-    shown = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", shown)
-    return shown if len(shown) <= 200 else shown[:197] + "..."
+    return clipped(escape_control(shown), 200)
 
 
 def _refuse(what: str, text: str, found: str, hint: str) -> UsageError:

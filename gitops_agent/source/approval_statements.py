@@ -1,12 +1,11 @@
 """Statements in Git that name a plan: trailers of commits and lines of notes, not yet checked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gitops_agent.model.revision import Revision
+from gitops_agent.source.git_listing import parse_entries
 from gitops_agent.source.mirror import APPROVALS_HERE, Mirror
 
 TRAILER = "Gitops-Approve"
@@ -64,14 +63,9 @@ def _digests(text: str) -> Iterator[str]:
 
 def _notes(mirror: Mirror, wanted: set[str]) -> dict[str, str]:
     """The blobs of the notes on some commits, however git has fanned them out into folders."""
-    listed = mirror.git.local("ls-tree", "-r", "-z", "--full-tree", APPROVALS_HERE)
-    found = {}
-    for record in filter(None, listed.output.decode(errors="replace").split("\0")):
-        facts, _, path = record.partition("\t")
-        sha = path.replace("/", "")
-        if sha in wanted and facts.split()[1] == "blob":
-            found[sha] = facts.split()[2]
-    return found
+    listed = mirror.git.local("ls-tree", "-r", "-l", "-z", "--full-tree", APPROVALS_HERE)
+    entries = ((entry.path.replace("/", ""), entry) for entry in parse_entries(listed.output))
+    return {sha: entry.blob for sha, entry in entries if sha in wanted and entry.type == "blob"}
 
 
 def _writer(mirror: Mirror, sha: str, blob: str) -> tuple[str, str, float]:

@@ -1,7 +1,5 @@
 """Contents of many blobs through one ``git cat-file --batch``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import IO
 

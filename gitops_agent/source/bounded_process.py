@@ -1,7 +1,5 @@
 """One child process, bounded: a deadline that ends its whole group, and a cap on its output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
+
+from gitops_agent.support.deadline import deadline
 
 STDERR_BYTES = 65_536
 _CHUNK_BYTES = 65_536
@@ -49,14 +49,8 @@ class Bounded:
     @contextmanager
     def deadline(self, timeout: float) -> Iterator[None]:
         """Within this block the process has so many seconds; then its group is killed and Overrun raised."""
-        timer = threading.Timer(timeout, self._kill, args=(Overrun(f"no end after {timeout:g} s"),))
-        timer.daemon = True
-        timer.start()
-        try:
+        with deadline(timeout, lambda: self._kill(Overrun(f"no end after {timeout:g} s"))):
             yield
-        finally:
-            timer.cancel()
-            timer.join()
         if self._overrun:
             raise self._overrun
 
@@ -87,11 +81,8 @@ class Bounded:
                 _close(stream)
 
     def _kill(self, why: Overrun | None) -> None:
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return  # it ended by itself in the meantime
-        self._overrun = self._overrun or why
+        if kill_group(self._process.pid):
+            self._overrun = self._overrun or why
 
     def _drain(self) -> None:
         assert self._process.stderr is not None
@@ -108,6 +99,15 @@ class Bounded:
             pass  # it ended early; its exit code says why
         finally:
             _close(stdin)
+
+
+def kill_group(pid: int) -> bool:
+    """Kill a process that we started, with all that it started; False when it had ended by itself."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _close(stream: IO[bytes]) -> None:

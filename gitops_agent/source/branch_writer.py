@@ -1,7 +1,5 @@
 """New commits on top of the branch, made from trees alone: reverts, restores, edits. Nothing is checked out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Signatures and review will be further checks in the same list. ``unfreezing.py``
 snapshot of the head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

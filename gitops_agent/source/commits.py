@@ -4,8 +4,6 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 "This reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

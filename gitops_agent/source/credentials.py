@@ -4,8 +4,6 @@ Credentials are read anew for every call, so that a rotated token is picked up, 
 the one git process that needs them: never on a command line, in a configuration file or in an error.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import shlex
@@ -17,6 +15,7 @@ from urllib.parse import quote
 from gitops_agent.errors import UsageError
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import LOOPBACK, Address
+from gitops_agent.source.git_environment import config_variables
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
 _USERNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
@@ -89,11 +88,7 @@ def _bearer(address: Address, settings: Settings, token: str) -> Credentials:
     if not _USERNAME.fullmatch(settings.username):
         raise UsageError("username is not a plain user name", hint="expected letters, digits and . _ @ + -")
     pair = base64.b64encode(f"{settings.username}:{token}".encode()).decode()
-    variables = {
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": f"http.{address.origin}.extraHeader",
-        "GIT_CONFIG_VALUE_0": f"Authorization: Basic {pair}",
-    }
+    variables = config_variables({f"http.{address.origin}.extraHeader": f"Authorization: Basic {pair}"})
     return Credentials(variables, (pair, token, quote(token, safe="")))
 
 

@@ -30,6 +30,8 @@ from gitops_agent.source.credentials import Credentials, credentials_for
 from gitops_agent.source.git_environment import base_environment, config_text
 from gitops_agent.source.git_errors import explain, redact
 from gitops_agent.source.identity import Identity
+from gitops_agent.source.mirror_dir import unwritable
+from gitops_agent.support.atomic_file import write_atomic
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -239,18 +241,14 @@ class Git:
         git = library.git
         with self._reading:
             repo = self._repo()
-            timer = threading.Timer(self._settings.git_timeout, repo.git.kill_readers)
-            timer.daemon = True
-            timer.start()
             try:
-                yield repo
+                with repo.git.deadline():
+                    yield repo
             except library.MissingObject as problem:
                 raise NoSuchObject from problem
             except (ValueError, AssertionError, LookupError, OSError, git.GitError, git.exc.ODBError) as problem:
                 self.reopen()
                 raise GitPythonCannot(str(problem)) from problem
-            finally:
-                timer.cancel()
 
     # ----- the remote, carried by GitPython
 
@@ -274,7 +272,8 @@ class Git:
         repo, progress = self._repo(credentials.variables), library.FetchProgress(on_progress)
         with self._translated(verb):
             try:
-                return call(library.git.Remote(repo, self.address.target), progress)
+                with repo.git.deadline():
+                    return call(library.git.Remote(repo, self.address.target), progress)
             except (library.git.GitError, OSError, ValueError):
                 if repo.git.overrun:
                     raise repo.git.overrun from None
@@ -307,10 +306,11 @@ class Git:
         if self._config is None or not self._config.exists():
             local = self.address.local
             text = config_text(self.address, self._given, [local, local.resolve()] if local else [])
+            data = text.encode(errors="surrogateescape")
             # Named by its content: another process with other settings writes another file.
-            name = f"git-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()[:12]}.config"
+            name = f"git-{hashlib.sha256(data).hexdigest()[:12]}.config"
             self._config = self._settings.state.absolute() / name
-            _replace(self._config, text)
+            _write_changed(self._config, data)
         return base_environment(self._given, self.address, str(self._config))
 
     # ----- foreign errors end here
@@ -343,20 +343,14 @@ class Git:
         )
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that others see the old one or the new one, and only if it differs."""
+def _write_changed(path: Path, data: bytes) -> None:
+    """Write a file if it differs."""
     try:
-        if path.exists() and path.read_text(encoding="utf-8", errors="surrogateescape") == text:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8", errors="surrogateescape")
-        fresh.replace(path)
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, data)
     except OSError as problem:
-        raise UsageError(
-            f"state directory {path.parent} cannot be written: {problem.strerror}",
-            hint="choose a writable folder with --state-dir, or free disk space",
-        ) from problem
+        raise unwritable(path.parent, problem) from problem
 
 
 def _library() -> ModuleType:

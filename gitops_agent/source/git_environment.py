@@ -4,8 +4,6 @@ Git takes orders from many places (three configuration files, dozens of variable
 Here is the complete list of what it gets from us; all the rest of the process environment is taken away.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -119,6 +117,16 @@ def base_environment(environment: Mapping[str, str], address: Address, config: s
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_FLUSH": "1",
     }
+
+
+def config_variables(rules: Mapping[str, str]) -> dict[str, str]:
+    """The variables that give one git process more configuration."""
+    pairs = {
+        f"GIT_CONFIG_{part}_{number}": text
+        for number, rule in enumerate(rules.items())
+        for part, text in zip(("KEY", "VALUE"), rule, strict=True)
+    }
+    return {"GIT_CONFIG_COUNT": str(len(rules)), **pairs}
 
 
 def foreign_names(inherited: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

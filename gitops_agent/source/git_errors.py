@@ -5,8 +5,6 @@ shown. The http conversation (git's curl trace, headers only) gives status, Retr
 asking the server a second time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,15 +19,6 @@ _STATUS = re.compile(r"^HTTP/[0-9.]+ (\d{3})")
 _SECRET_HEADER = re.compile(r"(?i)(authorization:\s*)\S.*")
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _SHOWN_CHARACTERS = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The last http answer that git saw, if there was one."""
-
-    status: int | None = None
-    retry_after: str = ""
-    location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +92,17 @@ RULES = (
 ANY = Rule((), "it did not answer as it should", "nothing that runs is changed; it is asked again")
 
 
-def conversation(stderr: str) -> Conversation:
-    """The last complete answer in the trace."""
-    found = Conversation()
+def last_answer(stderr: str) -> dict[str, str]:
+    """Status and headers (by their names in lower case) of the last http answer that git saw, if there was one."""
+    found: dict[str, str] = {}
     for line in stderr.splitlines():
         traced = _TRACE.match(line)
-        header = _HEADER.match(traced[1]) if traced else None
-        if header is None:
-            continue
-        name, _, value = header[1].partition(":")
-        if status := _STATUS.match(header[1]):
-            found = Conversation(int(status[1]))
-        elif name.lower() == "retry-after":
-            found = Conversation(found.status, value.strip(), found.location)
-        elif name.lower() == "location":
-            found = Conversation(found.status, found.retry_after, value.strip())
+        if header := _HEADER.match(traced[1]) if traced else None:
+            name, _, value = header[1].partition(":")
+            if status := _STATUS.match(header[1]):
+                found = {"status": status[1]}
+            else:
+                found[name.lower()] = value.strip()
     return found
 
 
@@ -145,15 +130,17 @@ def explain(stderr: str, address: Address, secrets: Sequence[str], now: float) -
     """The error for a failed call to the remote."""
     text = redact(stderr, secrets)
     rule = next((rule for rule in RULES if any(mark in text for mark in rule.marks)), ANY)
-    answer = conversation(stderr)
+    answer = last_answer(stderr)
     meaning = rule.meaning
-    if answer.status in (429, 502, 503, 504):
-        rule, meaning = ANY, f"it is overloaded or down (http status {answer.status})"
-    elif answer.location and rule.error is SourceRefused:
-        meaning += f" (to {redact(display(answer.location), secrets)})"
+    status, location = answer.get("status"), answer.get("location")
+    if status in ("429", "502", "503", "504"):
+        rule, meaning = ANY, f"it is overloaded or down (http status {status})"
+    elif location and rule.error is SourceRefused:
+        meaning += f" (to {redact(display(location), secrets)})"
     summary = f"repository {address.safe}: {meaning}; git: {_tail(text) or 'no message'}"
     if rule.error is SourceUnavailable:
-        return SourceUnavailable(summary, hint=rule.hint, retry_after=retry_seconds(answer.retry_after, now))
+        after = retry_seconds(answer.get("retry-after", ""), now)
+        return SourceUnavailable(summary, hint=rule.hint, retry_after=after)
     return rule.error(summary, hint=rule.hint)
 
 

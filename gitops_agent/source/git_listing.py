@@ -1,7 +1,5 @@
 """Reading what git lists: trees, differences of trees, commits. Pure: bytes in, values out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

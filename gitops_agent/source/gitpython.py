@@ -10,11 +10,10 @@ import logging
 import os
 import re
 import resource
-import signal
 import subprocess
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -24,9 +23,10 @@ from git.config import GitConfigParser
 from gitdb import IStream
 
 from gitops_agent.model.revision import Revision
-from gitops_agent.source.bounded_process import Bounded, Overrun
+from gitops_agent.source.bounded_process import Bounded, Overrun, kill_group
 from gitops_agent.source.git import OnProgress
 from gitops_agent.source.git_environment import foreign_names
+from gitops_agent.support.deadline import deadline
 
 COMMIT_BYTES = 16 * 1024 * 1024
 """No commit object above this is read into memory."""
@@ -48,49 +48,6 @@ class ProcessLimits(NamedTuple):
     timeout: float
     answer_bytes: int
     file_bytes: int
-
-
-class TimedProcess(git.Git.AutoInterrupt):
-    """A process that GitPython reads from; its whole group is killed when its time is over."""
-
-    def __init__(self, proc: subprocess.Popen[Any] | None, args: Any) -> None:
-        super().__init__(proc, args)
-        self._timer: threading.Timer | None = None
-
-    def arm(self, seconds: float, on_overrun: Callable[[], None]) -> None:
-        """Start the clock. GitPython's own timeout lists children by ``ps`` and can miss one; a group cannot."""
-        self._timer = threading.Timer(seconds, self._overrun, args=(self.proc, on_overrun))
-        self._timer.daemon = True
-        self._timer.start()
-
-    def wait(self, stderr: str | bytes | None = b"") -> int:
-        """The exit code; GitCommandError unless it is 0."""
-        try:
-            return super().wait(stderr)
-        finally:
-            self._disarm()
-
-    def _terminate(self) -> None:
-        self._disarm()
-        super()._terminate()
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _overrun(self, process: subprocess.Popen[Any], on_overrun: Callable[[], None]) -> None:
-        # Also when the process itself has ended: what it started may still hold the pipe that is read.
-        on_overrun()
-        kill_group(process.pid)
-
-
-def kill_group(pid: int) -> None:
-    """Kill a process that we started, with all that it started."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # it ended by itself in the meantime
 
 
 class _ShortLines:
@@ -125,13 +82,13 @@ class MissingObject(Exception):
 class HermeticGit(git.Git):
     """GitPython's command runner; whatever GitPython runs passes through ``execute``."""
 
-    AutoInterrupt = TimedProcess
     CatFileContentStream = _CommitStream
 
     def __init__(self, limits: ProcessLimits, variables: Mapping[str, str]) -> None:
         super().__init__("/")
         self._limits = limits
         self._variables = variables
+        self._read: list[subprocess.Popen[Any]] = []
         self.overrun: Overrun | None = None
 
     def execute(  # type: ignore[override]  # GitPython's overloads spell out each combination
@@ -148,9 +105,7 @@ class HermeticGit(git.Git):
         """The process, or the text of its answer; GitCommandError when it ends with another code than 0."""
         handle = self._start(command[1:], istream, universal_newlines and as_process, with_stdout)
         if as_process:
-            # The reader of objects answers until it is closed; ``Git`` bounds each conversation with it.
-            if "cat-file" not in command:
-                handle.arm(self._limits.timeout, self._ran_out)
+            self._read.append(handle.proc)
             return handle
         code, output, errors = self.collect(handle, None)
         if with_exceptions and code:
@@ -161,7 +116,7 @@ class HermeticGit(git.Git):
         """The exit code, the answer and the errors of ``git ARGS``; Overrun when it takes too long or too much."""
         return self.collect(self._start(args, None if stdin is None else subprocess.PIPE, False, True), stdin)
 
-    def collect(self, handle: TimedProcess, stdin: bytes | None) -> tuple[int, bytes, str]:
+    def collect(self, handle: git.Git.AutoInterrupt, stdin: bytes | None) -> tuple[int, bytes, str]:
         """All that a started process answers, within its time and its size."""
         process = Bounded(release(handle), None if stdin is None else (lambda pipe: _write(pipe, stdin)))
         try:
@@ -176,7 +131,7 @@ class HermeticGit(git.Git):
         """A process to converse with; the caller ends it."""
         return release(self._start(args, subprocess.PIPE, False, True))
 
-    def _start(self, args: Sequence[str], istream: int | None, text: bool, with_stdout: bool) -> TimedProcess:
+    def _start(self, args: Sequence[str], istream: int | None, text: bool, with_stdout: bool) -> Any:
         command = ["git", f"--git-dir={self._limits.directory}", "--no-pager", *args]
         # GitPython always adds the environment of this process; env(1) takes it away again, by name.
         for name in foreign_names(os.environ, self._variables):
@@ -192,15 +147,25 @@ class HermeticGit(git.Git):
             # Bytes of a remote that are no text must not end the thread that reads them.
             **({"errors": "replace"} if text else {}),
         )
-        assert isinstance(handle, TimedProcess)
+        assert isinstance(handle, git.Git.AutoInterrupt)
         assert handle.proc is not None
         _limit(handle.proc.pid, self._limits.file_bytes)
         if text:
             handle.proc.stderr = _ShortLines(handle.proc.stderr)  # type: ignore[assignment,arg-type]
         return handle
 
-    def _ran_out(self) -> None:
+    def deadline(self) -> AbstractContextManager[object]:
+        """So many seconds for the processes that GitPython reads from; then their groups are killed.
+
+        GitPython's own timeout lists children by ``ps`` and can miss one; a group cannot.
+        """
+        return deadline(self._limits.timeout, self._kill_all)
+
+    def _kill_all(self) -> None:
+        # Also when a process itself has ended: what it started may still hold the pipe that is read.
         self.overrun = Overrun(f"no end after {self._limits.timeout:g} s")
+        for process in self._read:
+            kill_group(process.pid)
 
     def _parse_object_header(self, header_line: str) -> tuple[str, str, int]:
         """Name, type and size; GitPython's own takes names of SHA-1 only."""
@@ -211,15 +176,8 @@ class HermeticGit(git.Git):
             raise MissingObject
         return super()._parse_object_header(header_line)
 
-    def kill_readers(self) -> None:
-        """Kill the processes that read objects: their answer is overdue."""
-        self._ran_out()
-        for reader in (self.cat_file_all, self.cat_file_header):
-            if reader is not None and reader.proc is not None:
-                kill_group(reader.proc.pid)
 
-
-def release(handle: TimedProcess) -> subprocess.Popen[bytes]:
+def release(handle: git.Git.AutoInterrupt) -> subprocess.Popen[bytes]:
     """The process itself: GitPython would end it when its wrapper is collected."""
     process = handle.proc
     handle.proc = None

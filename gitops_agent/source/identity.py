@@ -1,7 +1,5 @@
 """The identity of our commits and notes, from the settings. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

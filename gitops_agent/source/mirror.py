@@ -6,8 +6,6 @@ approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left b
 force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -22,6 +20,7 @@ from gitops_agent.source import blobs as batch
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
 from gitops_agent.source.git import Git, GitPythonCannot, LocalFailure, OnProgress, check_version
+from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
 from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
 
@@ -220,11 +219,9 @@ class Mirror:
         """Notes that were not pushed and heads that were kept live only here: take over what can be read."""
         if not self.git.directory.exists():
             return
+        quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+        env = {"GIT_ALLOW_PROTOCOL": "file", **config_variables({"protocol.file.allow": "always"})}
         for refspec in (f"+{self.notes_ref}:{self.notes_ref}", f"+{KEPT}*:{KEPT}*"):
-            quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-            allowed = {"GIT_ALLOW_PROTOCOL": "file", "GIT_CONFIG_COUNT": "1"}
-            rule = {"GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always"}
-            env = allowed | rule
             with suppress(SourceError):
                 fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, env=env)
 
@@ -368,19 +365,10 @@ class Mirror:
 
     def _difference(self, sha: str, *options: str) -> Lines:
         parent = self._commit(f"{sha}^1") or self.empty_tree()
-        shape = (
-            "-r",
-            "-p",
-            "-U0",
-            "--no-prefix",
-            "--full-index",
-            "--no-renames",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-        )
+        shape = ("-r", "-p", "-U0", "--no-prefix", "--full-index", "--no-renames")
+        plain = ("--no-ext-diff", "--no-textconv", "--no-color")
         where = ("--", self.path) if self.path else ()
-        patch = self.git.local("diff-tree", *shape, *options, parent, sha, *where)
+        patch = self.git.local("diff-tree", *shape, *plain, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
 
     def tree_of(self, sha: str) -> str:

@@ -1,14 +1,12 @@
 """The folder of the mirror on disk: locked while it changes, replaced as a whole, tidied after a crash."""
 
-from __future__ import annotations
-
-import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gitops_agent.errors import UsageError
+from gitops_agent.support.file_lock import locked
 
 
 def exists(directory: Path) -> bool:
@@ -53,14 +51,18 @@ def _old(directory: Path) -> Path:
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """One writer at a time, across threads and processes; the kernel lets go when the holder dies."""
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        handle = directory.with_name(directory.name + ".lock").open("ab")
-    except OSError as problem:
-        raise UsageError(
-            f"state directory {directory.parent} cannot be written: {problem.strerror}",
-            hint="choose a writable folder with --state-dir, or free disk space",
-        ) from problem
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(directory.with_name(directory.name + ".lock")))
+        except OSError as problem:
+            raise unwritable(directory.parent, problem) from problem
         yield
+
+
+def unwritable(folder: Path, problem: OSError) -> UsageError:
+    """The error for a state directory that takes no files."""
+    return UsageError(
+        f"state directory {folder} cannot be written: {problem.strerror}",
+        hint="choose a writable folder with --state-dir, or free disk space",
+    )

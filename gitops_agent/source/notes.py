@@ -1,7 +1,5 @@
 """Notes on commits: our report in the repository itself, on one ref that only this instance writes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +28,6 @@ class Notes:
         self._settings = settings
         self._jitter = jitter
         self._sleep = sleep
-
-    def read(self, sha: str) -> str | None:
-        """The note on a commit; None when there is none."""
-        ref = f"--ref={self._mirror.notes_ref}"
-        answer = self._mirror.git.local("notes", ref, "show", sha, ok=(0, 1, 128))
-        return answer.output.decode(errors="replace") if answer.code == 0 else None
 
     def read_all(self, shas: Sequence[str]) -> dict[str, str]:
         """The notes on some commits, as far as there are any, with two git calls for all of them."""

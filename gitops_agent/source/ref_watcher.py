@@ -6,8 +6,6 @@ them comes or goes the watch starts again. Only a different value of a ref is re
 doubled event does no harm.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,11 +99,6 @@ def git_dir(repository: Path) -> Path:
         shared = inside / "commondir"
         return inside / shared.read_text(encoding="utf-8").strip() if shared.is_file() else inside
     return inside if inside.is_dir() else repository
-
-
-def branch_value(repository: Path, branch: str) -> str | None:
-    """The sha a branch has; None when there is none (or none that can be read)."""
-    return ref_value(repository, f"refs/heads/{branch}")
 
 
 def ref_value(repository: Path, name: str) -> str | None:

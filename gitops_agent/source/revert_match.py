@@ -4,8 +4,6 @@ Line numbers do not count, since a revert in the middle of history lands elsewhe
 since in YAML it has meaning.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

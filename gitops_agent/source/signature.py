@@ -1,10 +1,9 @@
 """The signer of a commit, by the ssh allowed-signers file in settings and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gitops_agent.source.git import Git
+from gitops_agent.source.git_environment import config_variables
 
 _NONE = "false"
 """A program that verifies nothing: of the kinds of signature git knows, only ssh is asked about."""
@@ -39,15 +38,11 @@ class Signatures:
         return name.strip() if verdict == "G" else ""
 
     def _rules(self) -> dict[str, str]:
-        rules = {
-            "gpg.ssh.allowedSignersFile": str(self._file),
-            "gpg.ssh.program": "ssh-keygen",
-            "gpg.openpgp.program": _NONE,
-            "gpg.x509.program": _NONE,
-        }
-        pairs = [
-            (f"GIT_CONFIG_{part}_{number}", text)
-            for number, rule in enumerate(rules.items())
-            for part, text in zip(("KEY", "VALUE"), rule, strict=True)
-        ]
-        return {"GIT_CONFIG_COUNT": str(len(rules)), **dict(pairs)}
+        return config_variables(
+            {
+                "gpg.ssh.allowedSignersFile": str(self._file),
+                "gpg.ssh.program": "ssh-keygen",
+                "gpg.openpgp.program": _NONE,
+                "gpg.x509.program": _NONE,
+            }
+        )

@@ -4,8 +4,6 @@ The newest commit is a candidate when it is trusted and valid. Otherwise the las
 the newest one's record says why. A source that does not answer changes nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lifting a freeze of Git: the commit that does may change nothing but the Policy. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gitops_agent.model.finding import Finding, Severity

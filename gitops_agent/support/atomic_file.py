@@ -1,7 +1,5 @@
 """Files replaced whole or not at all: temporary file beside it, fsync, rename, fsync of the folder."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exponential backoff with a cap and jitter. Pure: randomness is an argument."""
 
-from __future__ import annotations
-
 MAX_RETRY_AFTER_SECONDS = 3600.0
 """A server may ask for patience, but not for more than this."""
 

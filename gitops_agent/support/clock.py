@@ -1,7 +1,5 @@
 """The clock of the operating system. Everything else takes time as an argument (``ports.Clock``)."""
 
-from __future__ import annotations
-
 import time
 
 

@@ -5,8 +5,6 @@ not inherit it. Lock files are never removed by their holder: two processes coul
 No link is followed.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -19,10 +17,9 @@ _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 _PAUSE_SECONDS = 0.01
 
 
-def open_lock_file(path: str | Path, *, dir_fd: int | None = None, new: bool = False) -> int:
+def open_lock_file(path: Path, *, new: bool = False) -> int:
     """The descriptor of a lock file, made if missing; ``new``: FileExistsError when it is there already."""
-    flags = os.O_RDWR | os.O_CREAT | (os.O_EXCL if new else 0) | _SAFE
-    return os.open(path, flags, 0o600, dir_fd=dir_fd)
+    return os.open(path, os.O_RDWR | os.O_CREAT | (os.O_EXCL if new else 0) | _SAFE, 0o600)
 
 
 def try_lock(handle: int) -> bool:
@@ -42,49 +39,40 @@ def lock(handle: int, timeout: float | None = None) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def is_locked(handle: int) -> bool:
-    """Whether another open file holds the lock. Asked with a shared lock, which is given back at once."""
-    if not _flock(handle, fcntl.LOCK_SH):
-        return True
-    fcntl.flock(handle, fcntl.LOCK_UN)
-    return False
-
-
-def is_file_locked(path: str | Path) -> bool:
+def is_file_locked(path: Path) -> bool:
     """Whether a process holds the lock of this file; a file that is not there is not locked."""
     try:
         handle = os.open(path, os.O_RDONLY | _SAFE)
     except FileNotFoundError:
         return False
     try:
-        return is_locked(handle)
+        return not _flock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
 
 @contextmanager
-def locked(path: str | Path, timeout: float | None = None, *, dir_fd: int | None = None) -> Iterator[int]:
+def locked(path: Path, timeout: float | None = None) -> Iterator[int]:
     """Hold the lock of a file meanwhile; gives its descriptor. TimeoutError as in ``lock``."""
-    handle = open_lock_file(path, dir_fd=dir_fd)
+    handle = open_lock_file(path)
     try:
         lock(handle, timeout)
-        while not is_at(handle, path, dir_fd=dir_fd):
+        while not is_at(handle, path):
             # The file was replaced while we waited: what we hold is no longer what others ask for.
             os.close(handle)
-            handle = open_lock_file(path, dir_fd=dir_fd)
+            handle = open_lock_file(path)
             lock(handle, timeout)
         yield handle
     finally:
         os.close(handle)
 
 
-def is_at(handle: int, path: str | Path, *, dir_fd: int | None = None) -> bool:
+def is_at(handle: int, path: Path) -> bool:
     """Whether the open file is still the one of this name."""
     try:
-        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(handle), found)
 
 
 def _flock(handle: int, kind: int) -> bool:

@@ -1,7 +1,5 @@
 """The garbage collector, disabled while thousands of objects are made that are no garbage."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,16 +4,16 @@ No redirect is followed, no proxy is asked and no credential of the environment 
 host in its address, or nowhere. The caller decides which hosts may be called (``endpoint`` names host and port).
 """
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
+
+from gitops_agent.support.deadline import deadline
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -64,7 +64,7 @@ def request(
             connection.connect()
         except (OSError, http.client.HTTPException, ValueError) as problem:
             raise NotSent(reason(problem)) from problem
-        with _deadline(connection, timeout) as late:
+        with deadline(timeout, partial(_cut, connection.sock)) as late:
             try:
                 answer = _exchange(connection, method, parts, headers or {}, body, body_cap)
             except (OSError, http.client.HTTPException) as problem:
@@ -106,23 +106,9 @@ def _exchange(
     return Answer(response.status, response.read(body_cap) if body_cap else b"")
 
 
-@contextmanager
-def _deadline(connection: http.client.HTTPConnection, timeout: float) -> Iterator[threading.Event]:
-    """Cut the connection after ``timeout`` seconds, even while an answer drips in; the event says that it was."""
-    late = threading.Event()
-    connected = connection.sock
-
-    def cut() -> None:
-        late.set()
-        try:
-            connected.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the exchange ended at the same moment
-
-    timer = threading.Timer(timeout, cut)
-    timer.daemon = True
-    timer.start()
+def _cut(connected: socket.socket) -> None:
+    """End an exchange, even while an answer drips in."""
     try:
-        yield late
-    finally:
-        timer.cancel()
+        connected.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it ended at the same moment

@@ -1,7 +1,5 @@
 """Every cheap way in which a known secret may be written down: raw, escaped, in a URL, encoded, line by line."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

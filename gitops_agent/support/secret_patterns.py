@@ -4,8 +4,6 @@
 mask too many.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -5,15 +5,12 @@ merely looks like one (a token in a URL, an Authorization header, ``password=…
 (``secret_patterns``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gitops_agent.support.secret_forms import SHORTEST_FORM, secret_forms, to_bytes
 from gitops_agent.support.secret_patterns import MASK, looks_secret, mask_patterns, names_secret
-from gitops_agent.support.text import escape_control
 
 __all__ = ["MASK", "SHORTEST_FORM", "OutputMask", "Redactor", "looks_secret", "names_secret"]
 
@@ -25,7 +22,7 @@ _SHORTEST_OUTPUT_LINE = 4  # the same in the output of a program that was given 
 
 
 class Redactor:
-    """Masks known secrets and what looks like one. ``text`` for strings, ``tree`` for JSON values."""
+    """Masks known secrets and what looks like one: a function from text to text; ``tree`` is for JSON values."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._seen: dict[str, str] = {}
@@ -42,10 +39,6 @@ class Redactor:
         self._seen = {}
 
     def __call__(self, text: str) -> str:
-        """The same as ``text``: a redactor is a function from text to text."""
-        return self.text(text)
-
-    def text(self, text: str) -> str:
         """The text without secrets."""
         # Keys, reasons and shas come back thousands of times in one answer.
         seen = self._seen
@@ -58,10 +51,6 @@ class Redactor:
         if len(text) <= _CACHED_LENGTH and len(seen) < _CACHED_TEXTS:
             seen[text] = masked
         return masked
-
-    def clean(self, text: str) -> str:
-        """One line without secrets and without control characters: for every rendering of foreign text."""
-        return escape_control(self(text))
 
     def tree(self, value: Any, name: str = "") -> Any:
         """A JSON value without secrets; a string under a name like ``password`` is masked whatever it is."""

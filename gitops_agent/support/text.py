@@ -4,8 +4,6 @@ A commit message or a file name may hold terminal escapes, right-to-left overrid
 output. They become visible instead of working.
 """
 
-from __future__ import annotations
-
 import unicodedata
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

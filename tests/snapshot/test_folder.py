@@ -13,7 +13,7 @@ from gitops_agent.errors import InvalidDesiredState, UsageError
 from gitops_agent.model.finding import errors
 from gitops_agent.model.snapshot import changed_agents
 from gitops_agent.settings import Settings
-from gitops_agent.snapshot.folder import FolderReader, validate_folder
+from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from tests.snapshot.world import PLUGINS, agent, codes
 
@@ -51,17 +51,6 @@ def test_a_folder_that_does_not_exist_is_a_wrong_call(tmp_path: Path) -> None:
 def test_the_example_is_valid() -> None:
     for instance in ("demo", "other"):
         assert errors(validate_folder(EXAMPLES, PLUGINS, Settings(instance=instance))) == ()
-
-
-def test_a_folder_can_be_looked_at_again(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "a: 1\n")
-    reader = FolderReader(tmp_path)
-    reader.entries("one")
-    file.write_text("a: 22\n")
-    write(tmp_path, "b.yaml", "b: 1\n")
-    changes = reader.changed("one", "two")
-    assert [(path, old is None) for path, old, _, _ in changes] == [("a.yaml", False), ("b.yaml", True)]
-    assert dict(reader.blobs([changes[0][2] or ""])).popitem()[1] == b"a: 22\n"
 
 
 def test_real_git_from_commit_to_commit(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ def test_notes_that_were_not_pushed_survive_a_rebuild(mirror: Mirror, notes: Not
     _drop_head_ref = mirror.git.directory / "refs/remotes/origin/main"
     _drop_head_ref.write_text("broken\n")
     assert mirror.refresh() == head
-    assert notes.read(head.sha) == "test: Converged\n"
+    assert notes.read_all([head.sha]).get(head.sha) == "test: Converged\n"
 
 
 def test_a_repository_with_sha256(tmp_path: Path, mirror_of: MirrorOf) -> None:

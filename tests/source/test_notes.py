@@ -45,19 +45,19 @@ def test_notes_are_replaced_and_kept(desk: Desk, mirror: Mirror, notes: Notes) -
     first = desk.head()
     second = desk.commit({"x.yaml": "x: 1\n"})
     mirror.refresh()
-    assert notes.read(first) is None
+    assert notes.read_all([first]).get(first) is None
     notes.write({first: "one\n", second: "two\n"})
     notes.write({first: "three\n"})
     notes.write({})
     notes.write({"f" * 40: "nobody\n"})
-    assert (notes.read(first), notes.read(second)) == ("three\n", "two\n")
+    assert (notes.read_all([first]).get(first), notes.read_all([second]).get(second)) == ("three\n", "two\n")
 
 
 def test_any_text_survives(mirror: Mirror, notes: Notes) -> None:
     head = mirror.refresh().sha
     text = "prod: Converged ✓\n\nfrom refs/heads/main\ncommit x\ndone\ndata 3\n\\ \"'\t\n"
     notes.write({head: text})
-    assert notes.read(head) == text
+    assert notes.read_all([head]).get(head) == text
 
 
 def test_a_fresh_state_directory_continues_the_notes(
@@ -66,7 +66,7 @@ def test_a_fresh_state_directory_continues_the_notes(
     head = mirror.refresh().sha
     notes.write({head: "old\n"})
     notes.push()
-    assert open_notes(tmp_path / "second").read(head) == "old\n"
+    assert open_notes(tmp_path / "second").read_all([head]).get(head) == "old\n"
 
 
 def test_writers_that_collide_lose_nothing_and_ours_wins(
@@ -80,7 +80,7 @@ def test_writers_that_collide_lose_nothing_and_ours_wins(
     two.write({second: "two\n", third: "two\n"})
     one.push()
     two.push()
-    assert [two.read(sha) for sha in (first, second, third)] == ["one\n", "two\n", "two\n"]
+    assert [two.read_all([sha]).get(sha) for sha in (first, second, third)] == ["one\n", "two\n", "two\n"]
     shown = [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in (first, second, third)]
     assert shown == ["one", "two", "two"]
     two.push()

@@ -12,7 +12,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.checks import CHECKS, NewHead, examine
 from gitops_agent.source.git_environment import config_text
-from gitops_agent.source.git_errors import conversation, explain, redact, retry_seconds
+from gitops_agent.source.git_errors import explain, last_answer, redact, retry_seconds
 from gitops_agent.source.revert_match import named_reverts, patch_lines, takes_back
 
 pytestmark = pytest.mark.unit
@@ -29,7 +29,7 @@ fatal: unable to access 'https://git.example.com/fleet.git/': The requested URL 
 
 
 def test_the_conversation_tells_status_and_retry_after() -> None:
-    assert (conversation(TRACE).status, conversation(TRACE).retry_after) == (503, "7")
+    assert last_answer(TRACE) == {"status": "503", "retry-after": "7"}
     error = explain(TRACE, REMOTE, (), 0)
     assert isinstance(error, SourceUnavailable)
     assert error.retry_after == 7

@@ -9,7 +9,7 @@ import pytest
 
 from gitops_agent.errors import UsageError
 from gitops_agent.source.address import parse_address
-from gitops_agent.source.ref_watcher import RefWatcher, branch_value
+from gitops_agent.source.ref_watcher import RefWatcher, ref_value
 from tests.source.conftest import Desk, git
 
 
@@ -94,8 +94,8 @@ def test_other_branches_do_not_ring(desk: Desk, bell: Bell, watched: RefWatcher)
 
 def test_a_linked_work_tree_is_understood(desk: Desk, tmp_path: Path) -> None:
     desk.git("worktree", "add", "-q", str(tmp_path / "linked"), "-b", "linked")
-    assert branch_value(tmp_path / "linked", "linked") == desk.head()
-    assert branch_value(tmp_path / "linked", "nope") is None
+    assert ref_value(tmp_path / "linked", "refs/heads/linked") == desk.head()
+    assert ref_value(tmp_path / "linked", "refs/heads/nope") is None
 
 
 def test_remote_repositories_cannot_be_watched(bell: Bell) -> None:

@@ -5,8 +5,6 @@ not: when a hook is due (``plan/hooks.py``), and what becomes of a call that a c
 (``reconcile/recovery.py``). What the codes of hooks mean is in core, because core decides when they run.
 """
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import HOOK, Context, Driver, Plugin
 from gitops_agent.drivers.hook.spec import DRIVER, resources
 

@@ -1,7 +1,5 @@
 """Calls a hook, once, and puts into the record how it ended."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gitops_agent.drivers.api import Action, Applied, ApplyError, Clock, Observation, ObserveRequest

@@ -1,23 +1,22 @@
-"""One call of one hook: a command run as the agent, or an HTTP call. It has three ends: it did not get
+"""One call of one hook: a command run as the agent, or an HTTP call. Three ends are told apart: it did not get
 through (it may be tried again), it got through and was refused, or its end is unknown.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gitops_agent.drivers.api import ApplyError, EffectSpent, Executing, Fields, ResourceKey, RunAs
-from gitops_agent.drivers.hook.http import Unreached, Unsure, send, shown
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Result
+from gitops_agent.support.http import NotAnswered, NotSent, endpoint, request
 
 ANSWER_CHARACTERS = 500
 """How much of an answer is kept."""
 
 KEY_VARIABLE = "MANAGED_AGENT_HOOK_KEY"
 KEY_HEADER = "Idempotency-Key"
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "gitops-agent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,9 @@ class HookCall:
         """The idempotency key: the same for every try of one hook in one generation."""
         return f"{instance}/{self.hook.agent}/{self.generation}/{self.hook.id}"
 
-    def spent(self, answer: str, result: Result) -> EffectSpent:
+    def spent(self, said: str, result: Result) -> EffectSpent:
         """The error of a call that got through and did not succeed."""
-        kept = answer[:ANSWER_CHARACTERS]
+        kept = said[:ANSWER_CHARACTERS]
         handle = OneShot(self.generation, result, kept).handle
         return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
 
@@ -51,8 +50,8 @@ class Caller:
 
     def call(self, call: HookCall) -> str:
         """What it answered; ApplyError or EffectSpent otherwise."""
-        answer = self._command(call) if call.fields["command"] else self._http(call)
-        return answer[:ANSWER_CHARACTERS]
+        said = self._command(call) if call.fields["command"] else self._http(call)
+        return said[:ANSWER_CHARACTERS]
 
     def _command(self, call: HookCall) -> str:
         runtime = call.fields["runtime"]
@@ -72,21 +71,35 @@ class Caller:
         return done.message
 
     def _http(self, call: HookCall) -> str:
-        http = call.fields["http"]
+        """Of the answer only the status is kept, because what else it holds is not ours to repeat."""
+        method, url = call.fields["http"]["method"], call.fields["http"]["url"]
+        shown = f"{method} {url.partition('?')[0]}"  # people put tokens into queries
+        self._check_host(call.hook, url)
         body = {"instance": self._instance, "agent": str(call.hook.agent), "hook": call.hook.id}
-        headers = {KEY_HEADER: call.key(self._instance)}
+        headers = {**_HEADERS, KEY_HEADER: call.key(self._instance)}
+        timeout = float(call.fields["timeout"])
         try:
-            status = send(http["method"], http["url"], headers, Fields.of(body).raw, self._limits(call))
-        except Unreached as problem:
-            raise ApplyError(
-                f"{call.hook}: {problem.message}", hint=problem.hint, permanent=problem.permanent
-            ) from None
-        except Unsure as problem:
-            raise call.spent(problem.message, Result.UNKNOWN) from None
-        answer = f"{http['method']} {shown(http['url'])} was answered {status}"
+            status = request(method, url, timeout=timeout, headers=headers, body=Fields.of(body).raw).status
+        except NotSent as problem:
+            hint = "nothing was sent; it is tried again by itself"
+            raise ApplyError(f"{call.hook}: {shown} could not be reached: {problem}", hint=hint) from None
+        except NotAnswered as problem:
+            raise call.spent(f"{shown} was sent and not answered: {problem}", Result.UNKNOWN) from None
+        said = f"{shown} was answered {status}"
         if not 200 <= status < 300:
-            raise call.spent(answer, Result.FAILED)
-        return answer
+            raise call.spent(said, Result.FAILED)
+        return said
 
-    def _limits(self, call: HookCall) -> tuple[frozenset[str], float]:
-        return self._hosts, float(call.fields["timeout"])
+    def _check_host(self, hook: ResourceKey, url: str) -> None:
+        """A host is listed alone (any port) or as ``host:port``; loopback is a host like any other."""
+        try:
+            host, port = endpoint(url)
+        except ValueError:
+            raise ApplyError(f"{hook}: its address has no valid host and port", permanent=True) from None
+        if host not in self._hosts and f"{host}:{port}" not in self._hosts:
+            listed = ", ".join(sorted({*self._hosts, host}))
+            raise ApplyError(
+                f"{hook}: {host} is not a host that hooks may call",
+                hint=f"if it should be, set hookHosts (GITOPS_AGENT_HOOK_HOSTS={listed}) and restart gitops-agent",
+                permanent=True,
+            )

@@ -1,7 +1,5 @@
 """Our own record is the live system: it says which hooks are armed, and how those ended that were called."""
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import Base, Fields, Observation, Owner, ResourceKey
 from gitops_agent.drivers.hook.spec import DRIVER
 from gitops_agent.model.key import ON_RETIRED

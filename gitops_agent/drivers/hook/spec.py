@@ -1,7 +1,5 @@
 """Which hooks a document asks for. Pure."""
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import JSON, AgentKey, Compilation, Fields, Kind, Resource, ResourceKey, seconds
 from gitops_agent.model.document import Hook
 from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED

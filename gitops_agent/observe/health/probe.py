@@ -1,5 +1,7 @@
 """Runs one probe: an HTTP request to the agent's own address, or a command run as the agent."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,15 +12,18 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.history import HealthTarget
 from gitops_agent.support.http import HttpError, request
+from gitops_agent.support.text import one_line
 
-_READ_CAP = 4096  # bytes
-_COMMAND_SHOWN, _ANSWER_SHOWN = 60, 200  # characters
+_READ_CAP_BYTES = 4096
+_COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
 
 def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
     """The answer of one probe; what goes wrong is an answer too, never an exception.
+
     An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
-    there are several, all must answer."""
+    there are several, all must answer.
+    """
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
     try:
         if http_spec := spec.get("http"):
@@ -33,14 +38,8 @@ def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
 def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
     """The answer of a command, with the command and the begin of its output."""
     answer = executing.exec(agent, command, timeout)
-    return replace(
-        answer, message=f"{_cut(shlex.join(command), _COMMAND_SHOWN)}: {_cut(answer.message, _ANSWER_SHOWN)}"
-    )
-
-
-def _cut(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
+    return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
 
 
 def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
@@ -57,9 +56,8 @@ def _http(address: str, port: int, path: str, timeout: float, asked: str) -> Exe
     host = f"[{address}]" if ":" in address else address
     headers = {"User-Agent": "gitops-agent-probe"}
     try:
-        answer = request(
-            "GET", f"http://{host}:{port}{path}", timeout=timeout, headers=headers, body_cap=_READ_CAP
-        )
+        url = f"http://{host}:{port}{path}"
+        status = request("GET", url, timeout=timeout, headers=headers, body_cap=_READ_CAP_BYTES).status
     except HttpError as problem:
         return ExecResult(False, f"{asked}: {problem}")
-    return ExecResult(200 <= answer.status < 400, f"{asked}: {answer.status}")
+    return ExecResult(200 <= status < 400, f"{asked}: {status}")

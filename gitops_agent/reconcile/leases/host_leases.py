@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
@@ -36,9 +35,7 @@ class HostLeases:
             raise UsageError(self._complaint(problem), hint=_WAY_OUT) from problem
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             # What cannot be cleaned up here is swept by the next one: the kernel knows which are dead.
             with suppress(OSError), self._files.locked():

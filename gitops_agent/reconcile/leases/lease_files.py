@@ -1,12 +1,14 @@
 """The files behind leases, in one folder that every gitops-agent of a user on this host shares.
 
-    <lease-dir>/<instance>/lock                    held while leases change; holds the last token
-    <lease-dir>/<instance>/holders/<id>            locked as long as that process lives; describes it
-    <lease-dir>/<instance>/agents/<tenant>.<name>  the lease on this agent: holder and token
+    <lease-dir>/<instance>/lock                    held while leases change hands; holds the last token
+    <lease-dir>/<instance>/holders/<id>            locked as long as that process lives; says who it is
+    <lease-dir>/<instance>/agents/<tenant>.<name>  who acts on this agent: holder and token
 
-Liveness is known from the kernel: a lock of ``flock`` ends with its process, also by ``kill -9``, and counts
+Whoever is alive is the kernel's word: a lock of ``flock`` ends with its process, also by ``kill -9``, and counts
 across pid namespaces. No file is synced, because no lease outlives a reboot.
 """
+
+from __future__ import annotations
 
 import errno
 import os
@@ -22,16 +24,16 @@ from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.support import file_lock
 
-LOCK_WAIT_SECONDS = 5.0
-"""How long to wait for others to be done with the folder; a process that takes longer was stopped."""
+LOCK_WAIT = 5.0
+"""How long to wait for others to be done with the folder; who takes longer was stopped in the middle."""
 
-_CAP_BYTES = 16384
+_CAP = 16384
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The holder that acts on an agent. ``token`` grows with each lease taken, and never comes back."""
+    """Who acts on an agent. ``token`` grows whenever a lease of this instance is taken, and never comes back."""
 
     holder: str
     token: int
@@ -40,7 +42,9 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Holder:
     """One process that may hold leases, as it introduces itself to others.
-    ``source``: the repository, branch and path it follows, without credentials."""
+
+    ``source``: the repository, branch and path it follows, without credentials.
+    """
 
     instance: str
     state_dir: str
@@ -50,9 +54,9 @@ class Holder:
 
 
 class LeaseFiles:
-    """The files of one instance. Taking, registering and sweeping happen within ``locked``."""
+    """The files of one instance. Whoever takes, registers or sweeps does so within ``locked``."""
 
-    def __init__(self, folder: Path, instance: str, *, wait: float = LOCK_WAIT_SECONDS) -> None:
+    def __init__(self, folder: Path, instance: str, *, wait: float = LOCK_WAIT) -> None:
         self._folder = folder
         self._home = folder / instance
         self._holders = self._home / "holders"
@@ -76,7 +80,7 @@ class LeaseFiles:
         return file_lock.locked(self._home / "lock", self._wait)
 
     def reserve(self, lock: int, count: int) -> int:
-        """The first of so many tokens that were never given before."""
+        """The first of so many tokens that nobody was given before."""
         known = os.pread(lock, 32, 0).split()
         last = int(known[0]) if known and known[0].isdigit() else 0
         os.pwrite(lock, f"{last + count:<20}\n".encode(), 0)
@@ -95,11 +99,11 @@ class LeaseFiles:
         return handle
 
     def is_registered(self, holder: str, handle: int) -> bool:
-        """Whether others still see the file that this handle locks: it may have been cleaned up."""
+        """Whether others still see the file that this handle locks: somebody may have cleaned up."""
         return file_lock.is_at(handle, self._holders / holder)
 
     def unregister(self, holder: str) -> None:
-        """Remove the file of a holder."""
+        """Nobody is held to be alive under this name any more."""
         (self._holders / holder).unlink(missing_ok=True)
 
     def is_alive(self, holder: str) -> bool:
@@ -107,24 +111,24 @@ class LeaseFiles:
         return file_lock.is_file_locked(self._holders / holder)
 
     def seniors(self, holder: str) -> list[str]:
-        """The holders that registered earlier, in order, alive or not."""
+        """Who registered earlier, in order; whether they still live is another question."""
         return sorted(path.name for path in self._holders.iterdir() if path.name < holder)
 
     def introduction(self, holder: str) -> Holder | None:
         """How a process introduced itself; None when it cannot be read."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
-            fields = orjson.loads(_read(self._holders / holder))
-            instance, state_dir, source = (str(fields[name]) for name in ("instance", "state_dir", "source"))
-            since = datetime.fromtimestamp(float(fields["since"]), UTC)
-            return Holder(instance, state_dir, source, int(fields["pid"]), since.timestamp())
+            said = orjson.loads(_read(self._holders / holder))
+            instance, state_dir, source = (str(said[name]) for name in ("instance", "state_dir", "source"))
+            since = datetime.fromtimestamp(float(said["since"]), UTC)
+            return Holder(instance, state_dir, source, int(said["pid"]), since.timestamp())
         return None
 
     def read(self, agent: AgentKey) -> Lease | None:
-        """The lease of an agent; None when it is free, or when what is there is no lease."""
+        """The lease of an agent; None when nobody holds it, or when what is there is no lease."""
         return _lease(self._agents / _name(agent))
 
     def write(self, agent: AgentKey, lease: Lease) -> None:
-        """Write a lease. One that is cut short counts as none, so it need not be replaced in one step."""
+        """Put down a lease. One that is cut short is nobody's, so it need not be replaced in one step."""
         text = orjson.dumps(asdict(lease))
         handle = os.open(self._agents / _name(agent), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE, 0o600)
         try:
@@ -134,11 +138,11 @@ class LeaseFiles:
             os.close(handle)
 
     def remove(self, agent: AgentKey) -> None:
-        """Remove the lease of an agent."""
+        """Nobody holds this agent any more."""
         (self._agents / _name(agent)).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what the dead have left: their own files, and leases of agents that may be gone."""
+        """Remove what the dead have left: their own files, and leases of agents that nobody may ever ask for."""
         living = set()
         for path in self._holders.iterdir():
             if self.is_alive(path.name):
@@ -158,18 +162,18 @@ _HINT = (
 
 
 def _check_owner(folder: Path) -> None:
-    """UsageError unless the folder is a real one, ours, and no other user may write to it."""
+    """UsageError unless the folder is a real one, ours, and nobody else may write to it."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        kind = "a link" if stat.S_ISLNK(found.st_mode) else "no folder"
+        said = "a link" if stat.S_ISLNK(found.st_mode) else "no folder"
     elif found.st_uid != os.geteuid():
-        kind = f"a folder of user id {found.st_uid}, and we are {os.geteuid()}"
+        said = f"a folder of user id {found.st_uid}, and we are {os.geteuid()}"
     elif found.st_mode & 0o022:
-        hint = f"chmod 700 {folder}, once you know that nothing foreign is in it"
+        hint = f"chmod 700 {folder}, once you know that nobody else has left anything there"
         raise UsageError(f"{folder}: no lease can be kept here: other users may write to it", hint=hint)
     else:
         return
-    raise UsageError(f"{folder}: no lease can be kept here: this is {kind}", hint=f"remove it, or {_HINT}")
+    raise UsageError(f"{folder}: no lease can be kept here: this is {said}", hint=f"remove it, or {_HINT}")
 
 
 def _name(agent: AgentKey) -> str:
@@ -188,6 +192,6 @@ def _lease(path: Path) -> Lease | None:
 def _read(path: Path) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _SAFE)
     try:
-        return os.read(handle, _CAP_BYTES)
+        return os.read(handle, _CAP)
     finally:
         os.close(handle)

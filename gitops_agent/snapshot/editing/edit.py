@@ -5,8 +5,6 @@ inserted beside its neighbours. Afterwards the file is read again by the parser 
 when anything else than the wanted value differs, or the document is not valid any more, nothing is changed.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

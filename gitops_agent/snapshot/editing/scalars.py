@@ -1,7 +1,5 @@
 """How a JSON value is written into YAML: the way its author wrote the one before, as far as it can be. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
