@@ -324,11 +324,7 @@ class Instance:
 
 @contextmanager
 def open_instance(
-    settings: Settings,
-    environment: Mapping[str, str],
-    fetching: OnProgress | None = None,
-    *,
-    measured: bool = False,
+    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None, *, measured: bool = False
 ) -> Iterator[Instance]:
     """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
     with ExitStack() as stack:

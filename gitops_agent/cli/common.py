@@ -167,12 +167,14 @@ def show_fleet(call: Call, fleet: FleetStatus, redactor: Redactor) -> None:
     from gitops_agent.report.json_shapes import status_shape
     from gitops_agent.report.render import style_for
     from gitops_agent.report.status_text import fleet_text
+    from gitops_agent.support.gc import gc_paused
 
-    shape = status_shape(fleet)
-    if call.is_json:
-        print_json(redactor.tree(shape))
-    else:
-        print_text(fleet_text(shape, style_for(sys.stdout, call.environment), fleet.at, redactor))
+    with gc_paused():
+        shape = status_shape(fleet)
+        if call.is_json:
+            print_json(redactor.tree(shape))
+        else:
+            print_text(fleet_text(shape, style_for(sys.stdout, call.environment), fleet.at, redactor))
 
 
 def print_text(text: str) -> None:

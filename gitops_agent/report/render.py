@@ -105,6 +105,8 @@ def table(columns: Sequence[Column], rows: Sequence[Row], style: Style = PLAIN, 
     grid = [[_cell(cell, shown) for cell in row] for row in rows]
     natural = [max((cell_width(row[at].text) for row in grid), default=0) for at in range(len(columns))]
     kept = [at for at, width in enumerate(natural) if width]
+    if not kept:
+        return ""
     widths = {at: max(natural[at], len(columns[at].header)) for at in kept}
     if style.width is not None:
         kept = _fitting(columns, widths, style.width)
@@ -158,10 +160,11 @@ def _padded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: S
     lines = []
     for row in [head, *rows]:
         parts = []
-        for at, cell in enumerate(row):
-            text = cell.text if at < last or room is None else clipped(cell.text, room)
-            padding = " " * (widths[at] - cell_width(text)) if at < last else ""
-            parts.append(style.paint(text, *cell.colours) + padding)
+        for cell, width in zip(row[:last], widths, strict=False):
+            text, padding = cell.text, " " * (width - cell_width(cell.text))
+            parts.append((style.paint(text, *cell.colours) if style.colour else text) + padding)
+        end = row[last]
+        parts.append(style.paint(end.text if room is None else clipped(end.text, room), *end.colours))
         lines.append("  ".join(parts).rstrip())
     return "\n".join(lines)
 
