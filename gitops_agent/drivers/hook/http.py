@@ -21,7 +21,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Unreached(GitopsAgentError):
-    """The request never left us, so it may be tried again; ``permanent``: once somebody has changed something."""
+    """The request never left us, so it may be tried again; ``permanent``: once a person has changed something."""
 
     def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
         super().__init__(message, hint=hint)
@@ -29,7 +29,7 @@ class Unreached(GitopsAgentError):
 
 
 class Unsure(GitopsAgentError):
-    """The request left us, and no answer came: nobody can say whether it was heard."""
+    """The request left us, and no answer came: whether it was carried out cannot be known."""
 
 
 def send(

@@ -22,7 +22,7 @@ from gitops_agent.drivers.api import (
 )
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.apply import ProcessApplier
-from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
+from gitops_agent.drivers.local.cgroup import DelegatedGroup, delegated_parent
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.exec import ProcessRunner
@@ -98,7 +98,7 @@ def build_context(driver: str, context: Context, options: Options) -> ProcessCon
         dirs=dirs,
         table=ProcessTable(options.proc),
         registry=registry,
-        memory=MemoryLimits(MemoryGroups(context.instance, options.groups), registry),
+        memory=MemoryLimits(context.instance, options.groups, registry),
         logs=LogFiles(dirs, options.rotation),
         environment=Environment(driver, context.instance, dirs, options.environment),
     )

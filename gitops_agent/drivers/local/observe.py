@@ -42,7 +42,6 @@ class ProcessObserver:
         self._registry = context.registry
         self._memory = context.memory
         self._launcher = launcher
-        self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
@@ -59,7 +58,7 @@ class ProcessObserver:
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
-            expected = self._expected(agent, base.fields if base is not None else None, claimed.get(agent))
+            expected = _expected(base.fields if base is not None else None, claimed.get(agent))
             found.append(self._observation(agent, expected, handle.get(agent, Handle()), sweep))
         return [observation for observation in found if observation is not None]
 
@@ -100,22 +99,9 @@ class ProcessObserver:
         """The comparable fields of one agent now: what the precheck compares."""
         host = this_host()
         tree = self.supervised_tree({agent: handle.here(host)})
-        found = self._observation(
-            agent, self._expected(agent, base, claim), handle, Sweep(tree, host, self._clock.now(), self._table)
-        )
+        sweep = Sweep(tree, host, self._clock.now(), self._table)
+        found = self._observation(agent, _expected(base, claim), handle, sweep)
         return found.fields if found is not None else None
-
-    def desired(self, agent: AgentKey, fields: Fields) -> Desired:
-        """Decoded fields, remembered while they stay the same."""
-        known = self._decoded.get(agent)
-        if known is None or known[0] != fields:
-            known = self._decoded[agent] = (fields, Desired.of(fields))
-        return known[1]
-
-    def _expected(self, agent: AgentKey, base: Fields | None, claim: Fields | None) -> _Expected:
-        if base is not None:
-            return _Expected(self.desired(agent, base), None)
-        return _Expected(None, self.desired(agent, claim) if claim is not None else None)
 
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
@@ -266,6 +252,12 @@ class _Expected(NamedTuple):
 
     base: Desired | None
     claim: Desired | None
+
+
+def _expected(base: Fields | None, claim: Fields | None) -> _Expected:
+    if base is not None:
+        return _Expected(Desired.of(base), None)
+    return _Expected(None, Desired.of(claim) if claim is not None else None)
 
 
 def _handles(procs: Iterable[ProcessInfo]) -> list[ReplicaHandle]:

@@ -20,7 +20,7 @@ from gitops_agent.model.plan import Class, Confidence
 from gitops_agent.model.status import ConditionType, Phase
 
 SURENESS: Mapping[Confidence, float] = {Confidence.LOW: 0.0, Confidence.MEDIUM: 0.5, Confidence.HIGH: 1.0}
-COMMITS = 20
+MEAN_COMMITS = 20
 """How many converged commits the mean is taken of."""
 
 _SETS: Mapping[str, Sequence[str]] = {
