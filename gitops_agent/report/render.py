@@ -170,12 +170,11 @@ def _padded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: S
 
 
 def _shown(texts: Collection[str], mask: Mask) -> dict[str, str]:
-    """Each text, masked and escaped. All are masked in one call, ten times as fast as one by one, unless that
-    would tear a text or join two."""
-    masked = mask("\n".join(texts)).split("\n")
-    if len(masked) != len(texts) or any("\n" in text for text in texts):
-        masked = list(map(mask, texts))
-    return dict(zip(texts, map(escape_control, masked), strict=True))
+    """Each text, masked and escaped. Whether there is anything to mask takes one call, a tenth of the time that
+    one for each text takes."""
+    whole = "\n".join(texts)
+    is_clean = mask(whole) == whole
+    return {text: escape_control(text if is_clean else mask(text)) for text in texts}
 
 
 def _cell(cell: Cell | str, shown: Mapping[str, str]) -> Cell:

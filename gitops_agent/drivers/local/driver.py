@@ -27,8 +27,7 @@ from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.exec import ProcessRunner
 from gitops_agent.drivers.local.launcher import Launcher
-from gitops_agent.drivers.local.log_files import LogFiles, Rotation
-from gitops_agent.drivers.local.log_reader import read_logs
+from gitops_agent.drivers.local.log_files import LogFiles, Rotation, read_logs
 from gitops_agent.drivers.local.memory_limit import MemoryLimits
 from gitops_agent.drivers.local.observe import ProcessObserver
 from gitops_agent.drivers.local.procfs import ProcessTable

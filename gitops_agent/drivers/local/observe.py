@@ -12,12 +12,11 @@ from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.drivers.local.launcher import Launcher
-from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
+from gitops_agent.drivers.local.lookalikes import Sweep, has_environment, runs_command
 from gitops_agent.drivers.local.marks import OWNER, variables
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, build_tree, split_extras
 from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
 from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.drivers.local.sweep import Sweep
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
