@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from gitops_agent.report.sinks.registry import table
+from gitops_agent.report.sinks.registry import metrics
 
 PAGE = Path(__file__).with_name("metrics.md")
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
+
+
+def table() -> str:
+    """The list of all metrics."""
+    rows = (
+        f"| `{metric.name}` | {metric.kind} | {'; '.join(_label(*item) for item in metric.labels.items()) or '-'} "
+        f"| {metric.meaning} |"
+        for metric in metrics()
+    )
+    return "\n".join(("| name | kind | labels | meaning |", "|---|---|---|---|", *rows))
+
+
+def _label(name: str, values: Sequence[str] | str) -> str:
+    return f"`{name}`: {values}" if isinstance(values, str) else f"`{name}`: {', '.join(values)}"
 
 
 def page(text: str) -> str:

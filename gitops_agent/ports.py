@@ -269,11 +269,14 @@ class Sink:
     tries again and remembers what was delivered.
 
     ``name`` is stable: the journal keeps what is owed under it. ``durable``: every changed commit must be
-    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries."""
+    delivered, also after a restart. ``min_interval_seconds``: the least time between two deliveries. ``complete``:
+    False where a delivery cannot be all of it now, so that a later process makes another.
+    """
 
     name: ClassVar[str] = ""
     durable: ClassVar[bool] = False
     min_interval_seconds: ClassVar[float] = 0.0
+    complete: bool = True
 
     def on_pass(self, result: PassResult) -> None:
         """Called after every pass, on its thread; must return at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,7 @@ import typer
 from gitops_agent.cli.common import FLAG, Call, print_json, print_text
 
 if TYPE_CHECKING:
-    from gitops_agent.control.commands import CommandResult
-    from gitops_agent.wiring import ControlSession
+    from gitops_agent.control.commands import CommandResult, OperatorCommands
 
 _SCOPE = typer.Option(
     "--scope",
@@ -41,11 +41,7 @@ def freeze(
     No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
     Without access to this machine, a commit with freeze in the Policy document does the same.
     """
-    from gitops_agent.wiring import open_control
-
-    with open_control(call.settings(), call.environment, create=True) as control:
-        result = control.commands.freeze(scope, reason, until)
-        return _show(call, control, result)
+    return _carry_out(call, lambda commands: commands.freeze(scope, reason, until), create=True)
 
 
 def unfreeze(
@@ -61,11 +57,7 @@ def unfreeze(
     Lifting the freeze of a guard approves what it had stopped: look at gitops-agent drift first. A freeze by Git
     is lifted by a commit.
     """
-    from gitops_agent.wiring import open_control
-
-    with open_control(call.settings(), call.environment, create=True) as control:
-        result = control.commands.unfreeze(scope, reason, everything=everything)
-        return _show(call, control, result)
+    return _carry_out(call, lambda commands: commands.unfreeze(scope, reason, everything=everything), create=True)
 
 
 def approve(
@@ -81,11 +73,7 @@ def approve(
     If what is desired or what is live changes before they are done, those that changed need another approval.
     Without access to this machine, a note or a commit in Git does the same; docs/operations.md shows how.
     """
-    from gitops_agent.wiring import open_control
-
-    with open_control(call.settings(), call.environment) as control:
-        result = control.commands.approve(digest, reason)
-        return _show(call, control, result)
+    return _carry_out(call, lambda commands: commands.approve(digest, reason))
 
 
 def retry(
@@ -99,18 +87,16 @@ def retry(
 
     A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
     """
+    return _carry_out(call, lambda commands: commands.retry(target, reason))
+
+
+def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> int:
+    """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
+    from gitops_agent.report.json_shapes import control_shape
     from gitops_agent.wiring import open_control
 
-    with open_control(call.settings(), call.environment) as control:
-        result = control.commands.retry(target, reason)
-        return _show(call, control, result)
-
-
-def _show(call: Call, control: ControlSession, result: CommandResult) -> int:
-    """Print what was written, and what happens next."""
-    from gitops_agent.report.json_shapes import control_shape
-
-    running = control.running()
+    with open_control(call.settings(), call.environment, create=create) as control:
+        result, running = command(control.commands), control.running()
     if call.is_json:
         shape = control_shape(result.controls, result.meaning, running=running is not None)
         print_json(control.redactor.tree(shape))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, show
+from gitops_agent.cli.common import FLAG, Call, show, show_fleet
 
 if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
@@ -53,8 +52,6 @@ def once(
     from gitops_agent.cli.progress import watching
     from gitops_agent.daemon.loop import run_once
     from gitops_agent.query.fleet import fleet_status
-    from gitops_agent.report.json_shapes import status_shape
-    from gitops_agent.report.status_text import status_text
     from gitops_agent.wiring import open_instance
 
     settings = call.source_settings(**_options(timeout, no_push))
@@ -64,7 +61,7 @@ def once(
     ):
         result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
         fleet = fleet_status(settings, result, instance.context.clock.now())
-    show(call, instance.redactor.tree(status_shape(fleet)), partial(status_text, now=fleet.at))
+    show_fleet(call, fleet, instance.redactor)
     if timed_out and not call.is_json:
         _print_timeout(settings, result)
     return exit_code(result, timed_out=timed_out)

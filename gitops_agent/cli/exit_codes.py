@@ -1,4 +1,4 @@
-"""What ``once`` ends with, and when it may end. Pure."""
+"""What ``once`` ends with. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,3 @@ def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
     if result.phase is Phase.DEGRADED or timed_out or not result.phase.terminal:
         return NOT_CONVERGED
     return DONE
-
-
-def is_settled(result: PassResult) -> bool:
-    """Whether another pass could not change the answer: the commit is terminal or held, no agent on its way."""
-    unread = result.unavailable and result.phase is Phase.PENDING
-    held = result.phase is None or result.phase is Phase.BLOCKED or result.phase.terminal or unread
-    return held and not result.busy

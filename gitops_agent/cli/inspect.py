@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show
+from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show, show_fleet
 
 
 def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
@@ -15,7 +15,7 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
     from gitops_agent.query.reader import open_reader
     from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.json_shapes import explanation_shape, status_shape
-    from gitops_agent.report.status_text import agent_text, status_text
+    from gitops_agent.report.status_text import agent_text
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent) if agent else None
@@ -23,9 +23,10 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
         gone = reader.explain(key) if key and not fleet.statuses else None
     if gone is not None and not call.is_json:
         print_text(gone_text(reader.redactor.tree(explanation_shape(gone))))
-        return 0
-    render = status_text if key is None else agent_text
-    show(call, reader.redactor.tree(status_shape(fleet)), lambda shape, style: render(shape, style, fleet.at))
+    elif key is None:
+        show_fleet(call, fleet, reader.redactor)
+    else:
+        show(call, reader.redactor.tree(status_shape(fleet)), partial(agent_text, now=fleet.at))
     return 0
 
 

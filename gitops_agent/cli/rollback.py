@@ -49,10 +49,10 @@ def rollback(
             return 0
         if not call.is_json:
             _show(call, tool, proposal)
-        tool.check_push(target)
+        tool.writer.check_push(target)
         pushed = yes or (not call.is_json and _confirmed(target))
         if pushed:
-            tool.push(proposal, target)
+            tool.writer.push(proposal.sha, target)
     if call.is_json:
         print_json(tool.redactor.tree(_shape(proposal, target, pushed)))
     elif pushed:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gitops_agent.errors import UsageError
 
-_LARGEST = 65536
+_MAX_CHARACTERS = 65536
 DOCUMENTED = "see docs/configuration.md for all settings"
 
 
@@ -23,9 +23,9 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"cannot read the settings file {path}: {why}", hint=f"{hint} ({DOCUMENTED})"
         ) from problem
-    if len(text) > _LARGEST:
+    if len(text) > _MAX_CHARACTERS:
         hint = f"it holds settings, not desired state: {DOCUMENTED}"
-        raise UsageError(f"the settings file {path} is larger than {_LARGEST} bytes", hint=hint)
+        raise UsageError(f"the settings file {path} has more than {_MAX_CHARACTERS} characters", hint=hint)
     try:
         value = yaml_rs.loads(text)
     except Exception as problem:  # the parser has several exception types; all mean "not YAML"

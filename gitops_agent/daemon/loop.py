@@ -142,7 +142,7 @@ class Daemon:
             self._scheduler.shutdown(wait=False)
 
     def _loop(self) -> None:
-        queue, wait, behind = self._context.queue, None, False
+        queue, wait, failed_passes = self._context.queue, None, 0
         while not queue.closed:
             rest = self._until(wait)
             self._liveness.waiting(rest)
@@ -151,11 +151,12 @@ class Daemon:
                 return
             if request.fetch:
                 self._fetcher.ask()
-            scope = None if behind or self._is_overdue() else request.scope
+            scope = None if failed_passes or self._is_overdue() else request.scope
             result = self._pass(replace(request, scope=scope, fetch=False, actor="run"))
             if result is None:
                 # What it was about is lost: the next pass looks at everything.
-                wait, behind = min(MAX_FAILURE_DELAY_SECONDS, (wait or 1.0) * 2), True
+                failed_passes += 1
+                wait = delay(failed_passes, 1.0, MAX_FAILURE_DELAY_SECONDS)
                 continue
             if scope is None:
                 self._full_pass_at, self._judged = self._context.clock.monotonic(), result.enforced
@@ -163,7 +164,7 @@ class Daemon:
                 # The commit is done with what it changes; all other agents are judged by it once as well.
                 queue.everything("commit")
             self._progress(result)
-            wait, behind = result.wait, False
+            wait, failed_passes = result.wait, 0
 
     def _pass(self, request: Request) -> PassResult | None:
         """One pass; None when it failed: one bad pass must not end the loop."""

@@ -43,73 +43,19 @@ from gitops_agent.model.plan import Action, Class, Verb
 from gitops_agent.model.quantity import iso, memory_bytes, seconds
 from gitops_agent.ports import Clock
 
-__all__ = [
-    "AS_IT_RUNS",
-    "BUILT_IN_KINDS",
-    "CHANNEL",
-    "CONFIG",
-    "CREDENTIAL",
-    "DNS",
-    "EMPTY",
-    "ENTITLEMENT",
-    "HEALTHY",
-    "HOOK",
-    "JSON",
-    "RUNTIME",
-    "Action",
-    "AgentDocument",
-    "AgentInstance",
-    "AgentKey",
-    "Applied",
-    "ApplyError",
-    "Base",
-    "Catalog",
-    "CheckResult",
-    "Class",
-    "Clock",
-    "Compilation",
-    "Context",
-    "Driver",
-    "EffectSpent",
-    "Evidence",
-    "ExecResult",
-    "Executing",
-    "Fields",
-    "Health",
-    "HealthState",
-    "Heartbeat",
-    "Kind",
-    "Leasing",
-    "LogLine",
-    "Logging",
-    "Notify",
-    "Observation",
-    "ObserveError",
-    "ObserveRequest",
-    "Owner",
-    "Plugin",
-    "Prechecking",
-    "Reason",
-    "Refused",
-    "Repair",
-    "Resource",
-    "ResourceKey",
-    "ResourceKind",
-    "RunAs",
-    "Scope",
-    "Strict",
-    "Verb",
-    "Watching",
-    "executing",
-    "health_fields",
-    "is_unchanged",
-    "iso",
-    "leasing",
-    "logging",
-    "memory_bytes",
-    "seconds",
-    "watching",
-]
+# What an entry point names
+__all__ = ["Catalog", "CheckResult", "Class", "Clock", "Context", "Plugin", "Reason", "Repair", "ResourceKind"]
+__all__ += ["BUILT_IN_KINDS", "CHANNEL", "CONFIG", "CREDENTIAL", "DNS", "ENTITLEMENT", "HOOK", "RUNTIME", "Kind"]
+# The pure part
+__all__ += ["JSON", "AgentDocument", "AgentKey", "Compilation", "Fields", "Refused", "Resource", "ResourceKey"]
+__all__ += ["Strict", "health_fields", "iso", "memory_bytes", "seconds"]
+# The live part
+__all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "ObserveError", "ObserveRequest"]
+__all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
+__all__ += ["Applied", "ApplyError", "EffectSpent"]
+# Capabilities
+__all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Leasing", "LogLine", "Logging", "RunAs"]
+__all__ += ["Notify", "Prechecking", "Watching", "executing", "is_unchanged", "leasing", "logging", "watching"]
 
 
 def _nothing() -> Mapping[Any, Any]:

@@ -258,11 +258,3 @@ class Connections(Mapping[str, Driver]):
         if self._notify is not None and (watched := watching(driver)) is not None:
             watched.start(self._notify)
         return driver
-
-
-def logging_for(drivers: Connections, driver: str | None) -> Logging | None:
-    """The logs of a driver; without a name (the agent is gone) those of the first local driver that has any."""
-    if driver is not None:
-        return drivers.logging(driver)
-    local = (plugin.name for plugin in drivers.plugins if plugin.local and plugin.is_runtime)
-    return next((able for name in local if (able := drivers.logging(name)) is not None), None)

@@ -243,7 +243,7 @@ def _found(snapshot: Snapshot, key: ResourceKey) -> tuple[Agent | None, Resource
 
 
 def _content(snapshot: Snapshot, key: AgentKey) -> Agent | None:
-    """An agent apart from where it stands: a line more in a file moves its neighbours."""
+    """An agent without its place in the file: a line more in a file moves its neighbours."""
     agent = snapshot.agents.get(key)
     return None if agent is None else replace(agent, origin=replace(agent.origin, line=0, blob=""))
 

@@ -48,14 +48,6 @@ class RollbackCommand:
             sha = self.writer.revert([revision.sha for revision in undone], message or _subject(undone))
         return RollbackCommit(sha, source.revision(sha).subject, self.plan(sha))
 
-    def check_push(self, branch: str) -> None:
-        """SourceRefused when it is known beforehand that the remote takes no push to this branch."""
-        self.writer.check_push(branch)
-
-    def push(self, made: RollbackCommit, branch: str) -> None:
-        """Send the commit, fast-forward only."""
-        self.writer.push(made.sha, branch)
-
     def _chosen(self, commits: Sequence[str], head: Revision) -> list[Revision]:
         """The commits a person named, newest first; the head when none was."""
         source = self.source
@@ -63,11 +55,8 @@ class RollbackCommand:
         for text in commits:
             old, dots, new = text.partition("..")
             if dots:
-                since, until = (
-                    revision_named(source, old).sha,
-                    revision_named(source, new).sha if new else head.sha,
-                )
-                found: Sequence[Revision] = source.between(since, until)
+                until = revision_named(source, new).sha if new else head.sha
+                found: Sequence[Revision] = source.between(revision_named(source, old).sha, until)
             else:
                 found = (revision_named(source, text),)
             chosen.update((revision.sha, revision) for revision in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
-from gitops_agent.errors import SourceError, SourceRefused, UsageError
+from gitops_agent.errors import SourceError
 from gitops_agent.model.passes import Live, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
@@ -15,6 +15,7 @@ from gitops_agent.pipeline import Pipeline
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
 from gitops_agent.ports import JournalReader, SnapshotLoader, Source
+from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
 from gitops_agent.rollout.provisioning import without_given_up
 from gitops_agent.rollout.waves import announced
@@ -45,7 +46,7 @@ class Planner:
         head, state = self.source.refresh(), self.journal.state()
         if ref is None:
             self.pipeline.stages.source.refuse(state, head)
-        return self._preview(state, self.loader.load(named(self.source, ref) if ref else head))
+        return self._preview(state, self.loader.load(revision_named(self.source, ref) if ref else head))
 
     def survey(self) -> Survey:
         """The plan for what is in force now."""
@@ -81,11 +82,3 @@ class Planner:
     def _live(self, state: State, snapshot: Snapshot) -> Live:
         observer, bases = self.pipeline.stages.observer, state.reconcile.bases
         return observer.evaluate_health(observer.observe(snapshot, bases, None), snapshot, bases)
-
-
-def named(source: Source, text: str) -> Revision:
-    """The commit a person means; UsageError when there is none of that name."""
-    try:
-        return source.revision(text)
-    except SourceRefused as unknown:
-        raise UsageError(unknown.message, hint=unknown.hint) from unknown

@@ -16,7 +16,7 @@ from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Plan
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.json_shapes import NOTHING, evidence_shape, findings_shape, value_at
+from gitops_agent.report.json_shapes import NOTHING, action_shape, evidence_shape, findings_shape, value_at
 from gitops_agent.report.words import Shape, is_about
 
 ORDER = (
@@ -178,16 +178,8 @@ def drift_shape(report: DriftReport) -> Shape:
 def _drift(drift: Drift) -> Shape:
     action = drift.action
     return {
-        "agent": str(action.key.agent),
-        "resource": str(action.key),
-        "driver": action.driver,
-        "class": str(action.drift_class),
-        "reason": action.reason,
-        "message": action.message,
-        "confidence": str(action.confidence),
+        **action_shape(action),
         "since": iso(drift.since),
-        "verb": str(action.verb),
-        "decision": str(action.decision),
         "heldBy": list(drift.held_by),
         "evidence": evidence_shape(action.evidence),
         "differences": list(map(_difference, drift.differences)),

@@ -85,7 +85,7 @@ def _details(drift: Shape) -> Iterator[str]:
         f" would be done: {escape_control(_intention(drift))}"
     )
     for each in drift["evidence"]:
-        yield escape_control(f"  {each['source']} said at {each['at']}: {each['said']}")
+        yield escape_control(f"  {each['source']} reported at {each['at']}: {each['said']}")
     fields = [each for each in drift["differences"] if each["path"] not in DIGESTS]
     for each in fields[:_SHOWN_FIELDS]:
         live, git = (

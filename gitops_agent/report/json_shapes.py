@@ -10,6 +10,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +82,26 @@ def schema(name: str) -> Shape:
     return document
 
 
+def fields_shape(value: object, *names: str) -> Shape:
+    """Some fields of a value under their JSON names (``next_try_at`` as ``nextTryAt``), moments as text."""
+    return {_camel(name): _plain(name, getattr(value, name)) for name in names}
+
+
+@cache
+def _camel(name: str) -> str:
+    first, *more = name.split("_")
+    return first + "".join(map(str.capitalize, more))
+
+
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, int | float) and (name == "at" or name.endswith("_at")):
+        return iso(value)
+    return str(value) if isinstance(value, StrEnum) else value
+
+
 def findings_shape(findings: Iterable[Finding]) -> list[Shape]:
     """Findings in the order given."""
-    return [
-        {
-            "severity": str(finding.severity),
-            "code": finding.code,
-            "address": finding.address,
-            "summary": finding.summary,
-            "detail": finding.detail,
-        }
-        for finding in findings
-    ]
+    return [fields_shape(each, "severity", "code", "address", "summary", "detail") for each in findings]
 
 
 def validate_shape(findings: Sequence[Finding]) -> Shape:
@@ -124,17 +134,19 @@ def plan_shape(plan: Plan, summary: Mapping[str, int] | None = None) -> Shape:
 
 def _action(action: Action, *, held: bool) -> Shape:
     return {
-        "agent": str(action.key.agent),
-        "resource": str(action.key),
-        "driver": action.driver,
-        "verb": str(action.verb),
-        "class": str(action.drift_class),
-        "reason": action.reason,
-        "message": action.message,
-        "confidence": str(action.confidence),
-        "decision": str(action.decision),
+        **action_shape(action),
         "patch": [_step(step, action) for step in action.patch],
         "held": held,
+    }
+
+
+def action_shape(action: Action) -> Shape:
+    """What an action is about and what is decided, as in plans and drift reports."""
+    return {
+        "agent": str(action.key.agent),
+        "resource": str(action.key),
+        "class": str(action.drift_class),
+        **fields_shape(action, "driver", "verb", "reason", "message", "confidence", "decision"),
     }
 
 
@@ -249,18 +261,10 @@ def commit_shape(record: CommitRecord) -> Shape:
     """One commit of ``history``."""
     return {
         "commit": record.sha,
-        "phase": str(record.phase),
-        "summary": record.summary,
-        "startedAt": iso_or_none(record.started_at),
-        "finishedAt": iso_or_none(record.finished_at),
-        "rollsBackTo": record.rolls_back_to,
-        "rolledBackBy": record.rolled_back_by,
-        "subject": record.subject,
-        "author": record.author,
-        "committedAt": iso(record.committed_at),
+        **fields_shape(record, "phase", "summary", "subject", "author", "changed"),
+        **fields_shape(record, "committed_at", "seen_at", "started_at", "finished_at"),
+        **fields_shape(record, "rolls_back_to", "rolled_back_by"),
         "planDigest": record.plan or None,
-        "changed": record.changed,
-        "seenAt": iso(record.seen_at),
         "seconds": _took(record),
         "findings": findings_shape(record.findings),
     }
@@ -288,21 +292,13 @@ def explanation_shape(known: Explanation) -> Shape:
 
 def _entry(entry: ActionRecord) -> Shape:
     return {
-        "at": iso(entry.at),
+        **fields_shape(entry, "at", "driver", "verb", "reason", "message", "confidence"),
+        **fields_shape(entry, "actor", "commit", "result", "outcome"),
         "resource": str(entry.key),
-        "driver": entry.driver,
-        "verb": entry.verb,
         "class": entry.drift_class,
-        "reason": entry.reason,
-        "message": entry.message,
-        "confidence": entry.confidence,
-        "actor": entry.actor,
-        "commit": entry.commit,
         "planDigest": entry.plan,
         "before": entry.before.value if entry.before else None,
         "after": entry.after.value if entry.after else None,
-        "result": entry.result,
-        "outcome": entry.outcome,
         "seconds": entry.duration,
         "evidence": evidence_shape(entry.evidence),
     }
@@ -314,27 +310,14 @@ def evidence_shape(evidence: Iterable[Evidence]) -> list[Shape]:
 
 
 def _attempt(key: ResourceKey, attempt: Attempt) -> Shape:
-    return {
-        "resource": str(key),
-        "failures": attempt.failures,
-        "error": attempt.error,
-        "permanent": attempt.permanent,
-        "stalled": attempt.stalled,
-        "nextTryAt": iso(attempt.next_at),
-    }
+    known = fields_shape(attempt, "failures", "error", "permanent", "stalled")
+    return {"resource": str(key), **known, "nextTryAt": iso(attempt.next_at)}
 
 
 def control_shape(controls: Iterable[Control], meaning: str, *, running: bool) -> Shape:
     """The answer of ``freeze``, ``unfreeze``, ``approve`` and ``retry``."""
-    return {"controls": [_control(control) for control in controls], "meaning": meaning, "running": running}
-
-
-def _control(control: Control) -> Shape:
-    return {
-        "verb": str(control.verb),
-        "target": control.target,
-        "actor": control.actor,
-        "at": iso(control.at),
-        "reason": control.reason,
-        "until": iso_or_none(control.until),
-    }
+    written = [
+        {**fields_shape(each, "verb", "target", "actor", "at", "reason"), "until": iso_or_none(each.until)}
+        for each in controls
+    ]
+    return {"controls": written, "meaning": meaning, "running": running}

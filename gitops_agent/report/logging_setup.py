@@ -37,7 +37,7 @@ def setup_logs(
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         structlog.processors.format_exc_info,
         _redacting(redactor),
-        *(_text_ending(wants_colour(is_terminal, environment or {})) if as_text else _json_ending()),
+        *(_text_ending(wants_colour(is_terminal, environment or {})) if as_text else [_json_line]),
     ]
     formatter = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=ending)
     handler = logging.StreamHandler(stream)
@@ -76,11 +76,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _json_ending() -> list[Processor]:
-    def render(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
-        return dump_line(event)
-
-    return [render]
+def _json_line(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
+    return dump_line(event)
 
 
 def _text_ending(colour: bool) -> list[Processor]:

@@ -21,10 +21,10 @@ from gitops_agent.support.text import clipped, escape_control
 
 API_VERSION = "gitops-agent.dev/v1"
 KIND = "ConvergenceStatus"
-_TEXT = 400  # characters of one message
-_AGENTS = 1_000  # more never fit the bytes
+_MESSAGE_CHARACTERS = 400  # characters of one message
+_MAX_AGENTS = 1_000  # more never fit the bytes
 _AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
-_LARGEST = 262_144  # a note beyond this is not ours
+_MAX_CHARACTERS = 262_144  # a note beyond this is not ours
 _UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -52,7 +52,7 @@ def render_note(
     seen, unseen = _agents_of(previous) if previous is not None and _ended(previous) else (None, 0)
     if seen is None:
         telling = _most_telling(record, statuses, changed)
-        seen = [_agent(status) for status in telling[:_AGENTS]]
+        seen = [_agent(status) for status in telling[:_MAX_AGENTS]]
         unseen = len(telling) - len(seen)
     # Agents that follow another commit: with them the numbers add up to those of the first line.
     untouched = max(0, record.agents - len(seen) - unseen)
@@ -72,7 +72,7 @@ def render_note(
         "instance": instance,
         "commit": record.sha,
         "phase": str(record.phase),
-        "summary": clipped(redact(record.summary), _TEXT),
+        "summary": clipped(redact(record.summary), _MESSAGE_CHARACTERS),
         "planDigest": record.plan,
         "startedAt": iso_or_none(record.started_at),
         "finishedAt": iso_or_none(record.finished_at),
@@ -111,7 +111,7 @@ def parse_note(text: str) -> Note | None:
     from ruamel.yaml.error import YAMLError
 
     _, _, body = text.partition("\n\n")
-    if len(text) > _LARGEST or not body.startswith(f"apiVersion: {API_VERSION}\nkind: {KIND}\n"):
+    if len(text) > _MAX_CHARACTERS or not body.startswith(f"apiVersion: {API_VERSION}\nkind: {KIND}\n"):
         return None
     try:
         value = YAML(typ="safe", pure=True).load(body)
@@ -152,7 +152,7 @@ def _agent(status: AgentStatus) -> Note:
     for condition in conditions:
         # The same for every condition of one note; repeating it would double the size.
         del condition["observedCommit"]
-        condition["message"] = clipped(condition["message"], _TEXT)
+        condition["message"] = clipped(condition["message"], _MESSAGE_CHARACTERS)
     return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
 
 
@@ -166,13 +166,13 @@ def _action(entry: ActionRecord) -> Note:
         "at": iso(entry.at),
     }
     if entry.result != "Done":
-        action["message"] = clipped(entry.outcome or entry.message, _TEXT)
+        action["message"] = clipped(entry.outcome or entry.message, _MESSAGE_CHARACTERS)
     return action
 
 
 def _finding(finding: Finding) -> Note:
     (shape,) = findings_shape([finding])
-    return {key: clipped(value, _TEXT) for key, value in shape.items() if value}
+    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in shape.items() if value}
 
 
 def _fit(items: Sequence[T], render: Callable[[T], Note], budget: int) -> tuple[list[Note], int]:

@@ -218,10 +218,10 @@ class Outbox:
         failure: Exception | None = None
         try:
             lane.sink.deliver(changes)
-            if versions:
-                self._journal.delivered(lane.sink.name, versions)
+            if paid := _paid(lane, versions):
+                self._journal.delivered(lane.sink.name, paid)
         except Exception as problem:
-            self._log_failure("a delivery failed and is tried again", lane.sink.name, problem)
+            self._log_failure(f"{lane.sink.name}: not delivered, tried again later", lane.sink.name, problem)
             failure = problem
         with self._lock:
             if failure is None:
@@ -236,6 +236,14 @@ class Outbox:
             log.warning(event, sink=sink, error=self._redact(str(problem)), hint=self._redact(problem.hint))
         else:
             log.error(event, sink=sink, error=self._redact(repr(problem)), exc_info=problem)
+
+
+def _paid(lane: _Lane, versions: Mapping[str, int]) -> Mapping[str, int]:
+    """What a delivery pays. Of an incomplete one the last commit stays owed, until the next delivery: enough for
+    a later process to deliver, and no more to read as the history grows."""
+    if lane.sink.complete:
+        return versions
+    return dict(list({**lane.delivered, **versions}.items())[:-1])
 
 
 def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:

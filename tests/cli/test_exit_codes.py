@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.cli.exit_codes import exit_code, is_settled
-from gitops_agent.model.passes import PassResult
+from gitops_agent.cli.exit_codes import exit_code
+from gitops_agent.model.passes import PassResult, is_settled
 from gitops_agent.model.state import CommitsState, SourceState, State
 from gitops_agent.model.status import Phase
 from tests.report.values import SHA, a_record

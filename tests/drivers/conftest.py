@@ -19,7 +19,6 @@ from gitops_agent.drivers.local.driver import LocalDriver, Options
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
-from gitops_agent.drivers.process.spec import process_key  # noqa: F401 - for the starter that a test writes
 from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
@@ -40,6 +39,10 @@ class RealClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def process_key(agent: AgentKey) -> ResourceKey:
+    return runtime_key(agent, "process")
 
 
 def agent_document(agent: AgentKey = BOT, *, spec: dict[str, Any] | None = None, **runtime: Any) -> AgentDocument:

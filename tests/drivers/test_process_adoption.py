@@ -9,9 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.model.plan import Verb
-from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
+from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, process_key, until
 
 
 def test_found_again_after_a_restart(fleet: Fleet) -> None:

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import ObserveRequest
-from gitops_agent.drivers.process.spec import DRIVER, process_key
+from gitops_agent.drivers.process import DRIVER
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Class, Verb
 from gitops_agent.observe.observer import ask_drivers as observe
-from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, until
+from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, process_key, until
 from tests.plan import make
 from tests.support.plugins import connected
 

@@ -17,13 +17,12 @@ from gitops_agent.drivers.api import Context, ObserveRequest
 from gitops_agent.drivers.local.driver import Options
 from gitops_agent.drivers.local.handle import decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.drivers.process.start import build
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
-from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, until
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, process_key, until
 
 
 def marks(fleet: Fleet, fields: Fields, instance: str | None = None, **more: str) -> dict[str, str]:

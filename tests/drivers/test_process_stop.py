@@ -14,11 +14,10 @@ import pytest
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable, this_host
 from gitops_agent.drivers.local.stop import wait_gone
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Verb
-from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, until
+from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, process_key, until
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"

@@ -15,11 +15,10 @@ from gitops_agent.drivers.config import connect
 from gitops_agent.drivers.config.spec import config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.stop import open_pidfd, wait_gone
-from gitops_agent.drivers.process.spec import process_key
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.plan import Verb
-from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, until
+from tests.drivers.conftest import BOT, SLEEP, Fleet, RealClock, action, process_key, until
 
 OURS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO]
 

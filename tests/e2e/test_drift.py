@@ -39,7 +39,7 @@ def test_the_first_week_only_looks(fleet: Fleet) -> None:
     assert people.code == 5
     assert "1 of 2 agents drifted" in people.out
     assert "held by observe mode" in people.out
-    assert "kernel said at" in people.out
+    assert "kernel reported at" in people.out
 
 
 def test_it_looks_at_what_is_in_force_and_not_at_the_newest_commit(fleet: Fleet) -> None:

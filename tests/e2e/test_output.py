@@ -173,7 +173,7 @@ def test_notes_that_cannot_be_pushed_fail_nothing(fleet: Fleet) -> None:
     lock.touch()
     answer = fleet.call("once", "-o", "json")
     assert (answer.code, answer.json["phase"]) == (0, "Converged")
-    assert "notes could not be pushed" in answer.err
+    assert "notes: not delivered" in answer.err
     lock.unlink()
     fleet.once()
     assert fleet.note(fleet.head()).startswith(f"{fleet.instance}: Converged"), "they were queued"

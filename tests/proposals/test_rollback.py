@@ -91,7 +91,7 @@ def test_commits_are_undone_newest_first_each_once(
     assert branch.reverted == [(undone, message)]
     assert (made.sha, made.plan) == ("new", a_plan())
     assert branch.pushed == []
-    command.push(made, "main")
+    command.writer.push(made.sha, "main")
     assert branch.pushed == [("new", "main")]
 
 
@@ -118,6 +118,6 @@ def test_what_cannot_be_meant_is_a_usage_error(
 
 
 def test_a_push_that_would_be_refused_is_known_beforehand(command: RollbackCommand) -> None:
-    command.check_push("main")
+    command.writer.check_push("main")
     with pytest.raises(SourceRefused):
-        command.check_push("protected")
+        command.writer.check_push("protected")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context
-from gitops_agent.drivers.plugins import Connections, Plugins, logging_for
+from gitops_agent.drivers.plugins import Connections, Plugins
 from gitops_agent.testing.clock import FrozenClock
 from tests.remote_driver.conftest import HERE
 from tests.remote_driver.server import RemoteSystem
@@ -153,11 +153,10 @@ def connections(system: RemoteSystem, monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_logs_come_from_the_driver(connections: Connections) -> None:
     from gitops_agent.model.key import AgentKey
 
-    able = logging_for(connections, "remote")
+    able = connections.logging("remote")
     assert able is not None
     (line,) = able.logs(AgentKey("acme", "bot"), 10)
     assert (line.instance, line.text) == ("copy-0", "acme/bot says hello")
-    assert logging_for(connections, None) is None, "no local runtime is installed here"
 
 
 def test_doctor_asks_the_plugins(connections: Connections) -> None:

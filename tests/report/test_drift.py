@@ -156,7 +156,7 @@ def test_one_agent_or_one_tenant() -> None:
 def test_details_for_people() -> None:
     text = drift_text(report(drifted(), known=past(seen(NOW - 180, {"replicas": 3}))), details=True)
     assert "3 min ago" in text
-    assert "kernel said at 2023-11-14T22:13:19Z: 3 processes" in text
+    assert "kernel reported at 2023-11-14T22:13:19Z: 3 processes" in text
     assert "/replicas: live 3, Git 1" in text
 
 

@@ -13,7 +13,8 @@ from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
 from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.note import render_note
-from gitops_agent.report.render import PLAIN, Column, Style, cell_width, table, wants_colour
+from gitops_agent.report.render import PLAIN, Cell, Column, Style, cell_width, table, wants_colour
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import escape_control
 
 from .texts import agent_text, explain_text, findings_text, history_text, plan_text, status_text
@@ -138,3 +139,12 @@ def test_a_table_too_long_for_rich_is_cut_and_stays_fast() -> None:
 
 def test_unknown_agent_is_explained() -> None:
     assert "nothing of it is left" in explain_text(Explanation(BOT, NOW, None))
+
+
+def test_cells_are_masked_also_where_one_call_cannot_mask_them_all() -> None:
+    mask = Redactor(["swordfish-swordfish"])
+    for other in ("plain", "two\nlines"):
+        rows = [["swordfish-swordfish", Cell("a swordfish-swordfish b", ("bold",))], [other, "token="]]
+        text = table([Column("A"), Column("B")], rows, mask=mask)
+        assert "swordfish" not in text
+        assert escape_control(other) in text

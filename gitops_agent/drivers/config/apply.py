@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import orjson
 
-from gitops_agent.drivers.api import (
-    Action,
-    Applied,
-    ApplyError,
-    Clock,
-    Fields,
-    Observation,
-    ObserveRequest,
-    Verb,
-)
+from gitops_agent.drivers.api import Action, Applied, ApplyError, Fields, Verb
 from gitops_agent.drivers.config.observe import FILE, ConfigObserver, handle_of, stamp_of
-from gitops_agent.drivers.local.agent_dir import AgentDir
-from gitops_agent.support.atomic_file import remove_at as remove
-from gitops_agent.support.atomic_file import write_atomic_at as write_atomic
+from gitops_agent.support.atomic_file import remove_at, write_atomic_at
 
 
-class ConfigDriver:
+class ConfigDriver(ConfigObserver):
     """The config driver of one instance."""
-
-    def __init__(self, place: AgentDir, clock: Clock) -> None:
-        self._place = place
-        self._observer = ConfigObserver(place, clock)
-
-    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
-        """Every bundle file in the scope, and the absence of those we once wrote."""
-        return self._observer.observe(request)
 
     def unchanged(self, action: Action) -> bool:
         """Whether the file is still as planned."""
-        return self._observer.live(action.key.agent) == action.live
+        return self.live(action.key.agent) == action.live
 
     def apply(self, action: Action, key: str) -> Applied:  # noqa: ARG002 - a rename is idempotent by nature
         """Write the bundle whole, or remove it."""
-        path, folder = self._place.config(action.key.agent), self._place.folder(action.key.agent)
+        path, folder = self._dirs.config(action.key.agent), self._dirs.folder(action.key.agent)
         try:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
                 self._delete(action)
@@ -57,17 +37,17 @@ class ConfigDriver:
         text = orjson.dumps(
             orjson.loads(raw), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
         )
-        with self._place.opened(action.key.agent, create=True) as folder:
-            write_atomic(folder, FILE, text)
+        with self._dirs.opened(action.key.agent, create=True) as folder:
+            write_atomic_at(folder, FILE, text)
             return handle_of(stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False)))
 
     def _delete(self, action: Action) -> None:
         try:
-            with self._place.opened(action.key.agent) as folder:
-                remove(folder, FILE)
+            with self._dirs.opened(action.key.agent) as folder:
+                remove_at(folder, FILE)
         except (FileNotFoundError, NotADirectoryError):
             return
         try:
-            self._place.folder(action.key.agent).rmdir()
+            self._dirs.folder(action.key.agent).rmdir()
         except OSError:
             pass  # logs and work stay: what an agent wrote is not ours to delete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -18,7 +18,6 @@ from gitops_agent.drivers.api import (
     ObserveError,
     ObserveRequest,
     Owner,
-    Scope,
 )
 from gitops_agent.drivers.config.spec import DRIVER, config_key
 from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
@@ -35,8 +34,8 @@ CLOSED: Stamp = (0, 0, 0, 0)
 class ConfigObserver:
     """The reading part of the config driver."""
 
-    def __init__(self, place: AgentDir, clock: Clock) -> None:
-        self._place = place
+    def __init__(self, dirs: AgentDir, clock: Clock) -> None:
+        self._dirs = dirs
         self._clock = clock
         self._seen: dict[AgentKey, tuple[Stamp, Fields]] = {}
 
@@ -44,7 +43,7 @@ class ConfigObserver:
         """Every bundle file in the scope, and the absence of those we once wrote."""
         now = self._clock.now()
         recorded = {key.agent: base for key, base in request.bases.items()}
-        agents = self._candidates(request.scope, recorded)
+        agents = request.scope if request.scope is not None else {*recorded, *self._dirs.agents()}
         found = (self._observation(agent, recorded.get(agent), now) for agent in agents)
         return [observation for observation in found if observation is not None]
 
@@ -64,7 +63,7 @@ class ConfigObserver:
         return fields
 
     def _stamp(self, agent: AgentKey) -> Stamp | None:
-        path = self._place.config(agent)
+        path = self._dirs.config(agent)
         try:
             return stamp_of(os.lstat(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -78,25 +77,22 @@ class ConfigObserver:
 
     def _read(self, agent: AgentKey) -> Fields:
         try:
-            with self._place.opened(agent) as folder:
+            with self._dirs.opened(agent) as folder:
                 data, _ = read_regular(folder, FILE, SIZE_CAP_BYTES)
         except OSError as problem:
             if is_transient(problem):
-                where = f"{config_key(agent)}: cannot read {self._place.config(agent)}"
+                where = f"{config_key(agent)}: cannot read {self._dirs.config(agent)}"
                 raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
             return _unreadable(problem.strerror or str(problem))
         return _parsed(data)
-
-    def _candidates(self, scope: Scope, recorded: Mapping[AgentKey, Base]) -> Iterable[AgentKey]:
-        return scope if scope is not None else {*recorded, *self._place.agents()}
 
     def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
         fields = self.live(agent, base)
         if fields is None and base is None:
             return None
         reason, state, message = _assess(fields, base)
-        path = self._place.config(agent)
+        path = self._dirs.config(agent)
         return Observation(
             key=config_key(agent),
             driver=DRIVER,

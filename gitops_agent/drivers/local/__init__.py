@@ -1,7 +1,7 @@
 """What drivers for processes of this host share (process, tmux, later PM2).
 
 What belongs here: finding processes by the marks in their environment (``procfs``, ``marks``, ``process_tree``,
-``sweep``, ``lookalikes``), assessing them (``observe``, ``assess``), ending and replacing them (``apply``,
+``lookalikes``), assessing them (``observe``, ``assess``), ending and replacing them (``apply``,
 ``start``, ``stop``), their files (``agent_dir``, ``log_files``, ``heartbeat_file``), their environment and secrets
 (``environment``), their memory limits (``memory_limit``, ``cgroup``), events between observations (``watch``), and
 commands run as an agent (``exec``). What a driver adds is its ``Launcher``: how a program is brought to life.

@@ -22,13 +22,12 @@ from gitops_agent.drivers.api import (
 )
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.apply import ProcessApplier
-from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
+from gitops_agent.drivers.local.cgroup import DelegatedGroup, delegated_parent
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.exec import ProcessRunner
 from gitops_agent.drivers.local.launcher import Launcher
-from gitops_agent.drivers.local.log_files import LogFiles, Rotation
-from gitops_agent.drivers.local.log_reader import read_logs
+from gitops_agent.drivers.local.log_files import LogFiles, Rotation, read_logs
 from gitops_agent.drivers.local.memory_limit import MemoryLimits
 from gitops_agent.drivers.local.observe import ProcessObserver
 from gitops_agent.drivers.local.procfs import ProcessTable
@@ -98,7 +97,7 @@ def build_context(driver: str, context: Context, options: Options) -> ProcessCon
         dirs=dirs,
         table=ProcessTable(options.proc),
         registry=registry,
-        memory=MemoryLimits(MemoryGroups(context.instance, options.groups), registry),
+        memory=MemoryLimits(context.instance, options.groups, registry),
         logs=LogFiles(dirs, options.rotation),
         environment=Environment(driver, context.instance, dirs, options.environment),
     )

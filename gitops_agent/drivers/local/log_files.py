@@ -1,7 +1,7 @@
 """Output of agents: append-mode files, rotated by copy and truncate.
 
 The agent holds the file itself, so it keeps writing while we are down; a pipe to us would block or kill it. Only
-the newest part of an oversized file is kept, so that a flood costs a bounded amount of disk.
+the newest part of an oversized file is kept, so that a flood costs a bounded amount of disk. Read for ``logs``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from gitops_agent.drivers.api import LogLine
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.model.key import AgentKey
 from gitops_agent.support.atomic_file import remove_at
@@ -19,6 +24,7 @@ from gitops_agent.support.atomic_file import remove_at
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
+FOLLOW_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +95,32 @@ class LogFiles:
                 position += sent
         finally:
             os.close(target)
+
+
+def read_logs(folder: Path, lines: int, *, follow: bool) -> Iterator[LogLine]:
+    """The last lines of every ``*.log`` in a folder; with ``follow`` also what is added, without end."""
+    paths = sorted(folder.glob("*.log"))
+    offsets = {path: path.stat().st_size for path in paths}
+    for path in paths:
+        yield from (LogLine(path.stem, line) for line in _tail(path, lines))
+    while follow:
+        for path in sorted({*offsets, *folder.glob("*.log")}):
+            yield from (LogLine(path.stem, line) for line in _added(path, offsets))
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _tail(path: Path, lines: int) -> list[str]:
+    with path.open(encoding="utf-8", errors="replace") as log:
+        return [line.rstrip("\n") for line in deque(log, maxlen=lines)] if lines else []
+
+
+def _added(path: Path, offsets: dict[Path, int]) -> list[str]:
+    """What was written since the last look; the offset moves on."""
+    size, offset = path.stat().st_size, offsets.get(path, 0)
+    offsets[path] = size
+    begin = 0 if size < offset else offset  # rotated by copy and truncate
+    if size <= begin:
+        return []
+    with path.open(encoding="utf-8", errors="replace") as log:
+        log.seek(begin)
+        return log.read(size - begin).splitlines()

@@ -12,12 +12,11 @@ from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.drivers.local.launcher import Launcher
-from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
+from gitops_agent.drivers.local.lookalikes import Sweep, has_environment, runs_command
 from gitops_agent.drivers.local.marks import OWNER, variables
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, build_tree, split_extras
 from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
 from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.drivers.local.sweep import Sweep
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
@@ -42,7 +41,6 @@ class ProcessObserver:
         self._registry = context.registry
         self._memory = context.memory
         self._launcher = launcher
-        self._decoded: dict[AgentKey, tuple[Fields, Desired]] = {}
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
@@ -59,7 +57,7 @@ class ProcessObserver:
         found = []
         for agent in sorted(agents if scope is None else agents & scope):
             base = recorded.get(agent)
-            expected = self._expected(agent, base.fields if base is not None else None, claimed.get(agent))
+            expected = _expected(base.fields if base is not None else None, claimed.get(agent))
             found.append(self._observation(agent, expected, handle.get(agent, Handle()), sweep))
         return [observation for observation in found if observation is not None]
 
@@ -100,22 +98,9 @@ class ProcessObserver:
         """The comparable fields of one agent now: what the precheck compares."""
         host = this_host()
         tree = self.supervised_tree({agent: handle.here(host)})
-        found = self._observation(
-            agent, self._expected(agent, base, claim), handle, Sweep(tree, host, self._clock.now(), self._table)
-        )
+        sweep = Sweep(tree, host, self._clock.now(), self._table)
+        found = self._observation(agent, _expected(base, claim), handle, sweep)
         return found.fields if found is not None else None
-
-    def desired(self, agent: AgentKey, fields: Fields) -> Desired:
-        """Decoded fields, remembered while they stay the same."""
-        known = self._decoded.get(agent)
-        if known is None or known[0] != fields:
-            known = self._decoded[agent] = (fields, Desired.of(fields))
-        return known[1]
-
-    def _expected(self, agent: AgentKey, base: Fields | None, claim: Fields | None) -> _Expected:
-        if base is not None:
-            return _Expected(self.desired(agent, base), None)
-        return _Expected(None, self.desired(agent, claim) if claim is not None else None)
 
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
@@ -266,6 +251,12 @@ class _Expected(NamedTuple):
 
     base: Desired | None
     claim: Desired | None
+
+
+def _expected(base: Fields | None, claim: Fields | None) -> _Expected:
+    if base is not None:
+        return _Expected(Desired.of(base), None)
+    return _Expected(None, Desired.of(claim) if claim is not None else None)
 
 
 def _handles(procs: Iterable[ProcessInfo]) -> list[ReplicaHandle]:

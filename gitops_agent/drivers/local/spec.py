@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gitops_agent.drivers.api import (
@@ -42,11 +43,12 @@ class Desired:
     memory_limit: int | None
     spec: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> Desired:
+    @staticmethod
+    @lru_cache(65_536)  # those of a fleet are asked for with every observation, and rarely change
+    def of(fields: Fields) -> Desired:
         """Decode the fields that ``runtime_resources`` made."""
         value = fields.value
-        return cls(
+        return Desired(
             command=tuple(value["command"]),
             workdir=value["workdir"],
             env=tuple(value["env"]),

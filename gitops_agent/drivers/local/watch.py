@@ -7,10 +7,10 @@ import resource
 import selectors
 import threading
 import time
-from collections.abc import Callable
 
 import structlog
 
+from gitops_agent.drivers.api import Notify
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.observe import ProcessObserver
@@ -21,8 +21,6 @@ from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 
 log = structlog.get_logger(__name__)
-
-Notify = Callable[[AgentKey, str], None]
 
 POLL_SECONDS = 2.0
 FLOOD_POLL_SECONDS = 0.25  # while a log is flooded

@@ -1,18 +1,23 @@
 """Agents as child processes that outlive us.
 
-What belongs here: starting a program (``start``) and what documents call the driver (``spec``). Everything else is
-``drivers/local``: a process is found, assessed, replaced, watched and ended in the same way whichever driver
-started it.
+What belongs here: starting a program (``start``). Everything else is ``drivers/local``: a process is found,
+assessed, replaced, watched and ended in the same way whichever driver started it.
 """
 
 from __future__ import annotations
 
 import os
 
-from gitops_agent.drivers.api import RUNTIME, CheckResult, Context, Driver, Plugin
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Resource
 from gitops_agent.drivers.local.reasons import REASONS
-from gitops_agent.drivers.local.spec import run_as
-from gitops_agent.drivers.process.spec import DRIVER, resources
+from gitops_agent.drivers.local.spec import run_as, runtime_resources
+
+DRIVER = "process"
+
+
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """The processes of an agent; Refused in one sentence when the document cannot be run this way."""
+    return runtime_resources(DRIVER, asked)
 
 
 def connect(context: Context) -> Driver:

@@ -8,7 +8,7 @@ from gitops_agent.drivers.api import Context
 from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
 from gitops_agent.drivers.local.launcher import Launcher, Program
 from gitops_agent.drivers.local.registry import ReplicaRegistry
-from gitops_agent.drivers.process.spec import DRIVER
+from gitops_agent.drivers.process import DRIVER
 
 
 def build(context: Context, options: Options) -> LocalDriver:

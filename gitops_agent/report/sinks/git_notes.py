@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 class GitNotesSink(Sink):
     """Writes one note per changed commit. A delivery ends with the push, so what was written and not pushed is
-    still owed after a crash. ``redactor`` masks every text of a note."""
+    still owed after a crash; without ``push`` it is a later process that pushes. ``redactor`` masks every text."""
 
     name = "notes"
     durable = True
@@ -25,7 +25,7 @@ class GitNotesSink(Sink):
         self._instance = instance
         self._store = store
         self._redact = redactor
-        self._push = push
+        self.complete = push
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Write the notes that differ from those in the mirror, and push; SourceError when it cannot be done."""
@@ -38,7 +38,7 @@ class GitNotesSink(Sink):
                 notes[sha] = text
         if notes:
             self._store.write(notes)
-        if self._push:
+        if self.complete:
             self._store.push()
 
     def _rendered(self, change: CommitChange, present: str | None) -> str | None:

@@ -26,7 +26,7 @@ from gitops_agent.report.sinks.drift_counter import (
     UnannouncedChanges,
     by_class,
 )
-from gitops_agent.report.sinks.registry import COMMITS, SURENESS, Registry
+from gitops_agent.report.sinks.registry import MEAN_COMMITS, SURENESS, Registry
 
 STUCK_PERIOD_SECONDS = 60.0
 """Time between two counts of stuck workflows, unless a pass observes everything anyway."""
@@ -72,7 +72,7 @@ class MetricsSink(Sink):
         self._drift = DriftCounter()
         self._repeats = RepeatRate()
         self._unannounced = UnannouncedChanges()
-        self._times: deque[float] = deque(maxlen=COMMITS)
+        self._times: deque[float] = deque(maxlen=MEAN_COMMITS)
         self._converged: set[str] = set()
         self._statuses = AgentStatuses()
         self._failed_passes = 0

@@ -37,23 +37,12 @@ class SentrySink(Sink):
         """Remember the newest commit, which errors that name none are filed under."""
         self._commit = result.commit or self._commit
 
-    def capture(
-        self,
-        error: BaseException,
-        *,
-        commit: str | None = None,
-        agent: str | None = None,
-        driver: str | None = None,
-    ) -> None:
-        """Send one unexpected error, with what it was about; known conditions are dropped."""
+    def capture(self, error: BaseException, **about: str | None) -> None:
+        """Send one unexpected error, with what it was about (commit, agent, driver); known conditions are
+        dropped."""
         from sentry_sdk import new_scope
 
-        tags = {
-            "instance": self._instance,
-            "commit": commit or self._commit,
-            "agent": agent,
-            "driver": driver,
-        }
+        tags = {**about, "commit": about.get("commit") or self._commit, "instance": self._instance}
         with new_scope() as scope:
             scope.set_client(self._client)
             for name, value in tags.items():
@@ -61,13 +50,8 @@ class SentrySink(Sink):
                     scope.set_tag(name, value)
             scope.capture_exception(error)
 
-    def flush(self, timeout: float) -> bool:
-        """Wait until what was captured is sent (the transport drops what it cannot send)."""
-        self._client.flush(timeout=timeout)
-        return True
-
     def close(self, timeout: float = 2.0) -> None:
-        """Send what is left and end the transport."""
+        """Send what is left (the transport drops what it cannot send) and end the transport."""
         self._client.close(timeout=timeout)
 
 

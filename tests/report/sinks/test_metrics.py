@@ -23,7 +23,7 @@ from gitops_agent.report.sinks.drift_counter import (
     UnannouncedChanges,
     by_class,
 )
-from gitops_agent.report.sinks.registry import METRICS, Registry
+from gitops_agent.report.sinks.registry import Registry, metrics
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +80,7 @@ def done(action: Action, result: Result = Result.DONE) -> tuple[Action, Outcome]
 
 
 def test_names_and_labels_are_frozen() -> None:
-    assert {metric.name: tuple(metric.labels) for metric in METRICS} == FROZEN
+    assert {metric.name: tuple(metric.labels) for metric in metrics()} == FROZEN
 
 
 def test_the_page_shows_the_list_of_the_code() -> None:

@@ -106,7 +106,7 @@ def _fail(secret: str, message: str) -> None:
 
 def test_an_unexpected_error_arrives_with_what_it_was_about(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected("boom"), commit=SHA, agent="acme/support-bot", driver="process")
-    sink.flush(10.0)
+    sink.close(10.0)
     (event,) = received.events()
     assert event["tags"] == {
         "instance": "prod-eu",
@@ -121,7 +121,7 @@ def test_an_unexpected_error_arrives_with_what_it_was_about(received: Received, 
 def test_tags_do_not_leak_from_one_error_to_the_next(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected("one"), agent="acme/support-bot")
     sink.capture(unexpected("two"))
-    sink.flush(10.0)
+    sink.close(10.0)
     one, two = received.events()
     assert "agent" in one["tags"]
     assert "agent" not in two["tags"]
@@ -130,13 +130,13 @@ def test_tags_do_not_leak_from_one_error_to_the_next(received: Received, sink: S
 def test_the_commit_is_the_newest_of_the_last_pass(received: Received, sink: SentrySink) -> None:
     sink.on_pass(PassResult(a_state(a_record(OTHER, position=9), a_record(SHA, position=1), head=OTHER)))
     sink.capture(unexpected("boom"))
-    sink.flush(10.0)
+    sink.close(10.0)
     assert received.events()[0]["tags"]["commit"] == OTHER
 
 
 def test_no_secret_no_variable_no_host_and_no_environment_is_sent(received: Received, sink: SentrySink) -> None:
     sink.capture(unexpected(f"https://user:swordfish@git.example failed with {CANARY}"), agent=CANARY)
-    sink.flush(10.0)
+    sink.close(10.0)
     everything = b"".join(received.bodies).decode()
     assert received.events()
     assert CANARY not in everything
@@ -153,7 +153,7 @@ def test_no_secret_no_variable_no_host_and_no_environment_is_sent(received: Rece
 def test_known_conditions_are_not_errors(received: Received, sink: SentrySink, known: GitopsAgentError) -> None:
     sink.capture(known)
     sink.capture(unexpected("the marker"))
-    sink.flush(10.0)
+    sink.close(10.0)
     assert [event["exception"]["values"][-1]["value"] for event in received.events()] == ["the marker"]
 
 
