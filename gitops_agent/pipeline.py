@@ -5,8 +5,6 @@
 ``model/state.py`` says which part of the state each stage owns. Until commit 2 a pass may be started again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import Controls, with_approvals

@@ -5,8 +5,6 @@ Belongs here: parsing arguments, choosing text or JSON, asking on a terminal. Do
 imported before a verb runs, so ``--help`` answers at once.
 """
 
-from __future__ import annotations
-
 
 def main() -> None:
     """The console script."""

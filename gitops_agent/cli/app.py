@@ -1,7 +1,5 @@
 """The table of verbs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

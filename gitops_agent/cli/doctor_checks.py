@@ -1,7 +1,5 @@
 """What ``doctor`` looks at: each check is one callable that returns ok or what to mend."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

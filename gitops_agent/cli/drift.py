@@ -1,7 +1,5 @@
 """The verb that reports drift: reads the live systems, takes no lock, changes nothing."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 

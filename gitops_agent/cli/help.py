@@ -3,8 +3,6 @@
 Not by Rich: its part of typer costs more to import than all the rest of ``--help``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Verbs that answer from the journal, also while a daemon runs: status, explain, history, workflows."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Verbs about the desired repository itself: init, validate, schema. None of them touches anything live."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

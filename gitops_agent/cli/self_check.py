@@ -1,7 +1,5 @@
 """Verbs about the tool itself: doctor and demo."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Read the settings file: YAML, one mapping."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

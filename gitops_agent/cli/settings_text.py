@@ -1,7 +1,5 @@
 """The settings in force, as people write them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Copy the starter repository that ships with the package."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path

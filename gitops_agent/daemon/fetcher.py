@@ -1,7 +1,5 @@
 """Fetcher: asks the source on a thread of its own, so that a remote that hangs holds up no repair."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

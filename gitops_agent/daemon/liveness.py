@@ -6,8 +6,6 @@ thread of the last one has ended, reading shows the problem. Values are replaced
 lock and a pass that hangs cannot hide it.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 

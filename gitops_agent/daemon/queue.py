@@ -1,7 +1,5 @@
 """WorkQueue: requests for passes, merged while one is running; triggers never queue up behind each other."""
 
-from __future__ import annotations
-
 import threading
 
 from gitops_agent.model.key import AgentKey

@@ -5,8 +5,6 @@ imports this module and nothing else of ours (those for processes of this host a
 ``docs/drivers.md`` teaches it on an example.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The installed plugins, found by entry point, and their drivers, connected when they are first asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """What one transaction writes: found by comparing two states, and written."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 

@@ -1,7 +1,5 @@
 """Noticing that an operator wrote a control into the journal, beside the daemon."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The questions ``explain`` and ``history`` ask of the journal: what was done, decided and seen, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, Select, case, func, or_, select

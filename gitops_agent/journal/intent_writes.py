@@ -1,7 +1,5 @@
 """How intents open and close: at most one is open per resource, and none is closed that was never opened."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

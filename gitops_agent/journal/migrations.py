@@ -4,8 +4,6 @@ A new journal is created as ``schema.py`` says and never walks the steps; a test
 A kill in the middle leaves the old schema or the new one, never half of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Only the step to version 5 reads this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

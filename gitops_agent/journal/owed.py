@@ -1,7 +1,5 @@
 """What sinks have not delivered yet: per sink and commit the newest version of the record."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, bindparam, select

@@ -1,7 +1,5 @@
 """The fields of the state that are rows of the table ``state``, and what differs between two states. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import compress, islice

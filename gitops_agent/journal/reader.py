@@ -1,7 +1,5 @@
 """The read side of the journal: the state in memory, and the history in the database."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType

@@ -6,8 +6,6 @@ approvals of plans on record), the newest records of commits and those that the 
 known of older commits.
 """
 
-from __future__ import annotations
-
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
 
 from gitops_agent.journal import tables

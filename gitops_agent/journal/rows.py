@@ -4,8 +4,6 @@ What is only stored and given back is one column, through ``model.codec``. Bases
 tens of thousands are read at once; actions, because their columns are searched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from sys import intern

@@ -4,8 +4,6 @@ Times are seconds since the epoch. Keys are kept in their text form. Only portab
 the same tables serve SQLite now and PostgreSQL when the journal is shared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

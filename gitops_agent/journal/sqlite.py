@@ -1,7 +1,5 @@
 """The one file that knows the journal is SQLite: opening, transactions, what its errors mean."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The few statements the journal is written with, in SQL that every database shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, Table, bindparam

@@ -4,8 +4,6 @@ Every write to a table is preceded by a look at its map, so what is read here is
 given out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar
 

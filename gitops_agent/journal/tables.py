@@ -1,7 +1,5 @@
 """Whole tables as the maps that the state holds."""
 
-from __future__ import annotations
-
 from sqlalchemy import Connection, func, select
 
 from gitops_agent.journal import rows, schema

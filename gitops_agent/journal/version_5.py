@@ -1,8 +1,6 @@
 """The step to version 5: values that were many columns become one, named texts become fields of the state, and
 what is asked of an agent's health becomes part of its runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records of commits: those that a pass needs, found by indexes however long the history is, and single ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, select

@@ -5,8 +5,6 @@ folds the result into its state. Jobs write nothing to the journal, so a crash l
 that may be done twice: a recorded commit is pushed again, a branch that is there already is left as it is.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

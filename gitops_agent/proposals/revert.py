@@ -5,8 +5,6 @@ pushes it, fast-forward only: after a crash the same commit is pushed again, and
 meanwhile, that one wins. A revert of ours that fails is not reverted again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Rollbacks that an operator asks for: a commit that undoes others, or restores an earlier tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Looking ahead without writing: the plan of a commit that is not enforced (yet), and of what is in force now."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals

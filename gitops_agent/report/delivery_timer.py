@@ -4,8 +4,6 @@ Work waits one interval from the first sign of it, so that a burst costs one del
 that, only for the interval since the last delivery. Pure but for its own state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gitops_agent.support.backoff import delay

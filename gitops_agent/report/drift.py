@@ -3,8 +3,6 @@
 A report is a value made of a plan for what is in force; nothing in it was done because of the report.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The drift report for people, from its JSON shape: how much, a line per resource, evidence. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gitops_agent.model.quantity import ago, counted, epoch

@@ -1,7 +1,5 @@
 """``explain AGENT`` in plain words, from its JSON shape: desired, live, done, in the way, next. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span

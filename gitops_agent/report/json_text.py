@@ -1,7 +1,5 @@
 """JSON as we print it: readable, and inert on a terminal without losing a byte."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from typing import Any

@@ -1,7 +1,5 @@
 """Logs on stderr: JSON lines for machines, one readable line each on a terminal. Redacted before either."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Literal, TextIO

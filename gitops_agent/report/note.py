@@ -5,8 +5,6 @@ comes first (agents that are not Ready, then those the commit changed), and the 
 as are the agents that the commit did not touch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 

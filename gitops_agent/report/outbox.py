@@ -5,8 +5,6 @@ sink's interval allows a delivery, so that a burst costs one; a delivery that fa
 later. The journal keeps what is owed to which sink: after a restart that, and nothing else, is delivered.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """The plan for people, from its JSON shape: by agent, what, why, the difference, the guards. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import groupby

@@ -3,8 +3,6 @@
 No text ends in a line break: the caller that prints it adds the last one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath

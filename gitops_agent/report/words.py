@@ -1,7 +1,5 @@
 """Words and colours that several texts share: phases, shas, reason codes, findings. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

@@ -4,8 +4,6 @@ A workflow is something that takes more than one step or more than one pass: an 
 that is brought up or taken down, a hook, a rollout. What is stuck needs a person, and says the way out.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """``workflows`` for people, from its JSON shape. Pure."""
 
-from __future__ import annotations
-
 from gitops_agent.model.quantity import ago, counted, epoch
 from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
 from gitops_agent.report.status_text import as_of

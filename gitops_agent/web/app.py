@@ -1,7 +1,5 @@
 """The paths and their answers: ``/metrics``, ``/livez``, ``/readyz``. Text, small, and read-only."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 

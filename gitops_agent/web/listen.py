@@ -1,7 +1,5 @@
 """The address we listen on: parsed, bound at once, and shown as it turned out to be."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import socket

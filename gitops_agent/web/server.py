@@ -1,7 +1,5 @@
 """The server, on a thread of its own: started, and ended within bounds, like any other part."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ What belongs here: writing, watching over and removing that file. What does not:
 (``model/bundle.py``) and restarting an agent because of it (the runtime's digest covers that).
 """
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import CONFIG, Class, Context, Driver, Plugin, Reason
 from gitops_agent.drivers.config.spec import DRIVER, resources
 

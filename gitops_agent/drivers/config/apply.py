@@ -1,7 +1,5 @@
 """Writes and removes bundle files."""
 
-from __future__ import annotations
-
 import os
 
 import orjson

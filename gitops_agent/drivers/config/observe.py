@@ -1,7 +1,5 @@
 """Reads bundle files. One that did not change since we wrote it, or last read it, costs one ``stat``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which agents have a bundle file, and what is in it."""
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import AgentKey, Compilation, Kind, Resource, ResourceKey
 
 DRIVER = "config"

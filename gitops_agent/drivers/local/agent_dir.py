@@ -4,8 +4,6 @@ Agents run as our user and may write to their own folder, so every step below th
 ``O_NOFOLLOW``: a link that an agent plants there is an obstacle, never a way out.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

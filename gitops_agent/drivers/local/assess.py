@@ -1,7 +1,5 @@
 """Live replicas against what we last applied: fields to compare, one state, one reason. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Being able to write to a group as root does not make it ours: only a group that 
 that belongs to our own unprivileged user, is used. Everywhere else memory is watched instead of confined.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

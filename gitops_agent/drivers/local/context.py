@@ -1,7 +1,5 @@
 """Objects shared by the parts of a driver for local processes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gitops_agent.drivers.api import Clock

@@ -1,7 +1,5 @@
 """The parts of a driver for local processes, put together."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The environment of an agent: a handful of names of ours, what it declares, its marks, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Its output is shown to people and pushed to Git, and the command holds the agent
 where they are known.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

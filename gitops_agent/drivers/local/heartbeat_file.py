@@ -1,7 +1,5 @@
 """Reads heartbeats. The agent writes the file: it is never trusted for size, type or time."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

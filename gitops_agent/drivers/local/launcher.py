@@ -1,7 +1,5 @@
 """How a driver brings a program to life: the one thing in which drivers for local processes differ."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any

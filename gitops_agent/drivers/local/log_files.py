@@ -4,8 +4,6 @@ The agent holds the file itself, so it keeps writing while we are down; a pipe t
 the newest part of an oversized file is kept, so that a flood costs a bounded amount of disk. Read for ``logs``.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

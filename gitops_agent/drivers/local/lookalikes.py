@@ -1,8 +1,6 @@
 """What looks like an agent: processes that carry our marks but that we did not start, and unmarked ones that a
 sweep finds in the place of an agent."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 from collections import defaultdict

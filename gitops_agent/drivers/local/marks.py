@@ -1,7 +1,5 @@
 """Ownership marks: what we put into the environment of an agent, and how we read it back."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

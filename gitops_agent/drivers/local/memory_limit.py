@@ -1,7 +1,5 @@
 """Memory limits: a control group where the machine gave us one, else the resident size of the tree is watched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups

@@ -4,8 +4,6 @@ A replica is a marked session leader without an ancestor of the same mark, or a 
 pid and start time. Everything else that is marked is the tree of a replica (tools, MCP servers) and never drift.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ by the memory addresses of arguments and environment, which the kernel moves at 
 another program is read again, one that overwrites its own environment (setproctitle) stays known.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """The reason codes of drivers for local processes, and what they mean to the plan."""
 
-from __future__ import annotations
-
 from gitops_agent.drivers.api import Class, Reason, Repair
 
 _EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS

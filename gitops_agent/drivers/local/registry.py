@@ -3,8 +3,6 @@
 It is a memory, not a record: everything in it can be found again by looking.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Starts one replica through the driver's launcher: its own environment, its log, nothing else of ours."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -3,8 +3,6 @@
 A pid is only ever signalled after it was checked against its start time, so that a reused pid is safe.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

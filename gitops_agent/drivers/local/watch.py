@@ -1,7 +1,5 @@
 """What happens between two observations: exits are noticed by event, memory is watched, logs are rotated."""
 
-from __future__ import annotations
-
 import os
 import resource
 import selectors

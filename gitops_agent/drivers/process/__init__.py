@@ -4,8 +4,6 @@ What belongs here: starting a program (``start``). Everything else is ``drivers/
 assessed, replaced, watched and ended in the same way whichever driver started it.
 """
 
-from __future__ import annotations
-
 import os
 
 from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Resource

@@ -1,7 +1,5 @@
 """Starts agents as child processes: own session and group, output to the log, nothing inherited."""
 
-from __future__ import annotations
-
 import subprocess
 
 from gitops_agent.drivers.api import Context

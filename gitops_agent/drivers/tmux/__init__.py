@@ -6,8 +6,6 @@ it runs, and tmux is only asked for what people see. So the loss of the server, 
 directory never makes an agent run twice.
 """
 
-from __future__ import annotations
-
 import shutil
 
 from gitops_agent.drivers.api import (

@@ -1,7 +1,5 @@
 """Starts agents in panes, and knows which of them lost theirs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Runs one probe: an HTTP request to the agent's own address, or a command run as the agent."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

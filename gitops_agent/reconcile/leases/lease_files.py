@@ -8,8 +8,6 @@ Whoever is alive is the kernel's word: a lock of ``flock`` ends with its process
 across pid namespaces. No file is synced, because no lease outlives a reboot.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -5,8 +5,6 @@ from that pass. It is written off the pass, because a note goes to the remote. N
 start makes a report anyway.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 

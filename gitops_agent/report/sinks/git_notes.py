@@ -1,7 +1,5 @@
 """The sink that keeps notes on commits: written to the mirror, then pushed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import structlog

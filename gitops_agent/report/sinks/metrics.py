@@ -4,8 +4,6 @@ Counted on the thread of the pass; whatever needs the journal is read there too,
 values in memory.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A label only takes values from a set that is known when we start, so that no fleet makes more series than another.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
