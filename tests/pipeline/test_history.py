@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
@@ -409,7 +409,6 @@ class Author:
         self.shas.append(sha)
 
 
-@settings(max_examples=25, deadline=None)
 @given(steps)
 def test_whatever_the_history_live_is_what_the_newest_tree_asks_for(story: list[tuple[str, Any]]) -> None:
     with a_world() as world:
