@@ -19,10 +19,12 @@ test: $(READY) check-static tmux  ## everything that needs only Python, git and 
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
-	$(BIN)/python -m pytest -q -n 2 -m unit
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m unit
 
-campaign: $(READY)  ## proof at depth, about 15 minutes: the machine in memory, then kill -9 in rollouts of real processes
+campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9 at every point and in rollouts of real processes
+	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n 2 -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
+	KILL_POINTS=all $(BIN)/python -m pytest -q -n 2 tests/crash/test_kill.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
 
 .PHONY: tmux

@@ -13,6 +13,7 @@ It forks for every call, so that the imports are paid for once; what is forked i
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -192,6 +193,7 @@ def main(folder: Path, part: int, parts: int, *, every_point: bool) -> None:
     for name in LATE:
         import_module(name)
     load_plugins()
+    gc.freeze()
     open_journal(folder / "warm").close()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)

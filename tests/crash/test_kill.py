@@ -1,7 +1,7 @@
 """``kill -9`` of gitops-agent at journal writes and around effects, over real processes.
 
-`make test` takes a point of every kind, `make campaign` (``KILL_POINTS=all``) every point; in memory every point is
-taken each time (tests/pipeline/test_crashes.py).
+`make test` takes a point of every kind, `make campaign` (``KILL_POINTS=all``) every point; in memory every
+point is taken each time (tests/pipeline/test_crashes.py).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ tests make hundreds. (``Fleet.running`` and ``Fleet.on_terminal`` start the real
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import pkgutil
@@ -92,6 +93,7 @@ def serve() -> None:
     """The server: read a call, fork, tell the pid, wait, tell the exit code."""
     _import_everything()
     event.listen(Engine, "connect", hurry)
+    gc.freeze()  # else a collection in a child would copy every page of what was imported
     for line in sys.stdin.buffer:
         call = json.loads(line)
         pid = os.fork()
