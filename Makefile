@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 2
+# Compiled tests are kept, whatever the environment says: to compile them is two thirds of what collecting them costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check campaign bench format clean
 
@@ -16,15 +19,15 @@ demo: $(READY)  ## the main job on local processes, in under a minute once set u
 	@$(BIN)/gitops-agent demo
 
 test: $(READY) check-static tmux  ## everything that needs only Python, git and tmux
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m unit
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m unit
 
 campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9 at every point and in rollouts of real processes
-	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n 2 -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
+	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n $(WORKERS) -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
-	KILL_POINTS=all $(BIN)/python -m pytest -q -n 2 tests/crash/test_kill.py
+	KILL_POINTS=all $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_kill.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
 
 .PHONY: tmux
