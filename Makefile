@@ -21,7 +21,11 @@ demo: $(READY)  ## the main job on local processes, in under a minute once set u
 test: $(READY) check-static tmux  ## everything that needs only Python, git and tmux
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
+check: $(READY)  ## the inner loop: format, lint, types, contracts, unit tests; both halves at once
+	@$(MAKE) --no-print-directory -j 2 check-static check-unit
+
+.PHONY: check-unit
+check-unit: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m unit
 
 campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9 at every point and in rollouts of real processes
