@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 2
+# Compiled tests are kept, whatever the environment says: to compile them is two thirds of what collecting them costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check campaign bench format clean
 
@@ -16,13 +19,19 @@ demo: $(READY)  ## the main job on local processes, in under a minute once set u
 	@$(BIN)/gitops-agent demo
 
 test: $(READY) check-static tmux  ## everything that needs only Python, git and tmux
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-check: $(READY) check-static  ## the inner loop: format, lint, types, contracts, unit tests
-	$(BIN)/python -m pytest -q -n 2 -m unit
+check: $(READY)  ## the inner loop: format, lint, types, contracts, unit tests; both halves at once
+	@$(MAKE) --no-print-directory -j 2 check-static check-unit
 
-campaign: $(READY)  ## proof at depth, about 15 minutes: the machine in memory, then kill -9 in rollouts of real processes
+.PHONY: check-unit
+check-unit: $(READY)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m unit
+
+campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9 at every point and in rollouts of real processes
+	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n $(WORKERS) -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
+	KILL_POINTS=all $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_kill.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
 
 .PHONY: tmux

@@ -1,16 +1,19 @@
 """A program that lets ``gitops-agent once`` be killed at the points of a fleet's life, and says what it found.
 
-    python -m tests.crash.campaign FOLDER PART PARTS
+    python -m tests.crash.campaign FOLDER PART PARTS [--all]
 
 One life has four acts: the fleet comes up for the first time, a commit removes an agent, a commit changes one, one
 dies. Each life kills ``once`` at one point of each act (the point is named by ``GITOPS_FAULT_AT``, which the
-product reads), looks, and calls ``once`` again. This part takes every PARTS-th point. One JSON line per kill.
+product reads), looks, and calls ``once`` again. This part takes every PARTS-th life. One JSON line per kill.
+
+A sample of the points is a point of every kind in every act, the first and the last; ``--all`` takes every point.
 
 It forks for every call, so that the imports are paid for once; what is forked is the real command line.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -38,6 +41,7 @@ LATE = ("git", "gitops_agent.query.fleet", "gitops_agent.cli.progress", "gitops_
 """What the command line imports when it is needed; here it is needed by every child."""
 
 AGENTS = ("one", "two")
+AROUND_AN_EFFECT = ("journal.begin", "apply", "journal.finish")
 KILLED = -signal.SIGKILL
 
 
@@ -118,6 +122,17 @@ def distinct(points: list[str]) -> list[str]:
     return [points[0], *(point for point in points[1:] if ":after:" in point)]
 
 
+def sample(points: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The points of few lives: around an effect in every act; what comes before and after it in one act each."""
+    chosen = {act: [f"{kind}:after:1" for kind in AROUND_AN_EFFECT] for act in points}
+    for number, (act, found) in enumerate(points.items()):
+        # The first write, the one before the effects, the one after them, the last of a pass.
+        commits = [point for point in found if point.startswith("journal.commit:")]
+        ends = (found[0], commits[2], commits[-1], found[-1])
+        chosen[act].append(ends[(number + 1) % len(ends)])
+    return chosen
+
+
 def counted(folder: Path) -> dict[str, list[str]]:
     """Every point of every act, from a life in which nothing goes wrong."""
     life = Life(Fleet(folder))
@@ -174,18 +189,20 @@ def live(folder: Path, points: dict[str, str]) -> None:
         life.fleet.end()
 
 
-def main(folder: Path, part: int, parts: int) -> None:
+def main(folder: Path, part: int, parts: int, *, every_point: bool) -> None:
     for name in LATE:
         import_module(name)
     load_plugins()
+    gc.freeze()
     open_journal(folder / "warm").close()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)
-    for number, some in enumerate(zip_longest(*points.values())):
+    chosen = points if every_point else sample(points)
+    for number, some in enumerate(zip_longest(*chosen.values())):
         if number % parts == part:
             live(folder / str(number), {act: point or "" for act, point in zip(points, some, strict=True)})
 
 
 if __name__ == "__main__":
     event.listen(Engine, "connect", hurry)
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), every_point="--all" in sys.argv)

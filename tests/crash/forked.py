@@ -5,6 +5,7 @@ What is forked has its own pid, environment and arguments, and can be killed lik
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -30,6 +31,7 @@ def warm(folder: str) -> None:
     for name in LATE:
         import_module(name)
     load_plugins()
+    gc.freeze()
 
 
 def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:

@@ -23,7 +23,7 @@ def test_a_kill_in_a_rollout_loses_and_repeats_nothing(lair: Path) -> None:
             "--folder",
             str(lair),
             "--kills",
-            "12",
+            "5",
             "--seed",
             "4",
             "--workers",
@@ -37,5 +37,5 @@ def test_a_kill_in_a_rollout_loses_and_repeats_nothing(lair: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 kills" in done.stdout.splitlines()[-1]
+    assert "5 kills" in done.stdout.splitlines()[-1]
     assert "0 lost, 0 duplicated, 0 repeated, 0 wrong" in done.stdout.splitlines()[-1]

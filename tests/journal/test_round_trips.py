@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.journal.store import SqlJournal, open_journal
@@ -23,7 +23,6 @@ from gitops_agent.model.state import State
 from . import values
 
 pytestmark = pytest.mark.unit
-few = settings(max_examples=25, deadline=None)
 numbers = count()
 
 
@@ -44,21 +43,18 @@ def reader(folder: Path, journal: SqlJournal) -> Iterator[SqlJournal]:
         yield opened
 
 
-@few
 @given(base=values.bases)
 def test_bases(journal: SqlJournal, reader: SqlJournal, base: Base) -> None:
     assert journal.finish([], bases=[base]).reconcile.bases[base.key] == base
     assert reader.state().reconcile.bases[base.key] == base
 
 
-@few
 @given(key=values.resource_keys, attempt=values.attempts)
 def test_attempts(journal: SqlJournal, reader: SqlJournal, key: ResourceKey, attempt: Attempt) -> None:
     assert journal.finish([], attempts={key: attempt}).reconcile.attempts[key] == attempt
     assert reader.state().reconcile.attempts[key] == attempt
 
 
-@few
 @given(intent=values.intents)
 def test_intents(journal: SqlJournal, reader: SqlJournal, intent: Intent) -> None:
     intent = replace(intent, id=f"intent-{next(numbers)}")
@@ -67,7 +63,6 @@ def test_intents(journal: SqlJournal, reader: SqlJournal, intent: Intent) -> Non
     journal.finish([values.an_outcome(intent.id)])
 
 
-@few
 @given(actions=st.lists(values.actions, min_size=1, max_size=3), at=values.times)
 def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action], at: float) -> None:
     plan = Plan(f"commit-{next(numbers)}", tuple(actions), "digest", held=frozenset({actions[0].key}))
@@ -78,7 +73,6 @@ def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action
     assert [item.held for item in found] == [action.key == actions[0].key for action in actions]
 
 
-@few
 @given(observation=values.observations)
 def test_observations(journal: SqlJournal, reader: SqlJournal, observation: Observation) -> None:
     observation = replace(observation, key=observation.key._replace(id=f"{next(numbers)}"))
@@ -86,7 +80,6 @@ def test_observations(journal: SqlJournal, reader: SqlJournal, observation: Obse
     assert reader.observations(observation.key.agent)[0] == observation
 
 
-@settings(few, max_examples=60)
 @given(state=values.states)
 def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
     """All parts, over whatever was there before: written by difference, read by another process."""
@@ -108,7 +101,6 @@ def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
             assert again.commit_record(record.sha) == record
 
 
-@few
 @given(text=st.text(st.characters(exclude_categories=[]), max_size=20))
 def test_no_text_stops_the_journal(journal: SqlJournal, reader: SqlJournal, text: str) -> None:
     """Commands print what they like; a lone surrogate or a NUL must not stop the fleet."""

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.codec import from_json, resource_key, to_json
@@ -24,7 +24,6 @@ from gitops_agent.model.status import AgentStatus, CommitRecord
 from tests.journal import values
 
 pytestmark = pytest.mark.unit
-some = settings(max_examples=40, deadline=None)
 
 
 def through_json(kind: Any, value: Any) -> Any:
@@ -47,7 +46,6 @@ def through_json(kind: Any, value: Any) -> Any:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-@some
 @given(data=st.data())
 def test_values_come_back(kind: Any, strategy: st.SearchStrategy[Any], data: st.DataObject) -> None:
     value = data.draw(strategy)

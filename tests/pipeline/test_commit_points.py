@@ -23,8 +23,6 @@ from .test_crashes import check
 from .test_rollout import BROKEN, NAMES, fleet
 from .world import World, verbs
 
-pytestmark = pytest.mark.unit
-
 POINTS = [(number, when) for number in (1, 2, 3) for when in ("before", "inside", "after")]
 FAULTS = {"crash": crash, "disk full": disk_full}
 

@@ -293,7 +293,7 @@ class Story:
             self.world.converge(passes=200)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=14))
 def test_whatever_happens_the_fleet_becomes_what_git_says(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

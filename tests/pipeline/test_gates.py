@@ -15,7 +15,6 @@ from .repository import key
 from .test_rollout import BROKEN_BODY, GOOD, NAMES, fleet, following
 from .world import World
 
-pytestmark = pytest.mark.unit
 FIRST: dict[str, Any] = {"runtime": {"command": ["first"]}}
 
 

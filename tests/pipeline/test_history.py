@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
@@ -19,8 +19,6 @@ from gitops_agent.testing.memory_driver import runtime_key
 
 from .repository import key
 from .world import World
-
-pytestmark = pytest.mark.unit
 
 TEN = [f"a{number}" for number in range(10)]
 Spec = dict[str, Any]
@@ -409,7 +407,6 @@ class Author:
         self.shas.append(sha)
 
 
-@settings(max_examples=25, deadline=None)
 @given(steps)
 def test_whatever_the_history_live_is_what_the_newest_tree_asks_for(story: list[tuple[str, Any]]) -> None:
     with a_world() as world:

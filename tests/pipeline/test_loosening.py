@@ -17,8 +17,6 @@ from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from .repository import key
 from .world import World
 
-pytestmark = pytest.mark.unit
-
 TEN = [f"a{number}" for number in range(10)]
 Spec = dict[str, Any]
 FIRST: Spec = {"runtime": {"command": ["first"]}, "rollout": {"healthTimeout": "4s"}}

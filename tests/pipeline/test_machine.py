@@ -348,7 +348,7 @@ class Machine(RuleBasedStateMachine):
 
 DEEP = "MACHINE_EXAMPLES" in os.environ
 Machine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("MACHINE_EXAMPLES", "20")),
+    max_examples=int(os.environ.get("MACHINE_EXAMPLES", "10")),
     stateful_step_count=int(os.environ.get("MACHINE_STEPS", "25")),
     derandomize=not DEEP,  # the same stories in every `make test`; new ones are for campaigns
     deadline=None,

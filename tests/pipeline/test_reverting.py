@@ -18,8 +18,6 @@ from gitops_agent.testing.memory_driver import runtime_key
 from .repository import Repository, key
 from .world import World
 
-pytestmark = pytest.mark.unit
-
 NAMES = [f"a{number:02}" for number in range(3)]
 FIRST: dict[str, Any] = {"runtime": {"command": ["first"]}}
 TYPO: dict[str, Any] = {

@@ -14,8 +14,6 @@ from gitops_agent.testing.memory_driver import runtime_key
 from .repository import key
 from .world import World
 
-pytestmark = pytest.mark.unit
-
 NAMES = [f"a{number:02}" for number in range(20)]
 BROKEN: dict[str, Any] = {"probes": {"readiness": {"exec": {"command": ["false"]}}}}
 BROKEN_BODY: dict[str, Any] = {**BROKEN, "runtime": {"command": ["typo"]}}

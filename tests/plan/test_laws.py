@@ -28,7 +28,7 @@ from tests.plan.fleets import KEYS, snapshots, worlds
 from tests.plan.simulator import World, settled
 
 pytestmark = pytest.mark.unit
-thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(suppress_health_check=list(HealthCheck))
 
 
 @thorough

@@ -21,7 +21,7 @@ from tests.plan.fleets import KEYS, NAMES, snapshots, worlds
 from tests.plan.simulator import World
 
 pytestmark = pytest.mark.unit
-thorough = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(suppress_health_check=list(HealthCheck))
 
 SCOPES = ("*", "acme", "umbrella/a")
 some_keys = st.sets(st.sampled_from(KEYS))

@@ -50,7 +50,7 @@ tenants = st.dictionaries(
     st.sampled_from(["acme", "umbrella"]), st.fixed_dictionaries({}, optional=limits), max_size=2
 )
 policies = st.fixed_dictionaries({}, optional={**limits, "tenants": tenants}).map(PolicySpec.model_validate)
-thorough = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(suppress_health_check=list(HealthCheck))
 
 
 def check_strict(strict: Any, other: Any, path: str = "") -> None:

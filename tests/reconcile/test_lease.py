@@ -397,7 +397,7 @@ class Contention(RuleBasedStateMachine):
 
 
 TestContention = Contention.TestCase
-TestContention.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestContention.settings = settings(stateful_step_count=25)
 TestContention.pytestmark = [unit]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.model.agent import DeletionPolicy
@@ -169,7 +169,6 @@ def test_a_released_resource_is_retained() -> None:
 observed = st.lists(values.observations, max_size=3)
 
 
-@settings(max_examples=50, deadline=None)
 @given(intents=st.lists(values.intents, max_size=3, unique_by=lambda item: item.id), seen=observed)
 def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen: list[Observation]) -> None:
     # Half of the observations are about what the intents are about.

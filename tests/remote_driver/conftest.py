@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.remote_driver.server import RemoteSystem, remote_system
 from tests.support.fleet import CALL, Answer, Fleet
+from tests.support.launcher import launcher
 
 HERE = Path(__file__).parent
 
@@ -36,19 +36,12 @@ def install(folder: Path) -> str:
 
 
 class RemoteFleet(Fleet):
-    """Its calls are new processes, because those of the launcher have looked for plugins already."""
+    """Its calls are forked from a launcher of their own, which finds the example driver."""
 
     def call(self, verb: str, *arguments: str, **environment: str) -> Answer:
-        done = subprocess.run(
-            self.command(verb, *arguments),
-            cwd=self.work,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=CALL,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        words = self.command(verb, *arguments)[3:]
+        started = launcher(self.environment["PYTHONPATH"])
+        return Answer(*started.call(words, self.work, {**self.environment, **environment}, CALL))
 
 
 @pytest.fixture
@@ -57,9 +50,14 @@ def system() -> Iterator[RemoteSystem]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def search_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return install(tmp_path_factory.mktemp("site"))
+
+
 @pytest.fixture
-def fleet(tmp_path: Path, system: RemoteSystem) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, system: RemoteSystem, search_path: str) -> Iterator[Fleet]:
     settings = {f"GITOPS_AGENT_DRIVERS__{name}__URL": system.url for name in ("REMOTE", "MAILBOX")}
-    fleet = RemoteFleet(tmp_path / "fleet", PYTHONPATH=install(tmp_path / "site"), **settings)
+    fleet = RemoteFleet(tmp_path / "fleet", PYTHONPATH=search_path, **settings)
     yield fleet
     fleet.end()

@@ -35,7 +35,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(LINES, min_size=1, max_size=5), st.lists(PATHS, min_size=20, max_size=40, unique=True))
 def test_patterns_mean_what_they_mean_to_git(checkout: Path, lines: list[str], paths: list[str]) -> None:
     text = "\n".join(lines).encode()

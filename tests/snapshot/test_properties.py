@@ -23,9 +23,7 @@ from tests.snapshot.world import World, agent, other
 
 pytestmark = pytest.mark.unit
 
-slow = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+slow = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def value_of(node: Any) -> Any:
@@ -207,7 +205,7 @@ def comparable(result: Snapshot | tuple[Finding, ...]) -> Any:
     return (result.agents, result.policy, result.findings) if isinstance(result, Snapshot) else result
 
 
-@settings(slow, max_examples=30)
+@slow
 @given(st.lists(repositories(), min_size=1, max_size=5))
 def test_history_does_not_show(history: list[dict[str, Any]]) -> None:
     """A load that follows others says exactly what a load from nothing says; so does one that goes back."""
@@ -216,7 +214,7 @@ def test_history_does_not_show(history: list[dict[str, Any]]) -> None:
         assert comparable(outcome(files, world)) == comparable(outcome(files))
 
 
-@settings(slow, max_examples=25)
+@slow
 @given(repositories(), st.randoms(use_true_random=False))
 def test_order_of_files_never_shows(files: dict[str, Any], random: Any) -> None:
     shuffled = list(files.items())

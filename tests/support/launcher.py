@@ -8,6 +8,7 @@ tests make hundreds. (``Fleet.running`` and ``Fleet.on_terminal`` start the real
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import pkgutil
@@ -23,18 +24,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine, event
+
+from tests.support.fast_disk import hurry
+
 ROOT = Path(__file__).parents[2]
 
 
 class Launcher:
     """The client's side: one call at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, search_path: str = "") -> None:
         self._lock = threading.Lock()
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.support.launcher"],
             cwd=ROOT,
-            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONPATH": search_path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -79,14 +84,16 @@ class Launcher:
 
 
 @cache
-def launcher() -> Launcher:
-    """The one of this test process."""
-    return Launcher()
+def launcher(search_path: str = "") -> Launcher:
+    """The one of this test process that finds modules and plugins on this path as well."""
+    return Launcher(search_path)
 
 
 def serve() -> None:
     """The server: read a call, fork, tell the pid, wait, tell the exit code."""
     _import_everything()
+    event.listen(Engine, "connect", hurry)
+    gc.freeze()  # else a collection in a child would copy every page of what was imported
     for line in sys.stdin.buffer:
         call = json.loads(line)
         pid = os.fork()
