@@ -92,7 +92,7 @@ class Pipeline:
 
         # 5. Do it.
         plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
-        state = write.commit(state, plans, tuple(live.observed.seen.values()))  # commit 2: before any effect
+        state = write.commit(state, plans, live.observed.seen)  # commit 2: before any effect
         state = stages.recovery.close_unwanted(state, plan, live.observed, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)

@@ -1,14 +1,18 @@
 """StatusWriter: the three commit points of a pass, and what follows each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import State
 from gitops_agent.ports import Clock, Journal
 from gitops_agent.report.outbox import Outbox
+
+NOTHING: Mapping[ResourceKey, Observation] = MappingProxyType({})
 
 
 class StatusWriter:
@@ -18,17 +22,23 @@ class StatusWriter:
         self._journal = journal
         self._outbox = outbox
         self._clock = clock
+        self._observed: Mapping[ResourceKey, Observation] = {}
 
-    def commit(self, state: State, plans: Sequence[Plan] = (), observed: Sequence[Observation] = ()) -> State:
+    def commit(
+        self, state: State, plans: Sequence[Plan] = (), observed: Mapping[ResourceKey, Observation] = NOTHING
+    ) -> State:
         """Write what differs from the last commit point in one transaction; sinks owe the commits that changed."""
         sinks, at = self._outbox.owed_to, self._clock.now()
-        written = self._journal.commit(state, plans=plans, observations=observed, owed_to=sinks, at=at)
+        # What was not observed again since the last commit point needs no second look.
+        known, self._observed = self._observed, observed
+        news = [seen for key, seen in observed.items() if known.get(key) is not seen]
+        written = self._journal.commit(state, plans=plans, observations=news, owed_to=sinks, at=at)
         self._outbox.collect(written)
         return written
 
     def end(self, result: PassResult) -> PassResult:
         """Write the end of a pass, then hand it to the sinks."""
-        seen = () if result.record is None else tuple(result.record.live.observed.seen.values())
+        seen = NOTHING if result.record is None else result.record.live.observed.seen
         result = replace(result, state=self.commit(result.state, observed=seen))
         self._outbox.publish(result)
         return result
