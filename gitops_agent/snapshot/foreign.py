@@ -32,7 +32,7 @@ def foreign_finding(path: str, document: DocumentText, value: object, locator: L
     """The finding about a document that is not ours: an error when it seems to be meant as one of ours."""
     if isinstance(value, dict) and (slip := _slip_in_head(value)):
         key, summary = slip
-        spot = locator.positions(document.text, document.line).key([key] if key else [])
+        spot = locator.positions(document.text, document.line).find([key] if key else [], at_key=True)
         return error(Code.UNKNOWN_API_VERSION, FilePosition(path, *spot), summary, _WAY_OUT)
     if isinstance(value, dict) and _claims_kind(value) and _is_doubtful(value.get("apiVersion")):
         summary = f"ignored: kind is {shown(value.get('kind'))}, but apiVersion is {shown(value['apiVersion'])}"
@@ -136,7 +136,7 @@ def _steps(box: object) -> Iterable[tuple[str | int, object]]:
 
 
 def _enclosed(path: str, loc: tuple[str | int, ...], positions: Positions) -> Finding:
-    place = FilePosition(path, *positions.value(loc))
+    place = FilePosition(path, *positions.find(loc))
     detail = "Write each document by itself, with a line --- between two of them."
     summary = "a document of gitops-agent inside another one is not read"
     is_list = isinstance(loc[0], int) or loc[0] == "items"

@@ -7,30 +7,13 @@ environment, of secrets, or of free text.
 import difflib
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from gitops_agent.model import document_types as schema
 from gitops_agent.model import quantity
-from gitops_agent.model.agent import Origin
-from gitops_agent.snapshot.codes import Code, shown
-from gitops_agent.snapshot.compiled_file import Issue
-
-
-class Problem(NamedTuple):
-    """Something wrong at a path of a document. ``at_key``: the key is to blame, not its value."""
-
-    code: Code
-    loc: tuple[str | int, ...]
-    summary: str
-    detail: str = ""
-    at_key: bool = False
-
-    def at(self, origin: Origin) -> Issue:
-        """The same as an issue of the document that stands there."""
-        return Issue(self.code, origin, self.loc, self.summary, self.detail, self.at_key)
-
+from gitops_agent.snapshot.codes import Code, Issue, shown
 
 _SECRET_SLOTS = frozenset({"secretRef", "credentialRef", "valueFrom", "credentialPoolRef"})
 _SECRET_MODELS = ("SecretRef", "PoolKey", "ValueFrom", "Channel")
@@ -77,12 +60,12 @@ _RANGES = {
 }
 
 
-def explain(invalid: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Every error of one document, as problems."""
+def explain(invalid: ValidationError, model: type[BaseModel]) -> list[Issue]:
+    """Every error of one document, as issues."""
     errors: list[Mapping[str, Any]] = [dict(error) for error in invalid.errors(include_url=False)]
     places = [tuple(error["loc"]) for error in errors]
     return [
-        _problem(error, model)
+        _issue(error, model)
         for error in errors
         # A list that lost its only, broken item is reported as that item.
         if not (error["type"] == "too_short" and any(_inside(loc, error["loc"]) for loc in places))
@@ -105,14 +88,14 @@ def _inside(loc: tuple[Any, ...], outer: tuple[Any, ...]) -> bool:
     return len(loc) > len(outer) and loc[: len(outer)] == outer
 
 
-def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
+def _issue(error: Mapping[str, Any], model: type[BaseModel]) -> Issue:
     kind, loc = error["type"], tuple(error["loc"])
     if kind == "extra_forbidden":
         return _unknown_field(loc, model)
     if kind == "missing":
         return _missing(loc, model)
     if loc and loc[-1] in _SECRET_SLOTS and isinstance(error["input"], str):
-        return Problem(Code.LITERAL_SECRET, loc, f"{_dotted(loc)}: text where a reference is due", _REFERENCE)
+        return Issue(Code.LITERAL_SECRET, loc, f"{_dotted(loc)}: text where a reference is due", _REFERENCE)
     if kind == "literal_error":
         return _wrong_word(error, loc)
     if kind in _TYPES:
@@ -120,64 +103,64 @@ def _problem(error: Mapping[str, Any], model: type[BaseModel]) -> Problem:
     return _wrong_value(error, loc)
 
 
-def _unknown_field(loc: tuple[str | int, ...], model: type[BaseModel]) -> Problem:
+def _unknown_field(loc: tuple[str | int, ...], model: type[BaseModel]) -> Issue:
     name, parent = str(loc[-1]), _model_at(model, loc[:-1])
     if name == "status":
         detail = "Status is what gitops-agent reports; remove it from the document."
-        return Problem(Code.STATUS_AUTHORED, loc, f"{_dotted(loc)}: status is never authored", detail, at_key=True)
+        return Issue(Code.STATUS_AUTHORED, loc, f"{_dotted(loc)}: status is never authored", detail, at_key=True)
     fields = _field_names(parent)
     where = f" in {_dotted(loc[:-1])}" if len(loc) > 1 else ""
     summary = f"unknown field {shown(name)}{where}{nearest(name, fields)}"
     detail = f"Expected one of {', '.join(fields)}."
     if parent is not None and parent.__name__ in _SECRET_MODELS:
         detail = f"{detail} {_REFERENCE}"
-    return Problem(Code.UNKNOWN_FIELD, loc, summary, detail, at_key=True)
+    return Issue(Code.UNKNOWN_FIELD, loc, summary, detail, at_key=True)
 
 
-def _missing(loc: tuple[str | int, ...], model: type[BaseModel]) -> Problem:
+def _missing(loc: tuple[str | int, ...], model: type[BaseModel]) -> Issue:
     parent = _model_at(model, loc[:-1])
     where = f"{_dotted(loc[:-1])} needs" if len(loc) > 1 else "the document needs"
     required = [name for name in _field_names(parent) if _is_required(parent, name)]
     detail = f"Required here: {', '.join(required)}."
-    return Problem(Code.MISSING_FIELD, loc[:-1], f"{where} {loc[-1]}", detail, at_key=True)
+    return Issue(Code.MISSING_FIELD, loc[:-1], f"{where} {loc[-1]}", detail, at_key=True)
 
 
-def _wrong_word(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Problem:
+def _wrong_word(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Issue:
     expected, found = error["ctx"]["expected"].replace("'", ""), error["input"]
     detail = f"Expected {expected}."
     if isinstance(found, bool):
         summary = f"{_dotted(loc)}: found {shown(found)}, a boolean where a word is due"
-        return Problem(Code.WRONG_TYPE, loc, summary, detail)
+        return Issue(Code.WRONG_TYPE, loc, summary, detail)
     words = expected.replace(" or ", ", ").split(", ")
     hint = nearest(found, words) if isinstance(found, str) else ""
-    return Problem(Code.UNKNOWN_WORD, loc, f"{_dotted(loc)}: found {_found(found, loc)}{hint}", detail)
+    return Issue(Code.UNKNOWN_WORD, loc, f"{_dotted(loc)}: found {_found(found, loc)}{hint}", detail)
 
 
-def _wrong_type(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Problem:
+def _wrong_type(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Issue:
     found, expected = error["input"], _TYPES[error["type"]]
     detail = f"Expected {expected}."
     if expected == "text" and isinstance(found, (bool, int, float)):
         detail += " Put the value in quotes."
     elif expected == "a list" and isinstance(found, str):
         detail += " Write [item, item], or one item per line after a dash."
-    return Problem(Code.WRONG_TYPE, loc, f"{_dotted(loc)}: found {_found(found, loc)}", detail)
+    return Issue(Code.WRONG_TYPE, loc, f"{_dotted(loc)}: found {_found(found, loc)}", detail)
 
 
-def _wrong_value(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Problem:
+def _wrong_value(error: Mapping[str, Any], loc: tuple[str | int, ...]) -> Issue:
     kind, context, found = error["type"], error.get("ctx", {}), error["input"]
     key = loc[-1] == "[key]" if loc else False
     at = tuple(loc[:-1]) if key else loc
     if kind == "string_pattern_mismatch":
         expected = _FORMATS.get(context["pattern"], f"text that matches {context['pattern']}")
-        return Problem(
+        return Issue(
             Code.BAD_FORMAT, at, f"{_dotted(at)}: found {_found(found, loc)}", f"Expected {expected}.", key
         )
     if kind in _RANGES:
         name, phrase = _RANGES[kind]
         detail = f"Expected {phrase.format(context[name])}."
-        return Problem(Code.OUT_OF_RANGE, at, f"{_dotted(at)}: found {_found(found, loc)}", detail, key)
+        return Issue(Code.OUT_OF_RANGE, at, f"{_dotted(at)}: found {_found(found, loc)}", detail, key)
     reason = str(context["error"]) if kind == "value_error" else error["msg"]
-    return Problem(Code.INVALID_VALUE, at, f"{_dotted(at)}: {shown(reason, 240)}", "", key)
+    return Issue(Code.INVALID_VALUE, at, f"{_dotted(at)}: {shown(reason, 240)}", "", key)
 
 
 def _found(value: object, loc: tuple[str | int, ...]) -> str:

@@ -30,6 +30,12 @@ class DocumentText(NamedTuple):
     text: str
 
 
+def decoded(data: bytes, errors: str = "strict") -> str:
+    """The text of a file without its byte order mark, every line ended by a line feed alone."""
+    content = data.decode("utf-8", errors).removeprefix(BYTE_ORDER_MARK)
+    return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
+
+
 def split(text: str) -> list[DocumentText]:
     """The documents of a stream. A marker at column 0 always separates documents, whatever surrounds it."""
     if "\n---" not in text and "\n..." not in text and not text.startswith("..."):

@@ -17,9 +17,10 @@ from gitops_agent.model.fields import canonical
 from gitops_agent.model.finding import errors
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
+from gitops_agent.snapshot.codes import Invalid
 from gitops_agent.snapshot.editing.scalars import block, flow, scalar
 from gitops_agent.snapshot.positions import Locator, compose
-from gitops_agent.snapshot.schema import check
+from gitops_agent.snapshot.schema import Documents, check
 from gitops_agent.snapshot.yaml_documents import Document, FileParser
 
 Path = tuple[str, ...]
@@ -41,8 +42,11 @@ class _Splice(NamedTuple):
     text: str
 
 
-def edited(data: bytes, line: int, values: Values, limits: Limits) -> bytes:
-    """The file with the values at some paths of the document that begins at a line; CannotEdit otherwise."""
+def edited(data: bytes, line: int, values: Values, limits: Limits, documents: Documents) -> bytes:
+    """The file with the values at some paths of the document that begins at a line; CannotEdit otherwise.
+
+    ``documents``: the models by which the result is judged, with what the drivers add to them.
+    """
     before = _parsed(data, limits)
     position = next((at for at, document in enumerate(before) if document.line == line), None)
     if position is None:
@@ -50,7 +54,14 @@ def edited(data: bytes, line: int, values: Values, limits: Limits) -> bytes:
     content = data
     for path, value in values.items():
         content = _with(content, line, path, value)
-    _check(before, _parsed(content, limits), position, values)
+    after = _parsed(content, limits)
+    _check(before, after, position, values)
+    try:
+        check(after[position].raw, after[position].kind, documents)
+    except Invalid as invalid:
+        where = ".".join(map(str, invalid.issues[0].loc))
+        summary = invalid.issues[0].summary
+        raise CannotEdit(f"the live value is not valid in a document ({where}: {summary})") from None
     return content
 
 
@@ -61,14 +72,6 @@ def value_at(document: Any, path: Path) -> Any:
             raise KeyError(step)
         document = document[step]
     return document
-
-
-def authored(data: bytes, line: int, limits: Limits) -> Any:
-    """The document at a line as its author wrote it, before any overlay; CannotEdit when there is none."""
-    found = next((orjson.loads(each.raw) for each in _parsed(data, limits) if each.line == line), None)
-    if found is None:
-        raise CannotEdit(f"no document begins at line {line} any more")
-    return found
 
 
 def _parsed(data: bytes, limits: Limits) -> list[Document]:
@@ -85,10 +88,6 @@ def _check(before: Sequence[Document], after: Sequence[Document], position: int,
         _put(wanted[position], path, value)
     if [canonical(value) for value in wanted] != [canonical(orjson.loads(document.raw)) for document in after]:
         raise CannotEdit("the result would not read as it should")
-    _, problems = check(after[position].raw, after[position].kind)
-    if problems:
-        where = ".".join(map(str, problems[0].loc))
-        raise CannotEdit(f"the live value is not valid in a document ({where}: {problems[0].summary})")
 
 
 def _put(document: Any, path: Path, value: Any) -> None:
