@@ -26,7 +26,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import LiveImport, ProposalState
 from gitops_agent.ports import BlobReader, SnapshotLoader, Source
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_at
+from gitops_agent.snapshot.editing import CannotEdit, Path, edited, value_at
 from gitops_agent.snapshot.schema import Documents
 
 BRANCH_PREFIX = "gitops-agent/import"

@@ -89,6 +89,9 @@ class FilePosition(NamedTuple):
         return f"{escape_control(self.path)}:{self.line}:{self.column}"
 
 
+Loc = tuple[str | int, ...]
+"""A path inside a document: keys and positions."""
+
 NOWHERE = Origin("", 1, "")
 
 
@@ -99,7 +102,7 @@ class Issue(NamedTuple):
     """
 
     code: Code
-    loc: tuple[str | int, ...]
+    loc: Loc
     summary: str
     detail: str = ""
     at_key: bool = False

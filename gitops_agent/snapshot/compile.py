@@ -30,7 +30,7 @@ from gitops_agent.snapshot.compiled_file import (
     PoolUnit,
     Shared,
 )
-from gitops_agent.snapshot.schema_errors import nearest
+from gitops_agent.snapshot.schema import nearest
 
 _RUNTIME = Kind.RUNTIME.value
 

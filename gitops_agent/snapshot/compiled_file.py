@@ -1,22 +1,24 @@
 """What one file of the repository contributes, once it has been read well: frozen, small, and kept by the cache.
 
 Its bytes are one line of JSON that describes, then the canonical JSON of each resource. Canonical JSON holds no
-line feed, so lines need no escaping, and the bytes of a resource are stored as they are.
+line feed, so lines need no escaping, and the bytes of a resource are stored as they are. Agents are encoded by
+hand, for speed; what is rare goes through the codec of all values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Any
 
 import orjson
 
 from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause, Resource
+from gitops_agent.model.codec import from_json, to_json
 from gitops_agent.model.document import CredentialPoolSpec, PolicySpec
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 
 Labels = tuple[tuple[str, str], ...]
@@ -51,7 +53,7 @@ class OverlayUnit:
     tenant: str | None
     names: frozenset[str]
     labels: Labels
-    patches: bytes
+    patches: str
 
     def selects(self, key: AgentKey, labels: Labels) -> bool:
         """Whether it applies to an agent."""
@@ -91,6 +93,11 @@ class CompiledFile:
     pools: tuple[PoolUnit, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def is_special(self) -> bool:
+        """Whether there is more to it than agents."""
+        return bool(self.overlays or self.policies or self.pools or self.findings)
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -129,43 +136,21 @@ class Shared:
 
 def encode(file: CompiledFile) -> bytes:
     """The bytes of a compiled file (its path and blob are the name under which they are kept)."""
-    head = [
-        [_agent_row(agent) for agent in file.agents],
-        [
-            [o.origin.line, o.digest, o.tenant, sorted(o.names), o.labels, o.patches.decode()]
-            for o in file.overlays
-        ],
-        [[policy.origin.line, policy.spec.model_dump_json(by_alias=True)] for policy in file.policies],
-        [[p.origin.line, p.digest, p.tenant, p.name, p.spec.model_dump_json(by_alias=True)] for p in file.pools],
-        [[f.severity, f.code, f.address, f.summary, f.detail] for f in file.findings],
-    ]
+    others = to_json(CompiledFile, replace(file, agents=())) if file.is_special else None
     contents = [resource.fields.raw for agent in file.agents for resource in agent.agent.resources]
-    return b"\n".join([orjson.dumps(head), *contents])
+    return b"\n".join([orjson.dumps([[_agent_row(agent) for agent in file.agents], others]), *contents])
 
 
 def decode(path: str, blob: str, data: bytes) -> CompiledFile:
     """The compiled file of some bytes; ValueError, TypeError, KeyError or IndexError when they are not ours."""
     head, *contents = data.split(b"\n")
-    agents, overlays, policies, pools, findings = orjson.loads(head)
+    rows, others = orjson.loads(head)
     rest = iter(contents)
-    units = tuple([_agent_unit(row, path, blob, rest) for row in agents])
-    if not (overlays or policies or pools or findings):
-        return CompiledFile(path, blob, units)
-    return CompiledFile(
-        path,
-        blob,
-        units,
-        tuple(
-            OverlayUnit(Origin(path, line, blob), name, tenant, frozenset(names), _pairs(labels), patches.encode())
-            for line, name, tenant, names, labels, patches in overlays
-        ),
-        tuple(PolicyUnit(Origin(path, line, blob), PolicySpec.model_validate_json(raw)) for line, raw in policies),
-        tuple(
-            PoolUnit(Origin(path, line, blob), name, tenant, pool, CredentialPoolSpec.model_validate_json(raw))
-            for line, name, tenant, pool, raw in pools
-        ),
-        tuple(Finding(Severity(severity), *texts) for severity, *texts in findings),
-    )
+    agents = tuple([_agent_unit(row, path, blob, rest) for row in rows])
+    if others is None:
+        return CompiledFile(path, blob, agents)
+    special: CompiledFile = from_json(CompiledFile, others)
+    return replace(special, agents=agents)
 
 
 def _agent_row(unit: AgentUnit) -> list[Any]:

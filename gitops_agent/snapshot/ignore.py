@@ -73,12 +73,9 @@ def read(data: bytes, allowed: int) -> tuple[Ignored, list[Finding]]:
     if len(data) > allowed:
         return Ignored(), [too_large(len(data), allowed)]
     try:
-        return _read(data.decode("utf-8").removeprefix(BYTE_ORDER_MARK))
+        text = data.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
     except UnicodeDecodeError as problem:
         return Ignored(), [not_utf8(IGNORE_FILE, data, problem.start)]
-
-
-def _read(text: str) -> tuple[Ignored, list[Finding]]:
     patterns: list[Pattern] = []
     findings: list[Finding] = []
     for number, line in enumerate(text.split("\n"), start=1):

@@ -62,7 +62,7 @@ class Index:
 
     def _add(self, file: CompiledFile) -> None:
         self.files[file.path] = file
-        if file.overlays or file.policies or file.pools or file.findings:
+        if file.is_special:
             self.special[file.path] = file
         for unit in file.agents:
             agent = unit.agent

@@ -35,7 +35,7 @@ def unit_of(origin: Origin, document: OverlayDocument) -> OverlayUnit:
     patches = canonical(document.spec.patches)
     names = frozenset(selector.names)
     name = digest(canonical([selector.tenant, sorted(names), labels]) + patches)
-    return OverlayUnit(origin, name, selector.tenant, names, labels, patches)
+    return OverlayUnit(origin, name, selector.tenant, names, labels, patches.decode())
 
 
 def apply(

@@ -5,7 +5,7 @@ there is a finding to address, and only for text that has passed the same pre-ch
 fast one could, or the budget is spent, the answer is where the document begins: late, never wrong.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -17,9 +17,7 @@ from gitops_agent.model.agent import Origin
 from gitops_agent.model.finding import Finding
 from gitops_agent.ports import BlobReader
 from gitops_agent.snapshot import yaml_text_guard as texts
-from gitops_agent.snapshot.codes import FilePosition, Issue, error
-
-Loc = Sequence[str | int]
+from gitops_agent.snapshot.codes import FilePosition, Issue, Loc, error
 
 
 class Spot(NamedTuple):
@@ -27,14 +25,6 @@ class Spot(NamedTuple):
 
     line: int
     column: int
-
-
-class RepeatedKey(NamedTuple):
-    """A key that stands twice in one mapping."""
-
-    key: str
-    first: Spot
-    again: Spot
 
 
 class Positions:
@@ -61,9 +51,9 @@ class Positions:
             spot = self._spot(key if at_key and key is not None else node)
         return spot
 
-    def duplicates(self) -> list[RepeatedKey]:
+    def duplicates(self) -> list[tuple[str, Spot, Spot]]:
         """Every key that stands more than once in its mapping, with both positions."""
-        found: list[RepeatedKey] = []
+        found: list[tuple[str, Spot, Spot]] = []
         for mapping in self._mappings():
             first: dict[tuple[str, str], Spot] = {}
             for key, _ in mapping.value:
@@ -71,7 +61,7 @@ class Positions:
                     spot = self._spot(key)
                     earlier = first.setdefault((str(key.tag), key.value), spot)
                     if earlier != spot:
-                        found.append(RepeatedKey(key.value, earlier, spot))
+                        found.append((key.value, earlier, spot))
         return found
 
     def keys(self, wanted: Callable[[Node], bool]) -> list[Spot]:

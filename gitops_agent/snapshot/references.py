@@ -10,7 +10,7 @@ from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.key import AgentKey
 from gitops_agent.snapshot.codes import Code, Issue
 from gitops_agent.snapshot.compiled_file import AgentUnit, PolicyUnit, PoolUnit, Shared
-from gitops_agent.snapshot.schema_errors import nearest
+from gitops_agent.snapshot.schema import nearest
 
 _NAMED = 20
 

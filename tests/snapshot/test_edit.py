@@ -13,7 +13,7 @@ from gitops_agent.drivers.api import Plugin, ResourceKind, Strict
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.document import DOCUMENTS
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited
+from gitops_agent.snapshot.editing import CannotEdit, Path, edited
 from gitops_agent.snapshot.positions import Locator
 from gitops_agent.snapshot.schema import Documents
 from gitops_agent.snapshot.yaml_documents import FileParser
