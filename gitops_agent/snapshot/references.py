@@ -85,11 +85,8 @@ def missing_pools(shared: Shared, touched: Iterable[AgentUnit], suspects: Collec
 
 def cycles(agents: Mapping[AgentKey, Agent], touched: Iterable[AgentKey]) -> list[Issue]:
     """Agents that wait for each other in a ring. A new ring leads through a touched agent."""
-    search = _RingSearch(agents)
-    for start in sorted(touched):
-        search.explore(start)
     issues: list[Issue] = []
-    for ring in search.rings:
+    for ring in _rings(agents, touched):
         named = _listed((str(key) for key in (*ring, ring[0])), len(ring) + 1, " -> ")
         summary, loc = f"dependency cycle: {named}", ("spec", "rollout", "dependsOn")
         detail = "None of these agents could ever start; remove one of the dependencies."
@@ -97,42 +94,30 @@ def cycles(agents: Mapping[AgentKey, Agent], touched: Iterable[AgentKey]) -> lis
     return issues
 
 
-class _RingSearch:
-    """The strongly connected groups reachable from some agents (Tarjan's algorithm, without recursion)."""
-
-    def __init__(self, agents: Mapping[AgentKey, Agent]) -> None:
-        self.rings: list[list[AgentKey]] = []
-        self._agents = agents
-        self._index: dict[AgentKey, int] = {}
-        self._low: dict[AgentKey, int] = {}
-        self._open: dict[AgentKey, None] = {}
-
-    def explore(self, start: AgentKey) -> None:
-        """Visit everything reachable from an agent that has not been visited."""
-        path = [] if start in self._index else [self._enter(start)]
-        while path:
-            key, others = path[-1]
-            other = next(others, None)
-            if other is None:
-                path.pop()
-                self._leave(key, path[-1][0] if path else None)
-            elif other not in self._index:
-                path.append(self._enter(other))
-            elif other in self._open:
-                self._low[key] = min(self._low[key], self._index[other])
-
-    def _enter(self, key: AgentKey) -> tuple[AgentKey, Iterator[AgentKey]]:
-        self._index[key] = self._low[key] = len(self._index)
-        self._open[key] = None
-        return key, iter([other for other in self._agents[key].depends_on if other in self._agents])
-
-    def _leave(self, key: AgentKey, parent: AgentKey | None) -> None:
-        if parent is not None:
-            self._low[parent] = min(self._low[parent], self._low[key])
-        if self._low[key] != self._index[key]:
-            return
-        group: list[AgentKey] = []
-        while not group or group[-1] != key:
-            group.append(self._open.popitem()[0])
-        if len(group) > 1 or key in self._agents[key].depends_on:
-            self.rings.append(group[::-1])
+def _rings(agents: Mapping[AgentKey, Agent], starts: Iterable[AgentKey]) -> Iterator[list[AgentKey]]:
+    """The agents, reachable from some, that lead to each other: each group once (Kosaraju's algorithm)."""
+    visited: dict[AgentKey, None] = {}
+    left: list[AgentKey] = []  # once everything was visited that an agent waits for
+    users: dict[AgentKey, list[AgentKey]] = {}
+    waiting = [(start, False) for start in sorted(starts, reverse=True)]
+    while waiting:
+        key, leaving = waiting.pop()
+        if leaving:
+            left.append(key)
+        elif key not in visited:
+            visited[key] = None
+            waiting.append((key, True))
+            for other in agents[key].depends_on:
+                if other in agents:
+                    users.setdefault(other, []).append(key)
+                    waiting.append((other, False))
+    for first in reversed(left):
+        group, found = [], [first]
+        while found:
+            key = found.pop()
+            if key in visited:
+                del visited[key]
+                group.append(key)
+                found += users.get(key, ())
+        if len(group) > 1 or (group and first in agents[first].depends_on):
+            yield [first, *reversed(group[1:])]

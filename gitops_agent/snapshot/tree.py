@@ -83,7 +83,11 @@ class TreeChanges:
             return
         other = self.names.setdefault(_folded(path), path)
         if other != path:
-            self.findings.append(_collision(path, other))
+            first, second = sorted((path, other))
+            summary = f"differs from {first} only by case"
+            self.findings.append(
+                error(Code.CASE_COLLISION, FilePosition(second), summary, "Rename one of the two.")
+            )
         self.files[path] = entry
         if self._is_document(path):
             self.documents[path] = entry.blob
@@ -172,12 +176,6 @@ def _unread(severity: Callable[..., Finding], path: str, reason: str) -> Finding
 def _folded(path: str) -> str:
     """The path as a file system that ignores case would see it."""
     return path.lower() if path.isascii() else unicodedata.normalize("NFC", path).casefold()
-
-
-def _collision(path: str, other: str) -> Finding:
-    first, second = sorted((path, other))
-    summary = f"differs from {first} only by case"
-    return error(Code.CASE_COLLISION, FilePosition(second), summary, "Rename one of the two.")
 
 
 def _unfit(path: str) -> str:
