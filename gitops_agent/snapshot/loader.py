@@ -85,8 +85,13 @@ class Loader:
             raise _refused(revision, refusals + tree.findings)
         files = FileReader(self._reader, self._plugins, self._settings, tree.files)
         index = self._index(files, tree, last.index if last is not None else Index())
-        findings = tree.findings + tree.notes() + files.findings + index.findings
-        findings += located(files.issues + index.issues(files.suspects), self._reader, files.locator)
+        failed = files.failed.values()
+        findings = tree.findings + tree.notes() + index.findings
+        findings += [finding for file in failed for finding in file.findings]
+        issues = [issue for file in failed for issue in file.issues]
+        # A reference to a name in a file with errors is not reported as well.
+        issues += index.issues(suspects={name for file in failed for name in file.names})
+        findings += located(issues, self._reader, files.locator)
         if errors(findings):
             raise _refused(revision, findings)
         if self._cache is not None:

@@ -181,7 +181,7 @@ class _DocumentReader:
 
     def _control_characters(self) -> None:
         """Characters that terminals obey and people do not see."""
-        found = texts.control_character(self._part.text)
+        found = texts.CONTROL.search(self._part.text)
         if found is not None:
             before = self._part.text[: found.start()]
             spot = Spot(self._part.line + before.count("\n"), len(before) - before.rfind("\n"))
