@@ -26,6 +26,7 @@ from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index, is_current
 from gitops_agent.snapshot.positions import located
 from gitops_agent.snapshot.tree import REGULAR, TreeChanges
+from gitops_agent.snapshot.yaml_documents import too_large
 from gitops_agent.support.gc import gc_paused
 
 FROZEN_FROM_FILES = 1_000
@@ -119,7 +120,7 @@ class Loader:
             return ignore.Ignored(), []
         allowed = self._settings.limits.file_bytes
         if (file.size or 0) > allowed:
-            return ignore.Ignored(), [ignore.too_large(file.size or 0, allowed)]
+            return ignore.Ignored(), [too_large(file.path, file.size or 0, allowed, ignore.SHORTER)]
         return ignore.read(next(data for _, data in self._reader.blobs([file.blob])), allowed)
 
     def _index(self, files: FileReader, tree: TreeChanges, before: Index) -> Index:

@@ -23,6 +23,7 @@ from gitops_agent.snapshot.positions import Locator, Positions, Spot, is_text
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
 _MASK = "\U00012000"  # a letter of a script that is not written any more: its repr is the letter itself
+_SMALLER = "Split the file, raise the limit in the settings, or list it in .gitopsignore."
 _STRICT = yaml_rs.DuplicateKeyPolicy.Error
 _LENIENT = yaml_rs.DuplicateKeyPolicy.LastWins
 _REPLAYED = yaml_rs.AliasLimits(max_total_replayed_events=100_000)
@@ -244,10 +245,9 @@ class _DocumentReader:
             self._findings.append(error(code, FilePosition(self._path, *spot), summary, detail))
 
 
-def too_large(path: str, size: int, allowed: int) -> Finding:
+def too_large(path: str, size: int, allowed: int, way_out: str = _SMALLER) -> Finding:
     """The finding for a file that is not read because of its size."""
-    detail = "Split the file, raise the limit in the settings, or list it in .gitopsignore."
-    return error(Code.TOO_LARGE, FilePosition(path), f"{size} bytes; at most {allowed} are read", detail)
+    return error(Code.TOO_LARGE, FilePosition(path), f"{size} bytes; at most {allowed} are read", way_out)
 
 
 def not_utf8(path: str, data: bytes, start: int) -> Finding:
