@@ -16,7 +16,7 @@ from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
-from gitops_agent.reconcile.breaker import after_round
+from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
 from gitops_agent.status.findings import current_findings

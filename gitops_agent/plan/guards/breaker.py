@@ -1,6 +1,6 @@
 """Circuit breaker: a driver that failed too often in a row is given a rest, then one action to prove itself.
 
-What counts as a failure, and when a circuit opens, is in ``reconcile/breaker.py``.
+What counts as a failure, and when a circuit opens, is in ``reconcile/retry.py``.
 """
 
 from collections import Counter
