@@ -81,16 +81,18 @@ def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float
 
 def proceed(rollout: Rollout, active: float) -> RolloutStep:
     """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
-    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, active) > 0:
+    if pause_left(rollout, active) != 0.0:
         return RolloutStep(rollout)
     following = replace(rollout, released=rollout.released + 1, passed_at=None)
     return RolloutStep(following, frozenset(rollout.waves[rollout.released]))
 
 
-def pause_left(rollout: Rollout, active: float) -> float:
-    """Seconds until the next wave may go."""
+def pause_left(rollout: Rollout | None, active: float) -> float | None:
+    """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
+    if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
+        return None
     pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
-    return pause if rollout.passed_at is None else max(0.0, rollout.passed_at + pause - active)
+    return max(0.0, rollout.passed_at + pause - active)
 
 
 def gated(rollout: Rollout, active: float, *, ready: bool) -> Rollout:

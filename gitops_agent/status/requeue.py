@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ConditionType
-from gitops_agent.rollout import deadlines, provisioning
-from gitops_agent.rollout.state import pause_left
+from gitops_agent.rollout import deadlines
+from gitops_agent.rollout.waves import pause_left
 from gitops_agent.status.agents import longest_delay
 from gitops_agent.status.summary import Summary
 
@@ -36,8 +36,8 @@ def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
         *_circuits(summary),
         *_deadlines(summary),
         summary.record.directives.ends_in(now.wall),
-        provisioning.next_deadline(state, summary.policy, now),
-        pause_left(state.rollout, now),
+        deadlines.next_deadline(state, summary.policy, now),
+        pause_left(state.rollout.rollout, now.active),
         UNREACHABLE_REQUEUE_SECONDS if summary.record.live.observed.unreachable else None,
         MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None,
     ]
