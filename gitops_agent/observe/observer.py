@@ -15,7 +15,7 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Executed, Live, Observed, Scope
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.health.targets import HealthSources, health_targets
+from gitops_agent.observe.health.targets import health_targets
 
 Bases = Mapping[ResourceKey, Base]
 
@@ -40,9 +40,7 @@ class Observer:
 
     def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
         """The same with how healthy it is, measured by the spec in force for each agent."""
-        drivers = self._drivers
-        sources = HealthSources(live.observed.seen, bases, drivers.executing, drivers.plugins.catalog)
-        targets = health_targets(in_force, live.scope, sources)
+        targets = health_targets(in_force, live, bases, self._drivers)
         return replace(live, health=self._monitor.evaluate(targets, live.scope))
 
     def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:

@@ -14,11 +14,10 @@ from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
-from gitops_agent.plan.action import make_action
-from gitops_agent.plan.classify import classify, classify_stuck
+from gitops_agent.plan.action import finding_for, make_action, retained
+from gitops_agent.plan.classify import classify
 from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
-from gitops_agent.plan.describe import finding_for, retained
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
@@ -174,12 +173,8 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
 
 
 def _action(found: _Differing, context: PlanContext) -> Action:
-    health = found.health
-    if health is not None and health.restart:
-        classified = classify_stuck(health, found.three_way, context)
-    else:
-        classified = classify(found.difference, found.three_way, context, health)
-    action = make_action(found.three_way, classified, health)
+    classified = classify(found.difference, found.three_way, context, found.health)
+    action = make_action(found.three_way, classified, found.health)
     return as_hook(action, context) if action.key.kind == Kind.HOOK else action
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.history import HealthTarget
+from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.support.http import HttpError, request
 from gitops_agent.support.text import one_line
 
