@@ -7,7 +7,7 @@ for; alone it is believed, because its author asked for exactly that. That an ag
 that hangs runs as well.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState, worst
@@ -48,13 +48,14 @@ def known_health(target: HealthTarget) -> Health | None:
     return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY
 
 
-def aggregate(runtime: Health, others: Iterable[Health]) -> Health:
+def aggregate(runtime: Health, others: Sequence[Health]) -> Health:
     """The health of the agent as a whole: the worst of its resources; a restart asked for by the runtime first."""
+    if not others:
+        return runtime
     listed = (runtime, *others)
-    decides = worst(listed) if len(listed) > 1 and not runtime.restart else runtime
-    assert decides is not None
+    decides = runtime if runtime.restart else worst(listed)
     dues = [health.recheck_at for health in listed if health.recheck_at is not None]
-    return decides if len(listed) == 1 else replace(decides, recheck_at=min(dues, default=None))
+    return replace(decides, recheck_at=min(dues, default=None))
 
 
 def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health:

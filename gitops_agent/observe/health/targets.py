@@ -1,8 +1,8 @@
 """Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from gitops_agent.drivers.api import Executing
 from gitops_agent.drivers.plugins import Connections
@@ -22,8 +22,7 @@ START_MARGIN_SECONDS = 2.0
 ProbeSpec = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthTarget:
+class HealthTarget(NamedTuple):
     """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
@@ -32,7 +31,7 @@ class HealthTarget:
     agent: AgentKey
     runtime: Observation | None
     fields: Fields
-    spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
+    spec: Mapping[str, Any] = DEFAULTS
     stopped: bool = False
     executing: Executing | None = None
     asked_since: float | None = None
@@ -64,6 +63,7 @@ def health_targets(
 ) -> list[HealthTarget]:
     """One target for each agent in scope that has a runtime."""
     scope, seen, catalog = live.scope, live.observed.seen, drivers.plugins.catalog
+    executing = cache(drivers.executing)  # a driver has one answer for all of its agents
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
     found = []
     for agent in agents:
@@ -85,7 +85,7 @@ def health_targets(
             own,
             fields,
             read_health(fields),
-            executing=drivers.executing(runtime.driver) if running else None,
+            executing=executing(runtime.driver) if running else None,
             asked_since=known.applied_at if known is not None else None,
             suspicion=_suspicion(own, catalog),
             others=others,
@@ -103,5 +103,6 @@ def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
 
 
 def _others(agent: Agent, runtime: Resource, seen: Mapping[ResourceKey, Observation]) -> tuple[Health, ...]:
-    observed = (seen.get(resource.key) for resource in agent.resources if resource is not runtime)
-    return tuple(each.health for each in observed if each is not None and each.health is not None)
+    """What drivers report of the health of an agent's other resources."""
+    observed = [seen.get(each.key) for each in agent.resources if each is not runtime]
+    return tuple([each.health for each in observed if each is not None and each.health is not None])
