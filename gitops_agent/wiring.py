@@ -52,10 +52,8 @@ from gitops_agent.query.drift import Drifter, Reporter
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.leases.driver_leases import DriverLeases
-from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder
+from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
 from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.logging_setup import setup_logs

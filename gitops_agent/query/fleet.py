@@ -15,7 +15,7 @@ from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.words import is_about
 from gitops_agent.report.workflows import ENDS, WorkflowInputs
-from gitops_agent.status.findings import current_findings
+from gitops_agent.status.summarize import current_findings
 
 if TYPE_CHECKING:
     from gitops_agent.model.finding import Finding
