@@ -2,7 +2,7 @@
 
 Three levels, each on the one before: ``_opened`` (source, loader, drivers, pools), ``_pipeline`` (the stages of
 a pass, for verbs that look), ``open_instance`` (lock, leases, sinks, queue, for verbs that act). Verbs that read
-only the journal use ``query/reader.py``, which imports none of this.
+only the journal use ``query/fleet.py``, which imports none of this.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
 from gitops_agent.query.drift import Drifter, Reporter
+from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
-from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.reconcile.leases.driver_leases import DriverLeases
 from gitops_agent.reconcile.leases.holder import LeaseHolder
@@ -427,14 +427,16 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
 
 def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[MetricsSink, Watching]:
     """The sink behind ``/metrics``, and the drivers' events as it counts them."""
-    from gitops_agent.query.fleet import FleetReader
     from gitops_agent.report.sinks.metrics import MetricLabels, MetricsSink
     from gitops_agent.report.workflows import stuck
 
     settings, plugins = parts.settings, parts.drivers.plugins
-    reader = FleetReader(parts.journal, settings, parts.clock, parts.redactor)
+
+    def stuck_now() -> int:
+        return stuck(FleetReader(parts.journal, settings.instance, parts.clock.now(), parts.redactor).workflows())
+
     labels = MetricLabels(settings.instance, version("gitops-agent"), plugins.names, plugins.catalog.explained)
-    sink = MetricsSink(labels, parts.clock, liveness, lambda: stuck(reader.workflows()))
+    sink = MetricsSink(labels, parts.clock, liveness, stuck_now)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: queue.depth)
     return sink, _Counted(parts.drivers, sink.event_seen)

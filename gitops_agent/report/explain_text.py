@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Style, page
-from gitops_agent.report.status_text import as_of, attach_commands, instances_of, ready_condition
-from gitops_agent.report.words import Shape, clause, findings_text, in_words, own_name, sentence, short
+from gitops_agent.report.status_text import attach_commands, instances_of, ready_condition
+from gitops_agent.report.words import Shape, as_of, clause, findings_text, in_words, own_name, sentence, short
 from gitops_agent.support.text import clipped, escape_control
 
 _SHOWN_ACTIONS = 8

@@ -6,13 +6,10 @@ shape (``Redactor.tree``) before anything is printed, so that one place covers J
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from gitops_agent.model.control import Control
@@ -24,62 +21,16 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.quantity import iso, iso_or_none
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, Phase, ResourceStatus
+from gitops_agent.model.state import State
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ResourceStatus
 from gitops_agent.report.words import Shape
+from gitops_agent.support.gc import gc_paused
 
 if TYPE_CHECKING:
     from gitops_agent.ports import ActionRecord
 
 NOTHING = object()
 """Where there is no value, which is something else than null."""
-
-SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "workflows", "control")
-
-
-@dataclass(frozen=True, slots=True)
-class FleetStatus:
-    """The state of the fleet at one moment, as ``status`` and ``once`` show it.
-
-    ``commit`` is the newest seen, ``enforced`` the last good one, ``phase`` that of ``commit``;
-    ``journal_age`` is how old the journal was when it was read (None: it was written just now); ``at`` is the
-    moment of this picture, from which text counts ("3 min ago").
-    """
-
-    instance: str
-    commit: str | None
-    enforced: str | None
-    phase: Phase | None
-    statuses: Sequence[AgentStatus]
-    findings: Sequence[Finding] = ()
-    journal_age: float | None = None
-    at: float | None = None
-    rollout: Rollout | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Everything known about one agent. ``enforced`` is the commit its desired state comes from.
-
-    ``findings`` are those about this agent and the source; those of a newest commit that is not enforced are in
-    its record. ``status`` None: the agent is gone, and only what was done to it is known.
-    """
-
-    agent: AgentKey
-    now: float
-    status: AgentStatus | None
-    enforced: CommitRecord | None = None
-    head: CommitRecord | None = None
-    entries: Sequence[ActionRecord] = ()
-    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
-    findings: Sequence[Finding] = ()
-    journal_age: float | None = None
-
-
-def schema(name: str) -> Shape:
-    """The JSON Schema of one shape: ``validate``, ``plan``, ``status`` (also of ``once``) …"""
-    text = files("gitops_agent.report").joinpath("schemas", f"{name}.json").read_text("utf-8")
-    document: Shape = json.loads(text)
-    return document
 
 
 def fields_shape(value: object, *names: str) -> Shape:
@@ -119,13 +70,13 @@ def count_verbs(plan: Plan) -> dict[str, int]:
     return {**{str(verb): counts[verb] for verb in Verb}, "held": sum(a.key in plan.held for a in wanted)}
 
 
-def plan_shape(plan: Plan, summary: Mapping[str, int] | None = None) -> Shape:
+def plan_shape(plan: Plan) -> Shape:
     """The answer of ``plan``."""
     return {
         "commit": plan.commit,
         "digest": plan.digest,
         "blocked": plan.blocked,
-        "summary": dict(count_verbs(plan) if summary is None else summary),
+        "summary": count_verbs(plan),
         "actions": [_action(action, held=action.key in plan.held) for action in plan.actions],
         "findings": findings_shape(plan.findings),
         "verdicts": [_verdict(verdict) for verdict in plan.verdicts],
@@ -183,23 +134,32 @@ def _verdict(verdict: Verdict) -> Shape:
     }
 
 
-def status_shape(fleet: FleetStatus) -> Shape:
-    """The answer of ``status`` and ``once``."""
+@gc_paused()
+def status_shape(
+    instance: str,
+    state: State,
+    statuses: Iterable[AgentStatus],
+    findings: Iterable[Finding],
+    now: float | None = None,
+) -> Shape:
+    """The answer of ``status`` and ``once``: the newest commit seen, the last good one, and some agents.
+    ``now``: None where the state was written just now."""
     return {
-        "instance": fleet.instance,
-        "commit": fleet.commit,
-        "enforced": fleet.enforced,
-        "phase": None if fleet.phase is None else str(fleet.phase),
-        "rollout": rollout_shape(fleet.rollout, fleet.commit),
-        "agents": [agent_shape(status) for status in sorted(fleet.statuses, key=lambda status: status.agent)],
-        "findings": findings_shape(fleet.findings),
-        "journalAgeSeconds": age_shape(fleet.journal_age),
+        "instance": instance,
+        "commit": state.source.head,
+        "enforced": state.rollout.enforced,
+        "phase": str(state.head.phase) if state.head else None,
+        "rollout": rollout_shape(state.rollout.rollout, state.source.head),
+        "agents": [agent_shape(status) for status in sorted(statuses, key=lambda status: status.agent)],
+        "findings": findings_shape(findings),
+        "journalAgeSeconds": age_shape(state, now),
     }
 
 
-def age_shape(age: float | None) -> float | None:
+def age_shape(state: State, now: float | None) -> float | None:
     """How old the journal was, to the millisecond; None when it was written just now."""
-    return None if age is None else round(max(0.0, age), 3)
+    last = state.status.last_pass
+    return None if now is None or last is None else round(max(0.0, now - last), 3)
 
 
 def rollout_shape(rollout: Rollout | None, commit: str | None) -> Shape | None:
@@ -276,17 +236,29 @@ def _took(record: CommitRecord) -> float | None:
     return round(record.finished_at - record.started_at, 3)
 
 
-def explanation_shape(known: Explanation) -> Shape:
-    """The answer of ``explain``."""
+def explanation_shape(
+    agent: AgentKey,
+    state: State,
+    enforced: CommitRecord | None,
+    entries: Iterable[ActionRecord],
+    findings: Iterable[Finding],
+    now: float,
+) -> Shape:
+    """The answer of ``explain``. ``enforced``: the commit that its desired state comes from. ``findings``: those
+    about this agent and the source; those of a newest commit that is not enforced are in its record."""
+    status, head = state.status.agents.get(agent), state.head
+    own = [
+        _attempt(key, attempt) for key, attempt in sorted(state.reconcile.attempts.items()) if key.agent == agent
+    ]
     return {
-        "agent": str(known.agent),
-        "status": agent_shape(known.status) if known.status else None,
-        "enforced": commit_shape(known.enforced) if known.enforced else None,
-        "newest": commit_shape(known.head) if known.head else None,
-        "actions": [_entry(entry) for entry in known.entries],
-        "attempts": [_attempt(key, attempt) for key, attempt in sorted(known.attempts.items())],
-        "findings": findings_shape(known.findings),
-        "journalAgeSeconds": age_shape(known.journal_age),
+        "agent": str(agent),
+        "status": agent_shape(status) if status else None,
+        "enforced": commit_shape(enforced) if enforced else None,
+        "newest": commit_shape(head) if head else None,
+        "actions": list(map(_entry, entries)),
+        "attempts": own,
+        "findings": findings_shape(findings),
+        "journalAgeSeconds": age_shape(state, now),
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Row, Style, page, table
-from gitops_agent.report.words import Shape, findings_text, fleet_words, own_name, phase_colours, short
+from gitops_agent.report.words import Shape, as_of, findings_text, fleet_words, own_name, phase_colours, short
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
@@ -118,12 +118,6 @@ def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
     phase = style.paint(shape["phase"], *phase_colours(shape["phase"]))
     return f"{instance}: {short(commit)} {phase}{behind}; {fleet}" + style.paint(as_of(shape), "dim")
-
-
-def as_of(shape: Shape) -> str:
-    """How old the journal was, in brackets; nothing when it was written just now."""
-    age = shape["journalAgeSeconds"]
-    return "" if age is None else f" (as of {span(age)} ago)"
 
 
 def rollout_line(rollout: Shape) -> str:

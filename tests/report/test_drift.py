@@ -15,11 +15,10 @@ from gitops_agent.model.observation import Evidence, Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Verb, Verdict
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.report.drift import DriftReport, Past, drift_shape, drifts, only
-from gitops_agent.report.json_shapes import schema
 from gitops_agent.report.json_text import dump_json
 
 from .texts import drift_text
-from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_status, an_action, runtime_key
+from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_status, an_action, runtime_key, schema
 
 pytestmark = pytest.mark.unit
 

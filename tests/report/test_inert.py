@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
-from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.note import render_note
 from gitops_agent.report.render import PLAIN, Cell, Column, Style, cell_width, table, wants_colour
 from gitops_agent.support.secrets import Redactor
@@ -22,6 +21,8 @@ from .values import (
     BOT,
     NOW,
     SHA,
+    Explanation,
+    FleetStatus,
     a_condition,
     a_finding,
     a_plan,

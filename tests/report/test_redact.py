@@ -17,15 +17,7 @@ from hypothesis import strategies as st
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase
 from gitops_agent.report.explain_text import explain_text
-from gitops_agent.report.json_shapes import (
-    Explanation,
-    FleetStatus,
-    explanation_shape,
-    history_shape,
-    plan_shape,
-    status_shape,
-    validate_shape,
-)
+from gitops_agent.report.json_shapes import history_shape, plan_shape, validate_shape
 from gitops_agent.report.json_text import dump_json
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.note import render_note
@@ -34,7 +26,22 @@ from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.status_text import agent_text, history_text, status_text, validate_text
 from gitops_agent.support.secrets import MASK, SHORTEST_FORM, Redactor, names_secret
 
-from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_record, a_status, an_action, an_entry
+from .values import (
+    BOT,
+    NOW,
+    SHA,
+    Explanation,
+    FleetStatus,
+    a_condition,
+    a_finding,
+    a_plan,
+    a_record,
+    a_status,
+    an_action,
+    an_entry,
+    explanation_shape,
+    status_shape,
+)
 
 CANARY = "canary-71f0a9c2"
 

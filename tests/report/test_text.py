@@ -19,7 +19,6 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
 from gitops_agent.model.quantity import ago, span
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
-from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.progress_view import ProgressView
 from gitops_agent.report.render import PLAIN, Style, style_for
 from gitops_agent.report.words import is_about, sentence
@@ -38,6 +37,8 @@ from .values import (
     NOW,
     OTHER,
     SHA,
+    Explanation,
+    FleetStatus,
     a_condition,
     a_finding,
     a_plan,

@@ -12,21 +12,14 @@ from gitops_agent.report import explain_text as explain_texts
 from gitops_agent.report import plan_text as plan_texts
 from gitops_agent.report import status_text as status_texts
 from gitops_agent.report import words
-from gitops_agent.report import workflows_text as workflows_texts
+from gitops_agent.report import workflows as workflows_texts
 from gitops_agent.report.drift import DriftReport, drift_shape
-from gitops_agent.report.json_shapes import (
-    Explanation,
-    FleetStatus,
-    explanation_shape,
-    findings_shape,
-    history_shape,
-    plan_shape,
-    status_shape,
-    validate_shape,
-)
+from gitops_agent.report.json_shapes import findings_shape, history_shape, plan_shape, validate_shape
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.workflows import WorkflowInputs, workflows_shape
 from gitops_agent.support.secrets import Redactor
+
+from .values import Explanation, FleetStatus, explanation_shape, status_shape
 
 clean = Redactor().tree
 
