@@ -57,12 +57,12 @@ from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import HostLeases
 from gitops_agent.reconcile.leases.lease_files import Holder
 from gitops_agent.reconcile.recovery import Recovery
-from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.drift_report import DriftReportSink, drift_note, write_drift_report
 from gitops_agent.report.sinks.git_notes import GitNotesSink
 from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
+from gitops_agent.report.words import Shape
 from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
@@ -444,17 +444,16 @@ def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[Metri
 
 def _drift_sink(parts: _Parts, queue: WorkQueue) -> DriftReportSink | None:
     """Drift reports on a schedule, to a file, as a note, or not at all."""
-    settings, redactor = parts.settings, parts.redactor
-    writers: list[Callable[[DriftReport], None]] = []
+    settings, writers = parts.settings, list[Callable[[Shape], None]]()
     if settings.drift_report:
         path = Path(settings.drift_report)
-        writers.append(lambda report: write_drift_report(report, path, redactor))
+        writers.append(lambda report: write_drift_report(report, path))
     if settings.drift_note:
         notes = DriftNotes(parts.mirror, settings)
-        writers.append(lambda report: notes.write(drift_note(report, redactor)))
+        writers.append(lambda report: notes.write(drift_note(report)))
     if not writers or not settings.drift_interval:
         return None
-    reporter = Reporter(settings.instance, parts.journal, parts.clock, redactor)
+    reporter = Reporter(settings.instance, parts.journal, parts.clock, parts.redactor)
     return DriftReportSink(reporter.report, writers, lambda: queue.everything("drift"))
 
 
