@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -427,7 +426,7 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
 
 def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[MetricsSink, Watching]:
     """The sink behind ``/metrics``, and the drivers' events as it counts them."""
-    from gitops_agent.report.sinks.metrics import MetricLabels, MetricsSink
+    from gitops_agent.report.sinks.metrics import MetricsSink
     from gitops_agent.report.workflows import stuck
 
     settings, plugins = parts.settings, parts.drivers.plugins
@@ -435,8 +434,8 @@ def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[Metri
     def stuck_now() -> int:
         return stuck(FleetReader(parts.journal, settings.instance, parts.clock.now(), parts.redactor).workflows())
 
-    labels = MetricLabels(settings.instance, version("gitops-agent"), plugins.names, plugins.catalog.explained)
-    sink = MetricsSink(labels, parts.clock, liveness, stuck_now)
+    explained = plugins.catalog.explained
+    sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: queue.depth)
     return sink, _Counted(parts.drivers, sink.event_seen)
