@@ -404,8 +404,7 @@ def _served(settings: Settings, instance: Instance) -> Iterator[None]:
     if not settings.listen:
         yield
         return
-    from gitops_agent.web.app import Endpoints
-    from gitops_agent.web.server import serving
+    from gitops_agent.web.server import Endpoints, serving
 
     liveness = instance.context.liveness
     with serving(settings.listen, Endpoints(instance.metrics, liveness.live, liveness.ready)):
