@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
-from gitops_agent.report.note import render_note
 from gitops_agent.report.render import PLAIN, Cell, Column, Style, cell_width, table, wants_colour
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import escape_control
@@ -30,6 +29,7 @@ from .values import (
     a_status,
     an_action,
     an_entry,
+    render_note,
     runtime_key,
 )
 

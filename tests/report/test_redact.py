@@ -20,7 +20,6 @@ from gitops_agent.report.explain_text import explain_text
 from gitops_agent.report.json_shapes import history_shape, plan_shape, validate_shape
 from gitops_agent.report.json_text import dump_json
 from gitops_agent.report.logging_setup import setup_logs
-from gitops_agent.report.note import render_note
 from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.status_text import agent_text, history_text, status_text, validate_text
@@ -40,6 +39,7 @@ from .values import (
     an_action,
     an_entry,
     explanation_shape,
+    render_note,
     status_shape,
 )
 
@@ -186,7 +186,7 @@ def everything(secret: str) -> dict[str, str]:
     return {
         **{f"{name} json": dump_json(shape) for name, shape in masked.items()},
         **{f"text {index}": text for index, text in enumerate(texts)},
-        "note": render_note("prod-eu", record, {BOT: status}, [entry], redact=redactor),
+        "note": render_note("prod-eu", record, {BOT: status}, [entry], redact=redactor.tree),
     }
 
 

@@ -32,7 +32,7 @@ from gitops_agent.model.status import (
     ResourceStatus,
 )
 from gitops_agent.ports import ActionRecord, CommitChange
-from gitops_agent.report import json_shapes
+from gitops_agent.report import json_shapes, note
 
 NOW = 1_700_000_000.0
 SHA = "a1" * 20
@@ -226,3 +226,13 @@ def explanation_shape(known: Explanation) -> dict[str, Any]:
     return json_shapes.explanation_shape(
         known.agent, state, known.enforced, known.entries, known.findings, known.now
     )
+
+
+def render_note(
+    instance: str,
+    record: CommitRecord,
+    statuses: Mapping[AgentKey, AgentStatus],
+    entries: Sequence[ActionRecord],
+    **more: Any,
+) -> str:
+    return note.render_note(instance, a_change(record, statuses=statuses, entries=entries), **more)
