@@ -12,7 +12,7 @@ from gitops_agent.model.plan import Action, Class, Decision, Plan
 from gitops_agent.model.quantity import ago, counted, epoch, iso
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.ports import JournalReader
-from gitops_agent.report.json_shapes import NOTHING, action_shape, evidence_shape, findings_shape, value_at
+from gitops_agent.report.json_shapes import NOTHING, findings_shape, to_json, value_at
 from gitops_agent.report.plan_text import DIGESTS, shown
 from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
 from gitops_agent.report.words import Shape, findings_text, is_about, own_name, short
@@ -58,10 +58,10 @@ def drift_shape(
     def drift(action: Action) -> Shape:
         seen = journal.observations(action.key.agent, limit=SEARCHED_OBSERVATIONS)
         return {
-            **action_shape(action),
+            **to_json(action),
             "since": iso(since(action, seen, statuses.get(action.key.agent), at)),
             "heldBy": [verdict.guard for verdict in plan.verdicts if action.key in verdict.held],
-            "evidence": evidence_shape(action.evidence),
+            "evidence": to_json(action.evidence),
             "differences": list(_differences(action)),
         }
 

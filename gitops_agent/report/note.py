@@ -12,7 +12,7 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.quantity import counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import ActionRecord, CommitChange
-from gitops_agent.report.json_shapes import condition_shape, findings_shape
+from gitops_agent.report.json_shapes import to_json
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.text import clipped, escape_control
 
@@ -136,7 +136,7 @@ def _most_telling(change: CommitChange) -> list[AgentStatus]:
 
 
 def _agent(status: AgentStatus) -> Note:
-    conditions = [condition_shape(condition) for condition in status.conditions]
+    conditions = to_json(status.conditions)
     for condition in conditions:
         # The same for every condition of one note; repeating it would double the size.
         del condition["observedCommit"]
@@ -159,8 +159,7 @@ def _action(entry: ActionRecord) -> Note:
 
 
 def _finding(finding: Finding) -> Note:
-    (shape,) = findings_shape([finding])
-    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in shape.items() if value}
+    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in to_json(finding).items() if value}
 
 
 def _fit(items: Iterable[Note], budget: int) -> list[Note]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import AgentStatus, Phase
-from gitops_agent.report.json_shapes import agent_shape
+from gitops_agent.report.json_shapes import to_json
 from gitops_agent.report.render import Style
 from gitops_agent.report.status_text import agents_table, fleet_head
 from gitops_agent.report.words import Shape, fleet_words
@@ -85,7 +85,7 @@ class ProgressView:
             "commit": commit,
             "enforced": enforced,
             "phase": str(phase or Phase.PENDING),
-            "agents": list(map(agent_shape, ordered[:_SHOWN_ROWS])),
+            "agents": list(map(to_json, ordered[:_SHOWN_ROWS])),
             "findings": [],
             "journalAgeSeconds": None,
         }

@@ -17,7 +17,7 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.model.quantity import ago, ahead, counted, epoch, iso_or_none
+from gitops_agent.model.quantity import ago, ahead, counted, epoch
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
@@ -32,6 +32,7 @@ LONGEST_ACTION_SECONDS = 600.0
 _ENDS = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
 """The verbs that take something away."""
 
+_KEYS = "kind subject stuck message done since next actor commit reason way_out"
 _REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown"}
 
 
@@ -87,13 +88,9 @@ def workflows_shape(known: WorkflowInputs) -> Shape:
 
 
 def _shape(each: Workflow) -> Shape:
-    known = fields_shape(each, "next", "actor", "commit", "reason", "way_out")
-    return {
-        **fields_shape(each, "kind", "subject", "stuck", "message"),
-        "done": list(each.done),
-        "since": iso_or_none(each.since),
-        **{name: value or None for name, value in known.items()},
-    }
+    # What a workflow does not have is null; only a message may be without content.
+    shape = fields_shape(_KEYS, each)
+    return {key: None if value == "" and key != "message" else value for key, value in shape.items()}
 
 
 def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
