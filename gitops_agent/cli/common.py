@@ -164,14 +164,14 @@ def show(call: Call, shape: dict[str, Any], text: Callable[[dict[str, Any], Styl
 def show_fleet(call: Call, shape: dict[str, Any], redactor: Redactor, now: float) -> None:
     """Print the state of the fleet on stdout, masked here."""
     from gitops_agent.report.render import style_for
-    from gitops_agent.report.status_text import fleet_text
+    from gitops_agent.report.status_text import status_text
     from gitops_agent.support.gc import gc_paused
 
     with gc_paused():
         if call.is_json:
             print_json(redactor.tree(shape))
         else:
-            print_text(fleet_text(shape, style_for(sys.stdout, call.environment), now, redactor))
+            print_text(status_text(shape, style_for(sys.stdout, call.environment), now, redactor))
 
 
 def print_text(text: str) -> None:

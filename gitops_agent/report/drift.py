@@ -4,6 +4,7 @@ people from that. A report is made of a plan for what is in force; nothing in it
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from gitops_agent.model.key import AgentKey
@@ -14,7 +15,7 @@ from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.ports import JournalReader
 from gitops_agent.report.json_shapes import NOTHING, findings_shape, to_json, value_at
 from gitops_agent.report.plan_text import DIGESTS, shown
-from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
+from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
 from gitops_agent.report.words import Shape, findings_text, is_about, own_name, short
 from gitops_agent.support.text import escape_control
 
@@ -137,35 +138,33 @@ _MEANINGS = {
     "alert": "left alone, reported",
     "import": "proposed to Git on a branch",
 }
-_COLUMNS = (
-    Column("AGENT", folds=True),
-    Column("RESOURCE", drop=1),
-    Column("CLASS", drop=2),
-    Column("REASON"),
-    Column("CONFIDENCE", drop=4),
-    Column("SINCE", drop=3),
-    Column("WOULD BE DONE", folds=True),
-)
 
 
 def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> str:
     """The whole report; with ``details`` also the evidence and the fields that differ."""
+    drifts, now = shape["drifts"], epoch(shape["at"])
     colour = "yellow" if shape["drifted"] or shape["unreachable"] else "green"
     head = style.paint(escape_control(headline(shape)), "bold", colour)
     blocks = [f"{head} ({counted(shape['agents'], 'agent')}, {shape['at']})"]
     if shape["unreachable"]:
         lines = [escape_control(f"  driver {each['driver']}: {each['reason']}") for each in shape["unreachable"]]
         blocks.append("\n".join([style.paint("could not be looked at:", "bold", "yellow"), *lines]))
-    if shape["drifts"]:
-        blocks.append("\n".join(f"{count:>6}  {name}" for name, count in shape["summary"].items() if count))
-        now = epoch(shape["at"])
-        blocks.append(table(_COLUMNS, [_row(drift, now) for drift in shape["drifts"]], style))
+    columns = (
+        Column("AGENT", itemgetter("agent"), folds=True),
+        Column("RESOURCE", lambda drift: own_name(drift["resource"]), drop=1),
+        Column("CLASS", itemgetter("class"), drop=2),
+        Column("REASON", itemgetter("reason")),
+        Column("CONFIDENCE", itemgetter("confidence"), drop=4),
+        Column("SINCE", lambda drift: ago(epoch(drift["since"]), now), drop=3),
+        Column("WOULD BE DONE", _intention_cell, folds=True),
+    )
+    blocks.append("\n".join(f"{count:>6}  {name}" for name, count in shape["summary"].items() if count))
+    blocks.append(table(columns, drifts, style))
     if details:
-        blocks += ["\n".join(_details(drift)) for drift in shape["drifts"]]
-    elif shape["drifts"]:
-        blocks.append("gitops-agent drift AGENT shows the evidence and the fields that differ")
-    if shape["findings"] and details:
+        blocks += ["\n".join(_details(drift)) for drift in drifts]
         blocks.append(findings_text(shape["findings"], style))
+    elif drifts:
+        blocks.append("gitops-agent drift AGENT shows the evidence and the fields that differ")
     return page(blocks, style)
 
 
@@ -176,16 +175,8 @@ def headline(shape: Shape) -> str:
     return f"{shape['instance']}: {much if shape['drifted'] else 'no drift'} at {short(shape['commit'])}{unseen}"
 
 
-def _row(drift: Shape, now: float) -> Row:
-    return [
-        drift["agent"],
-        own_name(drift["resource"]),
-        drift["class"],
-        drift["reason"],
-        drift["confidence"],
-        ago(epoch(drift["since"]), now),
-        Cell(_intention(drift), (_COLOURS.get(drift["decision"], "yellow"),)),
-    ]
+def _intention_cell(drift: Shape) -> Cell:
+    return Cell(_intention(drift), (_COLOURS.get(drift["decision"], "yellow"),))
 
 
 def _intention(drift: Shape) -> str:

@@ -7,6 +7,7 @@ that is brought up or taken down, a hook, a rollout. What is stuck needs a perso
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from gitops_agent.model.agent import Lifecycle
@@ -22,7 +23,7 @@ from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
 from gitops_agent.report.json_shapes import age_shape, fields_shape
-from gitops_agent.report.render import PLAIN, Cell, Column, Row, Style, page, table
+from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
 from gitops_agent.report.words import Shape, as_of, is_about, sentence, short
 from gitops_agent.support.text import escape_control
 
@@ -279,14 +280,6 @@ def _name(key: ResourceKey) -> str:
 
 # -- for people
 
-_COLUMNS = (
-    Column("KIND"),
-    Column("SUBJECT", folds=True),
-    Column("CHECKPOINT", drop=1, folds=True),
-    Column("SINCE", drop=2),
-    Column("STATE", folds=True),
-)
-
 
 def workflows_text(shape: Shape, style: Style = PLAIN, *, now: float) -> str:
     """A table of what is in flight, what is stuck first, each of those with its way out."""
@@ -294,23 +287,27 @@ def workflows_text(shape: Shape, style: Style = PLAIN, *, now: float) -> str:
     if not found:
         return page([f"Nothing is in flight.{age}\n{_hooks_line(shape)}"], style)
     blocks = [f"{counted(len(found), 'workflow')} in flight, {shape['stuck']} stuck{age}"]
-    blocks.append(table(_COLUMNS, [_row(each, now) for each in found], style))
+    columns = (
+        Column("KIND", itemgetter("kind")),
+        Column("SUBJECT", itemgetter("subject"), folds=True),
+        Column("CHECKPOINT", _checkpoint, drop=1, folds=True),
+        Column("SINCE", lambda each: ago(epoch(each["since"]), now) if each["since"] else "-", drop=2),
+        Column("STATE", _state_cell, folds=True),
+    )
+    blocks.append(table(columns, found, style))
     blocks += [_way_out(each, style) for each in found if each["stuck"]]
     return page([*blocks, _hooks_line(shape)], style)
 
 
-def _row(each: Shape, now: float) -> Row:
+def _checkpoint(each: Shape) -> str:
     done, following = len(each["done"]), each["next"]
-    place = f"{done} done, next {following}" if following else f"{done} of {done} done"
-    stuck = Cell(f"stuck: {each['reason'] or ''}", ("bold", "red"))
-    since = "-" if each["since"] is None else ago(epoch(each["since"]), now)
-    return [
-        each["kind"],
-        each["subject"],
-        place,
-        since,
-        stuck if each["stuck"] else each["message"] or "in flight",
-    ]
+    return f"{done} done, next {following}" if following else f"{done} of {done} done"
+
+
+def _state_cell(each: Shape) -> Cell:
+    if each["stuck"]:
+        return Cell(f"stuck: {each['reason'] or ''}", ("bold", "red"))
+    return Cell(each["message"] or "in flight")
 
 
 def _way_out(each: Shape, style: Style) -> str:
