@@ -17,7 +17,7 @@ from gitops_agent.errors import JournalError
 FILE_NAME = "journal.db"
 BUSY_SECONDS = 10.0
 _WRITING = "journal_writing"
-_MOVE_AWAY = (
+MOVE_AWAY = (
     "stop gitops-agent, move {path} and the files beside it that start with its name away, and start again: "
     "agents are found again by their marks and none is started twice; only the history is lost"
 )
@@ -39,8 +39,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "the journal cannot be opened: its directory is missing or not accessible",
         "let the user that runs gitops-agent read and write {folder}, or choose another --state-dir",
     ),
-    ("SQLITE_CORRUPT", "the journal is damaged (malformed database)", _MOVE_AWAY),
-    ("SQLITE_NOTADB", "the journal is damaged (not a database)", _MOVE_AWAY),
+    ("SQLITE_CORRUPT", "the journal is damaged (malformed database)", MOVE_AWAY),
+    ("SQLITE_NOTADB", "the journal is damaged (not a database)", MOVE_AWAY),
     (
         "SQLITE_BUSY",
         "another process has kept the journal locked for too long",
@@ -136,7 +136,7 @@ def _meaning(path: Path, error: Exception) -> JournalError:
         if name.startswith(beginning):
             hint = hint.format(path=path, folder=path.parent)
             return JournalError(f"{path}: {sentence}: {cause}", hint=hint)
-    return JournalError(f"{path}: the journal failed: {cause}", hint=_MOVE_AWAY.format(path=path))
+    return JournalError(f"{path}: the journal failed: {cause}", hint=MOVE_AWAY.format(path=path))
 
 
 def _prepare(path: Path) -> None:

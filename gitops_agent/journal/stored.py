@@ -4,11 +4,11 @@ Every write to a table is preceded by a look at its map, so what is read here is
 given out.
 """
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.state import AgentStatuses
+from gitops_agent.model.state import AgentStatuses, FrozenMap
 from gitops_agent.model.status import AgentStatus
 
 K = TypeVar("K")
@@ -18,43 +18,20 @@ MAX_SINGLE_READS = 8
 """How many statuses are read one by one before all are."""
 
 
-class StoredMap(Mapping[K, V]):
+class StoredMap(FrozenMap[K, V]):
     """A map of the database."""
 
-    __slots__ = ("_known", "_read")
+    __slots__ = ("_read",)
 
     def __init__(self, read: Callable[[], dict[K, V]]) -> None:
         self._read = read
-        self._known: dict[K, V] | None = None
 
-    def _entries(self) -> dict[K, V]:
-        if self._known is None:
-            self._known = self._read()
+    def __getattr__(self, name: str) -> Any:
+        """Called for what the map holds until it has been read: reads it."""
+        if name != "_known":
+            raise AttributeError(name)
+        self._known = self._read()
         return self._known
-
-    def __getitem__(self, key: K) -> V:
-        return self._entries()[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._entries()
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._entries())
-
-    def __len__(self) -> int:
-        return len(self._entries())
-
-    def keys(self) -> KeysView[K]:
-        """As of a dict, at its speed."""
-        return self._entries().keys()
-
-    def items(self) -> ItemsView[K, V]:
-        """As of a dict, at its speed."""
-        return self._entries().items()
-
-    def values(self) -> ValuesView[V]:
-        """As of a dict, at its speed."""
-        return self._entries().values()
 
 
 class StoredStatuses(AgentStatuses):
@@ -72,6 +49,8 @@ class StoredStatuses(AgentStatuses):
         self._all_read = False
         self._singles: dict[AgentKey, AgentStatus | None] = {}
 
+    __contains__ = Mapping.__contains__
+
     def __getitem__(self, key: AgentKey) -> AgentStatus:
         if self._all_read or len(self._singles) >= MAX_SINGLE_READS:
             return super().__getitem__(key)
@@ -84,7 +63,7 @@ class StoredStatuses(AgentStatuses):
 
     def __getattr__(self, name: str) -> Any:
         """Called for what the statuses hold until they have been read: reads them."""
-        if name not in AgentStatuses.__slots__:
+        if name not in ("_known", *AgentStatuses.__slots__):
             raise AttributeError(name)
         super().__init__(self._read())
         self._all_read = True

@@ -2,20 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, select, true
 
 from gitops_agent.journal.schema import commits as table
 from gitops_agent.journal.statements import chunks
-from gitops_agent.model.codec import from_json
 from gitops_agent.model.state import MAX_RECORDS
 from gitops_agent.model.status import CommitRecord, Phase
-
-_NEWEST_FIRST = select(table.c.value).order_by(table.c.position.desc())
-
-
-def record(connection: Connection, sha: str) -> CommitRecord | None:
-    """The record of one commit."""
-    return among(connection, [sha]).get(sha)
 
 
 def among(connection: Connection, shas: Iterable[str]) -> dict[str, CommitRecord]:
@@ -26,18 +18,13 @@ def among(connection: Connection, shas: Iterable[str]) -> dict[str, CommitRecord
 
 def records(connection: Connection, limit: int | None, tree: str | None, sha: str) -> Sequence[CommitRecord]:
     """Records newest first: all, those of one tree, those whose sha begins so."""
-    conditions = []
-    if tree is not None:
-        conditions.append(table.c.tree == tree)
-    if sha:
-        conditions.append(table.c.sha.startswith(sha, autoescape=True))
-    return _found(connection, *conditions, limit=limit)
+    of_tree = true() if tree is None else table.c.tree == tree
+    return _found(connection, of_tree, table.c.sha.startswith(sha, autoescape=True), limit=limit)
 
 
 def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
     """What ``model.state.trimmed`` would leave of all records."""
-    apart = table.c.sha != (head or "")
-    converged = _found(connection, table.c.phase == Phase.CONVERGED.value, apart, limit=1)
+    converged = _found(connection, table.c.phase == Phase.CONVERGED, table.c.sha != (head or ""), limit=1)
     since = table.c.position >= (converged[0].position if converged else -1)
     kept = {each.sha: each for each in (*_found(connection, since, limit=MAX_RECORDS), *converged)}
     if head is not None and head not in kept:
@@ -50,5 +37,5 @@ def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
 def _found(
     connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None
 ) -> list[CommitRecord]:
-    query = _NEWEST_FIRST.where(*conditions).limit(limit)
-    return [from_json(CommitRecord, value) for value in connection.execute(query).scalars()]
+    query = select(table.c.value).where(*conditions).order_by(table.c.position.desc()).limit(limit)
+    return list(connection.execute(query).scalars())

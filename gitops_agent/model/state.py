@@ -20,7 +20,7 @@ from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView,
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
@@ -31,10 +31,43 @@ from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 
+K = TypeVar("K")
+V = TypeVar("V")
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 MAX_RECORDS = 500
 """How many records of commits the state holds at most, apart from the ones that others refer to."""
+
+
+class FrozenMap(Mapping[K, V]):
+    """A map that does not change, at the speed of the dict that it holds."""
+
+    __slots__ = ("_known",)
+    _known: dict[K, V]
+
+    def keys(self) -> KeysView[K]:
+        """As of a dict."""
+        return self._known.keys()
+
+    def values(self) -> ValuesView[V]:
+        """As of a dict."""
+        return self._known.values()
+
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict."""
+        return self._known.items()
+
+    def __getitem__(self, key: K) -> V:
+        return self._known[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._known
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +177,10 @@ class ControlState:
 _INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
 
 
-class AgentStatuses(Mapping[AgentKey, AgentStatus]):
+class AgentStatuses(FrozenMap[AgentKey, AgentStatus]):
     """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
 
-    __slots__ = ("_having", "_known", "_not_ready")
+    __slots__ = ("_having", "_not_ready")
 
     def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
         self._known = dict(known)
@@ -176,27 +209,6 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
         made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
         made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
         return made
-
-    def keys(self) -> KeysView[AgentKey]:
-        """As of a dict, at its speed."""
-        return self._known.keys()
-
-    def values(self) -> ValuesView[AgentStatus]:
-        """As of a dict, at its speed."""
-        return self._known.values()
-
-    def items(self) -> ItemsView[AgentKey, AgentStatus]:
-        """As of a dict, at its speed."""
-        return self._known.items()
-
-    def __getitem__(self, key: AgentKey) -> AgentStatus:
-        return self._known[key]
-
-    def __iter__(self) -> Iterator[AgentKey]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 def _with_condition(statuses: Mapping[AgentKey, AgentStatus], kind: ConditionType) -> frozenset[AgentKey]:
