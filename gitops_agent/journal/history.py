@@ -5,11 +5,11 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Column, Label, Select, String, case, func, or_, select, type_coerce
+from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
 
-from gitops_agent.journal import window
+from gitops_agent.journal import tables
 from gitops_agent.journal.rows import from_row, intent_of
-from gitops_agent.journal.schema import decisions, intents, observations
+from gitops_agent.journal.schema import commits, decisions, intents, observations
 from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
@@ -61,13 +61,15 @@ class History:
 
     def commit_record(self, sha: str) -> CommitRecord | None:
         """The record of one commit, also of one that ``state().commits`` no longer holds."""
-        return self._read(window.among, [sha]).get(sha)
+        return self._read(tables.records_among, [sha]).get(sha)
 
     def commits(
         self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
     ) -> Sequence[CommitRecord]:
         """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
-        return self._read(window.records, limit, tree, sha)
+        of_tree = true() if tree is None else commits.c.tree == tree
+        with self._database.reading() as connection:
+            return tables.records(connection, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
 
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100

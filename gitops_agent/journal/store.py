@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gitops_agent.journal import changes, intent_writes, migrations, owed, retention, rows, tables, window
+from gitops_agent.journal import changes, intent_writes, migrations, retention, rows, tables
 from gitops_agent.journal.history import History
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.journal.stored import StoredMap, StoredStatuses
@@ -24,9 +24,6 @@ from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import CommitsState, State, trimmed
 from gitops_agent.model.status import CommitRecord
-
-MAX_PLANS = 1000
-"""How many plans are remembered as recorded, so that the database need not be asked."""
 
 _VERSION = "commits.version"
 """The row of the table ``state`` that counts how often records of commits were written."""
@@ -70,9 +67,10 @@ class SqlJournal(History):
         self.inside = lambda _method: None
         self._state: State | None = None
         self._version = 0
-        self._owed: owed.Owed | None = None
+        self._owed: tables.Owed | None = None
         self._seen: dict[ResourceKey, bytes] | None = None
-        self._recorded: set[tuple[str, str]] = set()
+        # The plans of the last commit that had any, by digest and commit: they come again while nothing moves.
+        self._recorded: Collection[tuple[str, str]] = ()
 
     def state(self) -> State:
         """The state as last committed, with the controls that other processes have added since."""
@@ -85,11 +83,11 @@ class SqlJournal(History):
                     self._state = self._with_newer_controls(self._state)
             return self._current()
 
-    def owed(self) -> owed.Owed:
+    def owed(self) -> tables.Owed:
         """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
         with self._database.mutex:
             if self._owed is None or self._database.read_only:
-                self._owed = self._read(owed.read)
+                self._owed = self._read(tables.owed)
             return self._owed
 
     def control(self, control: Control) -> None:
@@ -120,6 +118,8 @@ class SqlJournal(History):
                 self._write(found, owed_to if found.records else (), at)
                 if seen:
                     self._last_seen().update(seen)
+            if plans:
+                self._recorded = {(plan.digest, plan.commit) for plan in plans}
             self._state = self._committed(before, state, found)
             return self._state
 
@@ -162,7 +162,7 @@ class SqlJournal(History):
             known = self.owed().get(sink, {}) if versions else {}
             if any(known[sha] <= versions[sha] for sha in known.keys() & versions.keys()):
                 with self._writing("delivered") as connection:
-                    owed.forget(connection, sink, versions)
+                    tables.settle(connection, sink, versions)
                 self._owed = None
 
     def prune(self, before: float) -> int:
@@ -173,7 +173,7 @@ class SqlJournal(History):
                 dropped = retention.prune(connection, before, state)
                 controls = tables.controls(connection)
             self._seen = self._owed = None
-            self._recorded.clear()
+            self._recorded = ()
             self._state = replace(state, control=replace(state.control, controls=controls))
         return dropped
 
@@ -190,10 +190,9 @@ class SqlJournal(History):
         with self._writing("commit") as connection:
             changes.write(connection, found, at=at)
             if owed_to:
-                owed.owe(connection, owed_to, found.records, version)
+                tables.owe(connection, owed_to, found.records, version)
         if owed_to:
             self._owed, self._version = None, version
-        self._recorded |= {(plan.digest, plan.commit) for plan in found.plans}
 
     # -- memory
 
@@ -223,7 +222,7 @@ class SqlJournal(History):
         return changes.state_of(found, stored), found.get(_VERSION, 0)
 
     def _window(self, head: str | None) -> CommitsState:
-        return CommitsState(StoredMap(lambda: self._read(window.window, head)))
+        return CommitsState(StoredMap(lambda: self._read(tables.window, head)))
 
     def _with_newer_controls(self, state: State) -> State:
         known = state.control.controls
@@ -253,18 +252,14 @@ class SqlJournal(History):
     def _changed_records(self, before: State, found: Mapping[str, CommitRecord]) -> Mapping[str, CommitRecord]:
         """The records without those that came back into memory as they are on record."""
         recalled = found.keys() - before.commits.records.keys()
-        known = self._read(window.among, recalled) if recalled else {}
+        known = self._read(tables.records_among, recalled) if recalled else {}
         return {sha: each for sha, each in found.items() if known.get(sha) != each}
 
     def _unrecorded(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """The plans whose decisions are not on record, once per digest and commit."""
         found = {(plan.digest, plan.commit): plan for plan in plans if plan.actions}
-        if len(self._recorded) > MAX_PLANS:
-            self._recorded.clear()
-        for mark in found.keys() - self._recorded:
-            if self._is_recorded(*mark):
-                self._recorded.add(mark)
-        return tuple(plan for mark, plan in found.items() if mark not in self._recorded)
+        new = (mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark))
+        return tuple(found[mark] for mark in new)
 
     def _news(self, observations: Sequence[Observation]) -> tuple[list[rows.Row], dict[ResourceKey, bytes]]:
         """The rows of observations that differ from the last one of their resource, and their fingerprints."""

@@ -1,17 +1,20 @@
-"""Whole tables as the maps that the state holds."""
+"""Tables as the values that the state holds: whole, or as much as a pass needs, found by indexes however long the
+history is."""
 
+from collections.abc import Iterable, Mapping
 from sys import intern
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 
 from gitops_agent.journal import rows, schema
-from gitops_agent.journal.statements import CHUNK_ROWS
+from gitops_agent.journal.statements import CHUNK_ROWS, chunks
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Intent
-from gitops_agent.model.status import AgentStatus
+from gitops_agent.model.state import MAX_RECORDS
+from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 
 
 def state_rows(connection: Connection) -> dict[str, JSON]:
@@ -48,7 +51,7 @@ def statuses(connection: Connection) -> dict[AgentKey, AgentStatus]:
 
 def status(connection: Connection, agent: AgentKey) -> AgentStatus | None:
     """The last reported status of one agent."""
-    return connection.execute(select(schema.statuses.c.value).where(schema.statuses.c.agent == agent)).scalar()
+    return connection.execute(select(schema.statuses.c.value).filter_by(agent=agent)).scalar()
 
 
 def controls(connection: Connection, after: int = 0) -> tuple[Control, ...]:
@@ -64,3 +67,66 @@ def fingerprints(connection: Connection) -> dict[ResourceKey, bytes]:
     newest = select(func.max(table.c.seq)).group_by(table.c.key)
     query = select(table.c.key, table.c.fingerprint).where(table.c.seq.in_(newest))
     return dict(connection.execute(query).all())
+
+
+# -- records of commits
+
+
+def records(
+    connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None
+) -> list[CommitRecord]:
+    """Records of commits for which all of this holds, newest first."""
+    table = schema.commits
+    query = select(table.c.value).where(*conditions).order_by(table.c.position.desc()).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def records_among(connection: Connection, shas: Iterable[str]) -> dict[str, CommitRecord]:
+    """The records of these commits that there are, by sha."""
+    found = (each for part in chunks(shas) for each in records(connection, schema.commits.c.sha.in_(part)))
+    return {each.sha: each for each in found}
+
+
+def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
+    """What ``model.state.trimmed`` would leave of all records."""
+    column = schema.commits.c
+    converged = records(connection, column.phase == Phase.CONVERGED, column.sha != (head or ""), limit=1)
+    since = column.position >= (converged[0].position if converged else -1)
+    kept = {each.sha: each for each in (*records(connection, since, limit=MAX_RECORDS), *converged)}
+    if head is not None and head not in kept:
+        kept.update(records_among(connection, [head]))
+    for part in chunks(kept):
+        kept.update((each.sha, each) for each in records(connection, column.rolled_back_by.in_(part)))
+    return kept
+
+
+# -- what sinks have not delivered yet: per sink and commit the newest version of the record
+
+Owed = Mapping[str, Mapping[str, int]]
+
+_UP_TO = schema.owed.delete().where(
+    schema.owed.c.sink == bindparam("sink"),
+    schema.owed.c.commit == bindparam("commit"),
+    schema.owed.c.version <= bindparam("version"),
+)
+
+
+def owed(connection: Connection) -> Owed:
+    """By the name of the sink, the shas of commits and the newest versions."""
+    found: dict[str, dict[str, int]] = {}
+    for sink, sha, version in connection.execute(select(schema.owed)):
+        found.setdefault(sink, {})[sha] = version
+    return found
+
+
+def owe(connection: Connection, sinks: Iterable[str], shas: Iterable[str], version: int) -> None:
+    """Write that each sink owes this version of each commit, in place of an earlier one."""
+    found = [{"sink": sink, "commit": sha, "version": version} for sink in sinks for sha in shas]
+    connection.execute(_UP_TO, found)
+    connection.execute(schema.owed.insert(), found)
+
+
+def settle(connection: Connection, sink: str, versions: Mapping[str, int]) -> None:
+    """Delete what a sink owed up to these versions of commits."""
+    found = [{"sink": sink, "commit": sha, "version": version} for sha, version in versions.items()]
+    connection.execute(_UP_TO, found)
