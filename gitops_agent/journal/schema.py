@@ -1,12 +1,14 @@
 """The tables as they are now. How older journals get here is in ``migrations.py``.
 
-A column has (as ``key``) the name of the field that it holds, and gives back a value of its type. Times are in
-seconds since the epoch. Only portable column types are used, so that the same tables serve SQLite now and
-PostgreSQL when the journal is shared.
+A column has (as ``key``) the name of the field that it holds, and gives back a value of its type; a new field of
+``Base`` or ``Attempt`` is a new column, and needs a migration. Times are in seconds since the epoch. Only portable
+column types are used, so that the same tables serve SQLite now and PostgreSQL when the journal is shared.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import orjson
 from sqlalchemy import (
@@ -22,20 +24,18 @@ from sqlalchemy import (
     String,
     Table,
     TypeDecorator,
-    false,
-    true,
+    UniqueConstraint,
 )
 
-from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.codec import coder, from_json
-from gitops_agent.model.control import ControlVerb
+from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Observation
-from gitops_agent.model.outcome import Result
-from gitops_agent.model.plan import Class, Confidence, Decision, Verb
-from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Attempt, Intent, Result
+from gitops_agent.model.plan import Action
+from gitops_agent.model.status import AgentStatus, CommitRecord
+from gitops_agent.ports import DecisionRecord
 
 VERSION = 5
 
@@ -128,22 +128,34 @@ def _plain(value: Any) -> Any:
     return storable(str(value))
 
 
-def _action_columns() -> tuple[Column[Any], ...]:
-    """What decisions and intents both keep of an action."""
-    return (
-        Column("agent", Text(AgentKey), nullable=False),
-        Column("key", Text(ResourceKey), nullable=False),
-        Column("driver", Text, nullable=False),
-        Column("verb", Text(Verb), nullable=False),
-        Column("drift_class", Text(Class), nullable=False),
-        Column("reason", Text, nullable=False),
-        Column("message", Text, nullable=False),
-        Column("confidence", Text(Confidence), nullable=False),
-        Column("decision", Text(Decision), nullable=False),
-        Column("patch", Json(tuple[Mapping[str, Any], ...]), nullable=False),
-        Column("evidence", Json(tuple[Evidence, ...]), nullable=False),
-    )
+_TYPES: Mapping[Any, Any] = {str: Text, int: Integer, float: Double, bool: Boolean, Fields: RawFields}
 
+
+def _columns(kind: type[Any], *names: str) -> Iterator[Column[Any]]:
+    """Columns for some fields of a type, or for all; what may be None may be NULL."""
+    hints = get_type_hints(kind)
+    for name in names or [each.name for each in fields(kind)]:
+        hint = hints[name]
+        nullable = NoneType in get_args(hint)
+        if nullable:
+            (hint,) = (arg for arg in get_args(hint) if arg is not NoneType)
+        column = _TYPES.get(hint) or (Json(hint) if get_origin(hint) is tuple else Text(hint))
+        yield Column("commit_sha" if name == "commit" else name, column, key=name, nullable=nullable)
+
+
+def _numbered() -> Column[int]:
+    return Column("seq", Integer, primary_key=True, autoincrement=True)
+
+
+def _of_agent() -> Column[AgentKey]:
+    return Column("agent", Text(AgentKey), nullable=False)
+
+
+# What decisions and intents both keep of an action.
+_ACTION = (
+    *("key", "driver", "verb", "drift_class", "reason", "message", "confidence", "decision"),
+    *("patch", "evidence"),
+)
 
 metadata = MetaData()
 
@@ -157,13 +169,10 @@ state = Table("state", metadata, Column("part", Text, primary_key=True), Column(
 commits = Table(
     "commits",
     metadata,
-    Column("sha", Text, primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("phase", Text(Phase), nullable=False),
-    Column("tree", Text, nullable=False),
-    Column("rolled_back_by", Text),
+    *_columns(CommitRecord, "sha", "position", "phase", "tree", "rolled_back_by"),
     Column("settled_at", Double, nullable=False),
     Column("value", Json(CommitRecord), nullable=False),
+    PrimaryKeyConstraint("sha"),
     Index("ix_commits_position", "position"),
     Index("ix_commits_phase", "phase", "position"),
     Index("ix_commits_tree", "tree", "position"),
@@ -180,47 +189,17 @@ owed = Table(
     PrimaryKeyConstraint("sink", "commit"),
 )
 
-bases = Table(
-    "bases",
-    metadata,
-    Column("key", Text(ResourceKey), primary_key=True),
-    Column("driver", Text, nullable=False),
-    Column("fields", RawFields, nullable=False),
-    Column("commit_sha", Text, key="commit", nullable=False),
-    Column("applied_at", Double, nullable=False),
-    Column("deletion_policy", Text(DeletionPolicy), nullable=False),
-    Column("idempotent", Boolean, nullable=False),
-    Column("retained", Boolean, nullable=False),
-    Column("handle", RawFields, nullable=False),
-    Column("established", Boolean, nullable=False, server_default=true()),
-)
+bases = Table("bases", metadata, *_columns(Base), PrimaryKeyConstraint("key"))
 
-attempts = Table(
-    "attempts",
-    metadata,
-    Column("key", Text(ResourceKey), primary_key=True),
-    Column("failures", Integer, nullable=False),
-    Column("next_at", Double, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("permanent", Boolean, nullable=False),
-)
+attempts = Table("attempts", metadata, Column("key", Text(ResourceKey), primary_key=True), *_columns(Attempt))
 
 intents = Table(
     "intents",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("at", Double, nullable=False),
-    Column("commit_sha", Text, key="commit", nullable=False),
-    Column("plan", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    *_action_columns(),
-    Column("base", RawFields),
-    Column("desired", RawFields),
-    Column("live", RawFields),
-    Column("handle", RawFields),
-    Column("deletion_policy", Text(DeletionPolicy), nullable=False),
-    Column("idempotent", Boolean, nullable=False),
+    _numbered(),
+    *_columns(Intent, "id", "at", "commit", "plan", "actor"),
+    _of_agent(),
+    *_columns(Action, *_ACTION, "base", "desired", "live", "handle", "deletion_policy", "idempotent"),
     # The outcome. NULL in ``result`` is what makes an intent open.
     Column("result", Text(Result | None)),
     Column("outcome", Text),
@@ -228,6 +207,7 @@ intents = Table(
     Column("duration", Double),
     Column("outcome_handle", RawFields),
     Column("permanent", Boolean),
+    UniqueConstraint("id"),
     Index("ix_intents_result", "result"),
     Index("ix_intents_agent", "agent", "seq"),
     Index("ix_intents_commit", "commit", "seq"),
@@ -236,14 +216,14 @@ intents = Table(
 decisions = Table(
     "decisions",
     metadata,
-    Column("plan", Text, nullable=False),
-    Column("commit_sha", Text, key="commit", nullable=False),
+    *_columns(DecisionRecord, "plan", "commit"),
     Column("ordinal", Integer, nullable=False),
-    Column("at", Double, nullable=False),
-    *_action_columns(),
-    Column("held", Boolean, nullable=False, server_default=false()),
+    *_columns(DecisionRecord, "at"),
+    _of_agent(),
+    *_columns(Action, *_ACTION),
+    *_columns(DecisionRecord, "held"),
     # The digest of the action: what an approval of the plan covers.
-    Column("digest", Text, nullable=False, server_default=""),
+    Column("digest", Text, nullable=False),
     PrimaryKeyConstraint("plan", "commit", "ordinal"),
     Index("ix_decisions_agent", "agent", "at"),
 )
@@ -251,10 +231,9 @@ decisions = Table(
 observations = Table(
     "observations",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("agent", Text(AgentKey), nullable=False),
-    Column("key", Text(ResourceKey), nullable=False),
-    Column("observed_at", Double, nullable=False),
+    _numbered(),
+    _of_agent(),
+    *_columns(Observation, "key", "observed_at"),
     Column("fingerprint", LargeBinary, nullable=False),
     Column("value", Json(Observation), nullable=False),
     Index("ix_observations_key", "key", "seq"),
@@ -264,14 +243,8 @@ observations = Table(
 controls = Table(
     "controls",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("at", Double, nullable=False),
-    Column("verb", Text(ControlVerb), nullable=False),
-    Column("target", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("until", Double),
-    Column("plan", Text, nullable=False),
+    _numbered(),
+    *_columns(Control, "at", "verb", "target", "actor", "reason", "until", "plan"),
 )
 
 statuses = Table(

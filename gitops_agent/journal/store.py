@@ -16,13 +16,12 @@ from sqlalchemy import Connection
 from gitops_agent.journal import changes, intent_writes, migrations, retention, rows, tables
 from gitops_agent.journal.history import History
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
-from gitops_agent.journal.stored import StoredMap, StoredStatuses
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Plan
-from gitops_agent.model.state import CommitsState, State, trimmed
+from gitops_agent.model.state import CommitsState, LazyMap, State, trimmed
 from gitops_agent.model.status import CommitRecord
 
 _VERSION = "commits.version"
@@ -203,18 +202,19 @@ class SqlJournal(History):
         return self._state
 
     def _loaded(self, connection: Connection) -> tuple[State, int]:
-        """The state and its version; fields that have large tables are read when they are first looked at."""
+        """The state and its version; fields that have large tables are read when they are first looked at. Every
+        write to a table is preceded by a look at its map, so that is what the state was when it was given out."""
         found = tables.state_rows(connection)
         stored: changes.Stored = {
             "commits": {"records": self._window(found.get("source.head")).records},
             "control": {"controls": tables.controls(connection)},
             "reconcile": {
-                "attempts": StoredMap(lambda: self._read(tables.attempts)),
-                "bases": StoredMap(lambda: self._read(tables.bases)),
-                "open_intents": StoredMap(lambda: self._read(tables.open_intents)),
+                "attempts": LazyMap(lambda: self._read(tables.attempts)),
+                "bases": LazyMap(lambda: self._read(tables.bases)),
+                "open_intents": LazyMap(lambda: self._read(tables.open_intents)),
             },
             "status": {
-                "agents": StoredStatuses(
+                "agents": tables.StoredStatuses(
                     lambda: self._read(tables.statuses), lambda agent: self._read(tables.status, agent)
                 )
             },
@@ -222,7 +222,7 @@ class SqlJournal(History):
         return changes.state_of(found, stored), found.get(_VERSION, 0)
 
     def _window(self, head: str | None) -> CommitsState:
-        return CommitsState(StoredMap(lambda: self._read(tables.window, head)))
+        return CommitsState(LazyMap(lambda: self._read(tables.window, head)))
 
     def _with_newer_controls(self, state: State) -> State:
         known = state.control.controls

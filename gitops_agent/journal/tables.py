@@ -1,7 +1,7 @@
 """Tables as the values that the state holds: whole, or as much as a pass needs, found by indexes however long the
 history is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
@@ -13,7 +13,7 @@ from gitops_agent.model.fields import JSON
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Intent
-from gitops_agent.model.state import MAX_RECORDS
+from gitops_agent.model.state import MAX_RECORDS, AgentStatuses
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 
 
@@ -52,6 +52,35 @@ def statuses(connection: Connection) -> dict[AgentKey, AgentStatus]:
 def status(connection: Connection, agent: AgentKey) -> AgentStatus | None:
     """The last reported status of one agent."""
     return connection.execute(select(schema.statuses.c.value).filter_by(agent=agent)).scalar()
+
+
+MAX_SINGLE_READS = 8
+"""How many statuses are read one by one before all are."""
+
+
+class StoredStatuses(AgentStatuses):
+    """The statuses of the database. A few are read one by one; then, or when all are asked about, all at once."""
+
+    def __init__(
+        self,
+        read: Callable[[], dict[AgentKey, AgentStatus]],
+        read_one: Callable[[AgentKey], AgentStatus | None],
+    ) -> None:
+        super().__init__()
+        self._read = read
+        self._read_one = read_one
+        self._singles: dict[AgentKey, AgentStatus | None] = {}
+
+    __contains__ = Mapping.__contains__
+
+    def __getitem__(self, key: AgentKey) -> AgentStatus:
+        if "_known" in self.__dict__ or len(self._singles) >= MAX_SINGLE_READS:
+            return self._known[key]
+        if key not in self._singles:
+            self._singles[key] = self._read_one(key)
+        if (found := self._singles[key]) is None:
+            raise KeyError(key)
+        return found
 
 
 def controls(connection: Connection, after: int = 0) -> tuple[Control, ...]:

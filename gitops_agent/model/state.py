@@ -16,7 +16,7 @@ part           what it holds                            written by, and only by
 =============  =======================================  ==========================================
 """
 
-from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -39,11 +39,15 @@ MAX_RECORDS = 500
 """How many records of commits the state holds at most, apart from the ones that others refer to."""
 
 
-class FrozenMap(Mapping[K, V]):
-    """A map that does not change, at the speed of the dict that it holds."""
+class LazyMap(Mapping[K, V]):
+    """A map that is read when it is first looked at, and then has the speed of a dict."""
 
-    __slots__ = ("_known",)
-    _known: dict[K, V]
+    def __init__(self, read: Callable[[], Mapping[K, V]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _known(self) -> Mapping[K, V]:
+        return self._read()
 
     def keys(self) -> KeysView[K]:
         """As of a dict."""
@@ -177,20 +181,20 @@ class ControlState:
 _INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
 
 
-class AgentStatuses(FrozenMap[AgentKey, AgentStatus]):
+class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
     """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
 
-    __slots__ = ("_having", "_not_ready")
-
     def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
-        self._known = dict(known)
-        self._not_ready = frozenset(key for key, status in known.items() if not status.ready)
-        self._having = {kind: _with_condition(known, kind) for kind in _INDEXED}
+        super().__init__(lambda: known)
 
-    @property
+    @cached_property
     def not_ready(self) -> frozenset[AgentKey]:
         """The agents that are not Ready."""
-        return self._not_ready
+        return frozenset(key for key, status in self._known.items() if not status.ready)
+
+    @cached_property
+    def _having(self) -> dict[ConditionType, frozenset[AgentKey]]:
+        return {kind: _with_condition(self._known, kind) for kind in _INDEXED}
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
         """The agents with a condition: Drifted, Halted or Reconciling."""
@@ -201,12 +205,11 @@ class AgentStatuses(FrozenMap[AgentKey, AgentStatus]):
         news = {status.agent: status for status in changed}
         if not news and not removed:
             return self
-        made = AgentStatuses.__new__(AgentStatuses)
-        made._known = {**self._known, **news}
+        known = {**self._known, **news}
         for key in removed:
-            made._known.pop(key, None)
-        concerned = {*news, *removed}
-        made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
+            known.pop(key, None)
+        made, concerned = AgentStatuses(known), {*news, *removed}
+        made.not_ready = (self.not_ready - concerned) | {k for k, each in news.items() if not each.ready}
         made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
         return made
 
