@@ -1,6 +1,7 @@
 """Values to rows and back: a field is the column of its name, and ``schema.py`` says how a column is encoded."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
@@ -100,21 +101,20 @@ def fingerprint(observation: Observation) -> bytes:
     Times are left out (when it was seen, when the evidence was taken), and so are heartbeats: an agent at work is
     not a new state, and a row per agent and pass would bury the ones that matter.
     """
-    seen = observation
-    words = [seen.driver, seen.owner, seen.state, seen.reason or "", seen.message, seen.address]
-    words += [word for item in seen.evidence for word in (item.source, item.said)]
-    words += [f"{item.id} {item.started_at} {item.ready} {item.address}" for item in seen.instances]
-    if seen.health is not None:
-        words += [seen.health.state, seen.health.reason, seen.health.message]
+    seen, health = observation, observation.health
+    rest = (
+        *(seen.driver, seen.owner, seen.state, seen.reason, seen.message, seen.address, seen.live),
+        [(item.source, item.said) for item in seen.evidence],
+        [(item.id, item.started_at, item.ready, item.address) for item in seen.instances],
+        health and (health.state, health.reason, health.message),
+    )
     content = b"-" if seen.fields is None else seen.fields.raw
-    parts = (content, seen.handle.raw, _stable(seen.live), "\0".join(words).encode("utf-8", "surrogatepass"))
-    return blake2b(b"\0".join(parts), digest_size=8).digest()
+    return blake2b(b"\0".join((content, seen.handle.raw, _stable(rest))), digest_size=8).digest()
 
 
-def _stable(live: Mapping[str, Any]) -> bytes:
-    if not live:
-        return b""
+def _stable(value: object) -> bytes:
+    """Bytes that are the same for equal values, whatever the order of keys."""
     try:
-        return orjson.dumps(live, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return repr(sorted(live.items())).encode("utf-8", "surrogatepass")
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # text that is not Unicode
+        return json.dumps(value, sort_keys=True, default=str).encode()

@@ -1,7 +1,8 @@
 """From what a pass saw and did to the conditions of each agent. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.key import Kind, ResourceKey
@@ -29,8 +30,7 @@ RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentView:
+class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
@@ -102,13 +102,19 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
-        and [(each.reason, each.message, each.observed_commit) for each in status.conditions]
-        == [(_ready_word(health), health.message, commit)]
+        and len(status.conditions) == 1
+        and _says(status.conditions[0], health, commit)
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
         and not (view.attempts and _attempts(view))
         and _are_resources(status.resources, view)
     )
+
+
+def _says(condition: Condition, health: Health, commit: str) -> bool:
+    """Whether the one condition of a Ready agent is what this health gives."""
+    same = condition.message == health.message and condition.observed_commit == commit
+    return same and condition.reason == _ready_word(health)
 
 
 def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:

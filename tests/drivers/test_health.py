@@ -78,7 +78,6 @@ def health(state: HealthState, reason: str = "") -> Health:
 
 
 def test_the_worst_health_decides_and_the_first_of_equals() -> None:
-    assert worst([]) is None
     starting, sick = health(HealthState.STARTING), health(HealthState.UNHEALTHY)
     assert worst([HEALTHY, starting, sick, health(HealthState.UNKNOWN)]) is sick
     assert worst([HEALTHY, starting]) is starting

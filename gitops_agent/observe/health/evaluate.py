@@ -1,6 +1,6 @@
 """From what we remember of an agent and what the cross-check found to its health. No clock, no I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gitops_agent.model.health import HEALTHY, Health, HealthState, worst
@@ -38,13 +38,14 @@ def known_health(target: HealthTarget) -> Health | None:
     return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY
 
 
-def aggregate(runtime: Health, others: Iterable[Health]) -> Health:
+def aggregate(runtime: Health, others: Sequence[Health]) -> Health:
     """The health of the agent as a whole: the worst of its resources; a restart asked for by the runtime first."""
+    if not others:
+        return runtime
     listed = (runtime, *others)
-    decides = worst(listed) if len(listed) > 1 and not runtime.restart else runtime
-    assert decides is not None
+    decides = runtime if runtime.restart else worst(listed)
     dues = [health.recheck_at for health in listed if health.recheck_at is not None]
-    return decides if len(listed) == 1 else replace(decides, recheck_at=min(dues, default=None))
+    return replace(decides, recheck_at=min(dues, default=None))
 
 
 def alive(target: HealthTarget, history: HealthHistory, found: CrossCheck | None, now: ClockReading) -> Health:

@@ -34,8 +34,7 @@ class ClockReading(NamedTuple):
 NEVER = ClockReading(float("-inf"), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthTarget:
+class HealthTarget(NamedTuple):
     """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
@@ -44,7 +43,7 @@ class HealthTarget:
     agent: AgentKey
     runtime: Observation | None
     fields: Fields
-    spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
+    spec: Mapping[str, Any] = DEFAULTS
     stopped: bool = False
     executing: Executing | None = None
     asked_since: float | None = None

@@ -1,7 +1,8 @@
 """Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 
 from gitops_agent.drivers.api import Executing
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
@@ -27,6 +28,7 @@ class HealthSources:
 def health_targets(snapshot: Snapshot, scope: Scope, sources: HealthSources) -> list[HealthTarget]:
     """One target for each agent in scope that has a runtime."""
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
+    sources = replace(sources, executing=cache(sources.executing))  # a driver has one answer for all of its agents
     found = []
     for agent in agents:
         if agent is None or agent.lifecycle is Lifecycle.RETIRED:
@@ -39,7 +41,7 @@ def health_targets(snapshot: Snapshot, scope: Scope, sources: HealthSources) -> 
 
 def _target(agent: Agent, runtime: Resource, sources: HealthSources) -> HealthTarget:
     seen = sources.seen.get(runtime.key)
-    others = tuple(_others(agent, runtime, sources))
+    others = _others(agent, runtime, sources)
     if runtime.stopped:  # nothing is asked of it but that it stops
         return HealthTarget(agent.key, seen, runtime.fields, stopped=True, kept=runtime.kept, others=others)
     known = sources.bases.get(runtime.key)
@@ -65,8 +67,7 @@ def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
     return seen.reason if reason is not None and reason.cross_check else None
 
 
-def _others(agent: Agent, runtime: Resource, sources: HealthSources) -> Iterator[Health]:
-    for resource in agent.resources:
-        seen = sources.seen.get(resource.key) if resource is not runtime else None
-        if seen is not None and seen.health is not None:
-            yield seen.health
+def _others(agent: Agent, runtime: Resource, sources: HealthSources) -> tuple[Health, ...]:
+    """What drivers report of the health of an agent's other resources."""
+    seen = [sources.seen.get(each.key) for each in agent.resources if each is not runtime]
+    return tuple([each.health for each in seen if each is not None and each.health is not None])
