@@ -45,7 +45,7 @@ class GitApprovals:
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror
         self._approvers = frozenset(name.casefold() for name in settings.approvers)
-        self._signatures = Signatures(mirror.git, settings.allowed_signers)
+        self._signatures = Signatures(mirror, settings.allowed_signers)
         self._read_at: tuple[str | None, ...] = ()
         self._found = _Approvals()
 

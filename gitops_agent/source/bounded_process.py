@@ -1,17 +1,28 @@
-"""One child process, bounded: a deadline that ends its whole group, and a cap on its output."""
+"""Git processes, bounded: the environment that they are given and no other, a deadline that ends the whole group,
+and caps on the output and on each file that is written."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 from gitops_agent.support.deadline import deadline
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
+"""No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
+
 STDERR_BYTES = 65_536
 _CHUNK_BYTES = 65_536
+
+OnProgress = Callable[[str, int, int | None], None]
+"""``on_progress(phase, done, total)``: called from a thread of its own; ``total`` is None while unknown."""
 
 
 class Overrun(Exception):
@@ -22,24 +33,77 @@ class Overflow(Overrun):
     """The process was ended by us because its output was too long."""
 
 
+class Answer(NamedTuple):
+    """Exit code, output and errors of a git process."""
+
+    code: int
+    output: bytes
+    errors: str
+
+    @property
+    def text(self) -> str:
+        """The output as text, without the last newline."""
+        return self.output.decode(errors="replace").rstrip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Starts git on one repository with these variables and no others, each process in a session of its own."""
+
+    directory: Path
+    variables: Mapping[str, str]
+    timeout: float
+
+    def start(
+        self, args: Sequence[str], stdin: int | None = None, stdout: int = subprocess.PIPE, *, text: bool = False
+    ) -> subprocess.Popen[Any]:
+        """A started ``git ARGS``; whoever takes it ends it."""
+        process: subprocess.Popen[Any] = subprocess.Popen(
+            ["git", f"--git-dir={self.directory}", "--no-pager", *args],
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=self.variables,
+            start_new_session=True,
+            # Bytes of a remote that are no text must not end the thread that reads them.
+            encoding="utf-8" if text else None,
+            errors="replace" if text else None,
+        )
+        for limit, most in ((resource.RLIMIT_FSIZE, MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
+            with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or a lower one holds
+                resource.prlimit(process.pid, limit, (most, most))
+        return process
+
+    def open(self, args: Sequence[str], stdin: bytes | None) -> "Bounded":
+        """``git ARGS`` to converse with, until it is closed."""
+        process = self.start(args, None if stdin is None else subprocess.PIPE)
+        return Bounded(process, stdin, self.timeout)
+
+    def run(self, args: Sequence[str], stdin: bytes | None) -> Answer:
+        """The answer of ``git ARGS``; Overrun when it takes too long or answers too much."""
+        with closing(self.open(args, stdin)) as process:
+            with process.deadline():
+                output = process.read_all()
+                code = process.finish()
+            return Answer(code, output, process.errors)
+
+
 class Bounded:
     """A started process in a session of its own, fed and drained by threads so that no pipe fills up."""
 
-    def __init__(self, process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None] | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes | None, timeout: float) -> None:
+        assert process.stdout is not None
+        self.stdout: IO[bytes] = process.stdout
         self._process = process
+        self._timeout = timeout
         self._overrun: Overrun | None = None
         self._errors = bytearray()
         self._threads = [threading.Thread(target=self._drain, name="git-stderr", daemon=True)]
-        if feed is not None:
-            self._threads.append(threading.Thread(target=self._feed, args=(feed,), name="git-stdin", daemon=True))
+        if stdin is not None:
+            self._threads.append(threading.Thread(target=self._feed, args=(stdin,), name="git-stdin", daemon=True))
         for thread in self._threads:
             thread.start()
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        """The output of the process."""
-        assert self._process.stdout is not None
-        return self._process.stdout
 
     @property
     def errors(self) -> str:
@@ -47,20 +111,22 @@ class Bounded:
         return self._errors.decode(errors="replace")
 
     @contextmanager
-    def deadline(self, timeout: float) -> Iterator[None]:
-        """Within this block the process has so many seconds; then its group is killed and Overrun raised."""
-        with deadline(timeout, lambda: self._kill(Overrun(f"no end after {timeout:g} s"))):
-            yield
-        if self._overrun:
-            raise self._overrun
+    def deadline(self) -> Iterator[None]:
+        """Within this block the process has its time; then its group is killed and Overrun raised."""
+        try:
+            with deadline(self._timeout, lambda: self._kill(Overrun(f"no end after {self._timeout:g} s"))):
+                yield
+        finally:
+            if self._overrun:
+                raise self._overrun
 
-    def read_all(self, cap: int) -> bytes:
-        """Its whole output; its group is killed when that is more than ``cap`` bytes."""
+    def read_all(self) -> bytes:
+        """Its whole output; its group is killed when that is too much."""
         output = bytearray()
         while chunk := self.stdout.read(_CHUNK_BYTES):
             output += chunk
-            if len(output) > cap:
-                self._kill(Overflow(f"more than {cap} bytes of answer"))
+            if len(output) > MAX_ANSWER_BYTES:
+                self._kill(Overflow(f"more than {MAX_ANSWER_BYTES} bytes of answer"))
                 break
         return bytes(output)
 
@@ -77,8 +143,7 @@ class Bounded:
             self._kill(None)
         self.finish()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None and not stream.closed:
-                _close(stream)
+            _close(stream)
 
     def _kill(self, why: Overrun | None) -> None:
         if kill_group(self._process.pid):
@@ -90,15 +155,11 @@ class Bounded:
             self._errors += chunk
             del self._errors[:-STDERR_BYTES]
 
-    def _feed(self, feed: Callable[[IO[bytes]], None]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        try:
-            feed(stdin)
-        except (BrokenPipeError, ValueError):
-            pass  # it ended early; its exit code says why
-        finally:
-            _close(stdin)
+    def _feed(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # it ended early; its exit code says why
+            self._process.stdin.write(data)
+        _close(self._process.stdin)
 
 
 def kill_group(pid: int) -> bool:
@@ -110,8 +171,7 @@ def kill_group(pid: int) -> bool:
     return True
 
 
-def _close(stream: IO[bytes]) -> None:
-    try:
-        stream.close()
-    except OSError:
-        pass  # unsent bytes to a process that is gone
+def _close(stream: IO[bytes] | None) -> None:
+    with suppress(OSError):  # unsent bytes to a process that is gone
+        if stream is not None:
+            stream.close()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
-from gitops_agent.source.identity import identity
-from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.fast_import import NewCommit, note_change
+from gitops_agent.source.git_environment import identity
+from gitops_agent.source.mirror import REMOTE_NOTES, Mirror
 from gitops_agent.support.backoff import delay
 
 MAX_PUSHES = 6
@@ -46,24 +47,12 @@ class Notes:
         """
         mirror = self._mirror
         with mirror.exclusive():
-            known = {sha: notes[sha] for sha in mirror.known_commits(notes)}
+            known = mirror.known_commits(notes)
+            changes = [note_change(sha, notes[sha]) for sha in known]
+            message = f"Notes of {self._settings.instance} on {len(known)} commit(s)\n"
             if known:
-                stream = self._import(known, mirror.resolve(mirror.notes_ref))
-                mirror.git.local("fast-import", "--quiet", "--done", "--date-format=now", stdin=stream)
-
-    def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
-        name, email = identity(self._settings)
-        message = f"Notes of {self._settings.instance} on {len(notes)} commit(s)\n".encode()
-        parts = [
-            f"commit {self._mirror.notes_ref}\n".encode(),
-            f"committer {name} <{email}> now\n".encode(),
-            b"data %d\n%s" % (len(message), message),
-            f"from {before}\n".encode() if before else b"",
-        ]
-        for sha, text in notes.items():
-            data = text.encode(errors="replace")
-            parts.append(b"N inline %s\ndata %d\n%s\n" % (sha.encode(), len(data), data))
-        return b"".join([*parts, b"\ndone\n"])
+                commit = NewCommit(mirror.git.ref(mirror.notes_ref) or "", message, changes)
+                mirror.git.write_commits(mirror.notes_ref, identity(self._settings), commit)
 
     def push(self) -> None:
         """Send the ref to the remote, merging what is there (ours wins on a commit noted by both).
@@ -75,9 +64,8 @@ class Notes:
             if failures:
                 self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
             with self._mirror.exclusive():
-                ours = self._mirror.resolve(self._mirror.notes_ref)
-                theirs = self._mirror.fetch_notes() if ours else None
-                reason = self._send(theirs) if ours else ""
+                ours = self._mirror.git.ref(self._mirror.notes_ref)
+                reason = self._send(self._mirror.fetch_ref(self._mirror.notes_ref, REMOTE_NOTES)) if ours else ""
             if not reason:
                 return
         raise SourceUnavailable(
@@ -91,7 +79,7 @@ class Notes:
         if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
             mirror.git.local(*merge, env=identity(self._settings).variables)
-        if theirs == mirror.resolve(mirror.notes_ref):
+        if theirs == mirror.git.ref(mirror.notes_ref):
             return ""
         return mirror.send(mirror.notes_ref, mirror.notes_ref)
 
@@ -111,7 +99,7 @@ class DriftNotes:
         with mirror.exclusive():
             if self._settings.push:
                 # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
-                mirror.fetch_ref(self.ref)
+                mirror.fetch_ref(self.ref, self.ref)
             add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
             mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
             reason = mirror.send(self.ref, self.ref) if self._settings.push else ""

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gitops_agent.source.git import Git
 from gitops_agent.source.git_environment import config_variables
+from gitops_agent.source.mirror import Mirror
 
 _NONE = "false"
 """A program that verifies nothing: of the kinds of signature git knows, only ssh is asked about."""
@@ -12,8 +12,8 @@ _NONE = "false"
 class Signatures:
     """Asks git, which asks ssh-keygen. No user configuration, no keyring, no other kind of signature."""
 
-    def __init__(self, git: Git, allowed_signers: str | None) -> None:
-        self._git = git
+    def __init__(self, mirror: Mirror, allowed_signers: str | None) -> None:
+        self._mirror = mirror
         self._file = Path(allowed_signers).absolute() if allowed_signers else None
 
     @property
@@ -33,7 +33,9 @@ class Signatures:
         if not commit or self._file is None or self.problem:
             return ""
         form = "--format=%G?%n%GS"
-        answer = self._git.local("log", "--no-walk", form, "--end-of-options", commit, env=self._rules()).text
+        answer = self._mirror.git.local(
+            "log", "--no-walk", form, "--end-of-options", commit, env=self._rules()
+        ).text
         verdict, _, name = answer.partition("\n")
         return name.strip() if verdict == "G" else ""
 
