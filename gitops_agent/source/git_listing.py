@@ -19,13 +19,13 @@ class TreeChange(NamedTuple):
 
 
 def parse_entries(listing: bytes) -> list[TreeEntry]:
-    """The output of ``ls-tree -r -l -z``. Names that are not UTF-8 keep their bytes as surrogates."""
+    """The output of ``ls-tree -r -z`` (with sizes: ``-l``). Bytes of names that are not UTF-8 become surrogates."""
     entries = []
     for record in listing.decode(errors="surrogateescape").split("\0"):
         if record:
             facts, _, path = record.partition("\t")
-            mode, kind, blob, size = facts.split()
-            entries.append(TreeEntry(mode, kind, blob, int(size) if size.isdigit() else None, path))
+            mode, kind, blob, *size = facts.split()
+            entries.append(TreeEntry(mode, kind, blob, int(size[0]) if size and size[0].isdigit() else None, path))
     return entries
 
 

@@ -20,10 +20,10 @@ from gitops_agent.settings import Settings
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
 from gitops_agent.source.bounded_process import OnProgress
+from gitops_agent.source.commits import Lines, named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_errors import LocalFailure
 from gitops_agent.source.git_listing import TreeChange, parse_changes, parse_entries
-from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
 
 if TYPE_CHECKING:
     from gitops_agent.source.git import Git

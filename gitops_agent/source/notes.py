@@ -8,10 +8,22 @@ from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
 from gitops_agent.source.fast_import import NewCommit, note_change
 from gitops_agent.source.git_environment import identity
+from gitops_agent.source.git_listing import parse_entries
 from gitops_agent.source.mirror import REMOTE_NOTES, Mirror
 from gitops_agent.support.backoff import delay
 
 MAX_PUSHES = 6
+
+
+def read_notes(mirror: Mirror, ref: str, shas: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The notes on some commits, in their order: blob and text, however git has fanned them into folders."""
+    if not shas or mirror.git.ref(ref) is None:
+        return {}
+    listed = mirror.reading(lambda: mirror.git.local("ls-tree", "-r", "-z", "--full-tree", ref)).output
+    blobs = {entry.path.replace("/", ""): entry.blob for entry in parse_entries(listed) if entry.type == "blob"}
+    noted = {sha: blobs[sha] for sha in shas if sha in blobs}
+    texts = dict(mirror.blobs(dict.fromkeys(noted.values())))
+    return {sha: (blob, texts[blob].decode(errors="replace")) for sha, blob in noted.items()}
 
 
 class Notes:
@@ -32,12 +44,7 @@ class Notes:
 
     def read_all(self, shas: Sequence[str]) -> dict[str, str]:
         """The notes on some commits, as far as there are any, with two git calls for all of them."""
-        listed = self._mirror.git.local("notes", f"--ref={self._mirror.notes_ref}", "list", ok=(0, 1, 128))
-        wanted = set(shas)
-        rows = (line.split() for line in listed.text.splitlines()) if listed.code == 0 else ()
-        blob_of = {sha: blob for blob, sha in rows if sha in wanted}
-        texts = dict(self._mirror.blobs(list(dict.fromkeys(blob_of.values()))))
-        return {sha: texts[blob].decode(errors="replace") for sha, blob in blob_of.items() if blob in texts}
+        return {sha: text for sha, (_, text) in read_notes(self._mirror, self._mirror.notes_ref, shas).items()}
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits, in one commit of the mirror.

@@ -19,9 +19,8 @@ from gitops_agent.model.snapshot import Snapshot, changed_agents, with_agents_of
 from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Clock, SnapshotLoader, Source
-from gitops_agent.source.checks import NewHead, examine
+from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
 from gitops_agent.source.commits import Lookup, readmitted, register, stopped
-from gitops_agent.source.unfreezing import last_of_policy_alone, unfreezing
 
 log = structlog.get_logger(__name__)
 
