@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from gitops_agent.support.deadline import deadline
 
@@ -55,10 +55,10 @@ class Runner:
     timeout: float
 
     def start(
-        self, args: Sequence[str], stdin: int | None = None, stdout: int = subprocess.PIPE, *, text: bool = False
-    ) -> subprocess.Popen[Any]:
-        """A started ``git ARGS``; whoever takes it ends it."""
-        process: subprocess.Popen[Any] = subprocess.Popen(
+        self, args: Sequence[str], stdin: int | IO[bytes] | None = None, stdout: int = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
+        """A started ``git ARGS``; the caller ends it."""
+        process = subprocess.Popen(
             ["git", f"--git-dir={self.directory}", "--no-pager", *args],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
@@ -66,49 +66,35 @@ class Runner:
             cwd="/",
             env=self.variables,
             start_new_session=True,
-            # Bytes of a remote that are no text must not end the thread that reads them.
-            encoding="utf-8" if text else None,
-            errors="replace" if text else None,
         )
         for limit, most in ((resource.RLIMIT_FSIZE, MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
             with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or a lower one holds
                 resource.prlimit(process.pid, limit, (most, most))
         return process
 
-    def open(self, args: Sequence[str], stdin: bytes | None) -> "Bounded":
-        """``git ARGS`` to converse with, until it is closed."""
-        process = self.start(args, None if stdin is None else subprocess.PIPE)
-        return Bounded(process, stdin, self.timeout)
-
     def run(self, args: Sequence[str], stdin: bytes | None) -> Answer:
         """The answer of ``git ARGS``; Overrun when it takes too long or answers too much."""
-        with closing(self.open(args, stdin)) as process:
-            with process.deadline():
-                output = process.read_all()
-                code = process.finish()
-            return Answer(code, output, process.errors)
+        with closing(Bounded(self, args, stdin)) as process, process.deadline():
+            return process.answer()
 
 
 class Bounded:
-    """A started process in a session of its own, fed and drained by threads so that no pipe fills up."""
+    """A process to converse with until it is closed. Its input is a file in memory and its errors are drained by a
+    thread, so that no pipe fills up."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes | None, timeout: float) -> None:
-        assert process.stdout is not None
-        self.stdout: IO[bytes] = process.stdout
-        self._process = process
-        self._timeout = timeout
+    def __init__(self, runner: Runner, args: Sequence[str], stdin: bytes | None) -> None:
+        with os.fdopen(os.memfd_create("git-stdin"), "w+b") as given:
+            given.write(stdin or b"")
+            given.seek(0)
+            self._process = runner.start(args, given)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.stdout, self._stderr = self._process.stdout, self._process.stderr
+        self._timeout = runner.timeout
         self._overrun: Overrun | None = None
         self._errors = bytearray()
-        self._threads = [threading.Thread(target=self._drain, name="git-stderr", daemon=True)]
-        if stdin is not None:
-            self._threads.append(threading.Thread(target=self._feed, args=(stdin,), name="git-stdin", daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def errors(self) -> str:
-        """The end of its error output (complete after ``finish``)."""
-        return self._errors.decode(errors="replace")
+        self._drainer = threading.Thread(target=self._drain, name="git-stderr", daemon=True)
+        self._drainer.start()
 
     @contextmanager
     def deadline(self) -> Iterator[None]:
@@ -120,46 +106,37 @@ class Bounded:
             if self._overrun:
                 raise self._overrun
 
-    def read_all(self) -> bytes:
-        """Its whole output; its group is killed when that is too much."""
+    def answer(self) -> Answer:
+        """Its whole output and its end; its group is killed when that is too much."""
         output = bytearray()
         while chunk := self.stdout.read(_CHUNK_BYTES):
             output += chunk
             if len(output) > MAX_ANSWER_BYTES:
                 self._kill(Overflow(f"more than {MAX_ANSWER_BYTES} bytes of answer"))
                 break
-        return bytes(output)
+        return Answer(self._finish(), bytes(output), self._errors.decode(errors="replace"))
 
-    def finish(self) -> int:
-        """Wait for it and for our threads; the exit code."""
+    def _finish(self) -> int:
         code = self._process.wait()
-        for thread in self._threads:
-            thread.join()
+        self._drainer.join()
         return code
 
     def close(self) -> None:
         """End it if it still runs, and leave nothing behind."""
         if self._process.poll() is None:
             self._kill(None)
-        self.finish()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            _close(stream)
+        self._finish()
+        self.stdout.close()
+        self._stderr.close()
 
     def _kill(self, why: Overrun | None) -> None:
         if kill_group(self._process.pid):
             self._overrun = self._overrun or why
 
     def _drain(self) -> None:
-        assert self._process.stderr is not None
-        while chunk := os.read(self._process.stderr.fileno(), _CHUNK_BYTES):
+        while chunk := os.read(self._stderr.fileno(), _CHUNK_BYTES):
             self._errors += chunk
             del self._errors[:-STDERR_BYTES]
-
-    def _feed(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError, ValueError):  # it ended early; its exit code says why
-            self._process.stdin.write(data)
-        _close(self._process.stdin)
 
 
 def kill_group(pid: int) -> bool:
@@ -169,9 +146,3 @@ def kill_group(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _close(stream: IO[bytes] | None) -> None:
-    with suppress(OSError):  # unsent bytes to a process that is gone
-        if stream is not None:
-            stream.close()

@@ -11,7 +11,7 @@ from gitops_agent.source.commits import named_reverts
 from gitops_agent.source.fast_import import NewCommit, file_change, tree_change
 from gitops_agent.source.git_environment import identity
 from gitops_agent.source.git_errors import LocalFailure
-from gitops_agent.source.mirror import OUTGOING, Mirror
+from gitops_agent.source.mirror import EMPTY_TREE, OUTGOING, Mirror
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
 _EPOCH = "0 +0000"
@@ -33,13 +33,6 @@ def _guard(repository: Path) -> Path | None:
     """The hook that decides which pushes a repository takes, if it has one."""
     hooks = (repository / "hooks" / name for name in ("pre-receive", "update"))
     return next((hook for hook in hooks if os.access(hook, os.X_OK)), None)
-
-
-def _guarded(branch: str, guard: Path) -> SourceRefused:
-    return SourceRefused(
-        f"the hook {guard} decides what {branch} takes, and gitops-agent runs no hooks of a repository",
-        hint="add --branch-name undo and merge that branch as usual; or follow the repository over https or ssh",
-    )
 
 
 class BranchWriter:
@@ -65,7 +58,7 @@ class BranchWriter:
                     f"commit {commit.short} is not part of {self._mirror.branch}",
                     hint="give a commit of the branch",
                 )
-            before = self._mirror.tree_of(commit.parents[0]) if commit.parents else self._mirror.empty_tree()
+            before = self._mirror.tree_of(commit.parents[0]) if commit.parents else EMPTY_TREE[len(head)]
             tree = self._merge(base=self._mirror.tree_of(commit.sha), ours=tree, theirs=before, what=commit.sha)
             merged = f", reversing\nchanges made to {commit.parents[0]}" if len(commit.parents) > 1 else ""
             if commit.sha not in named_reverts(message):
@@ -108,7 +101,11 @@ class BranchWriter:
         work = (local / ".git").is_dir()
         guard = _guard(local / ".git" if work else local)
         if guard is not None and branch == self._mirror.branch:
-            raise _guarded(branch, guard)
+            raise SourceRefused(
+                f"the hook {guard} decides what {branch} takes, and gitops-agent runs no hooks of a repository",
+                hint="add --branch-name undo and merge that branch as usual; or follow the repository over https "
+                "or ssh",
+            )
         if not work:
             return
         there = self._mirror.git.at(local / ".git")

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
@@ -34,11 +35,22 @@ def register(
     brought: Sequence[Revision] = source.between(known, head.sha) if known else (head,)
     brought = brought or (head,)  # moved back to an earlier commit: only the head is new again
     position = max((record.position for record in commits.newest_first[:1]), default=-1) + 1
-    updated = {record.sha: record for record in superseded(commits.newest_first, head, now)}
-    for record in entered(brought, position, now):
-        # A commit that comes back (a force-push to where we were) starts over, but keeps when it was first seen.
-        old = lookup(record.sha)
-        updated[record.sha] = record if old is None else replace(record, seen_at=old.seen_at)
+    new = [
+        CommitRecord(
+            sha=revision.sha,
+            tree=revision.tree,
+            subject=revision.subject,
+            author=revision.author,
+            committed_at=revision.committed_at,
+            position=position + index,
+            phase=Phase.PENDING,
+            # A commit that comes back (a force-push to where we were) starts over, but was first seen before.
+            seen_at=now if (old := lookup(revision.sha)) is None else old.seen_at,
+        )
+        for index, revision in enumerate(brought)
+    ]
+    open_ = (record for record in (*commits.newest_first, *new) if not record.phase.terminal)
+    updated = {record.sha: _superseded(record, head, now) for record in open_} | {head.sha: new[-1]}
     if known:
         updated |= _marked(brought, updated, source, lookup)
     return commits.updated(updated.values())
@@ -53,7 +65,7 @@ def _marked(
     marked = dict(updated)
     for revision in brought:
         earlier = history[place[revision.sha] + 1 :] if revision.sha in place else ()
-        rollback = recognise(revision, earlier, source.undoes, lambda sha: merged_commits(source, sha))
+        rollback = recognise(revision, earlier, source.undoes, partial(_merged, source))
         if rollback is None:
             continue
         marked[revision.sha] = replace(marked[revision.sha], rolls_back_to=rollback.to)
@@ -63,45 +75,20 @@ def _marked(
     return marked
 
 
-def merged_commits(source: Source, sha: str) -> Sequence[str]:
+def _merged(source: Source, sha: str) -> Sequence[str]:
     """The commits that a merge brought in besides itself."""
     parents = source.revision(sha).parents
     brought = source.between(parents[0], sha) if len(parents) > 1 else ()
     return [revision.sha for revision in brought if revision.sha != sha]
 
 
+def _superseded(record: CommitRecord, by: Revision, now: float) -> CommitRecord:
+    return replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
+
+
 def readmitted(record: CommitRecord) -> CommitRecord:
     """The record of a commit whose refusal holds no longer (a corrected path, a newer us): it starts over."""
     return replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
-
-
-def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
-    """Records for commits that one push brought, oldest first; all but the last are superseded at once."""
-    newest = len(revisions) - 1
-    return [
-        CommitRecord(
-            sha=revision.sha,
-            tree=revision.tree,
-            subject=revision.subject,
-            author=revision.author,
-            committed_at=revision.committed_at,
-            position=position + index,
-            phase=Phase.PENDING if index == newest else Phase.SUPERSEDED,
-            seen_at=now,
-            finished_at=None if index == newest else now,
-            summary="" if index == newest else f"superseded by {revisions[newest].short}",
-        )
-        for index, revision in enumerate(revisions)
-    ]
-
-
-def superseded(records: Sequence[CommitRecord], by: Revision, now: float) -> list[CommitRecord]:
-    """The records that a newer commit takes the place of: those that were still open."""
-    return [
-        replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
-        for record in records
-        if not record.phase.terminal and record.sha != by.sha
-    ]
 
 
 def stopped(

@@ -103,10 +103,8 @@ def _ssh_command(settings: Settings) -> str:
     )
     key = _readable(settings.ssh_key, "sshKey", "the private key file")
     options = {**_SSH_OPTIONS, "UserKnownHostsFile": f'"{known}"', "IdentityFile": f'"{key}"'}
-    words = ["ssh", "-F", "/dev/null"]
-    for name, value in options.items():
-        words += ["-o", f"{name}={value}"]
-    return shlex.join(words)
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return shlex.join(["ssh", "-F", "/dev/null", *words])
 
 
 def _readable(value: str | None, setting: str, meaning: str) -> str:

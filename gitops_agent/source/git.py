@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,7 @@ from gitops_agent.source.fast_import import NewCommit, import_stream
 from gitops_agent.source.git_environment import OLDEST, Identity, base_environment, config_text
 from gitops_agent.source.git_errors import LocalFailure, explain, redact
 from gitops_agent.source.git_listing import LOG_FORMAT, parse_commits
-from gitops_agent.source.gitpython import (
-    FOREIGN,
-    BareRepo,
-    FetchProgress,
-    GitPythonCannot,
-    NoSuchObject,
-    PlainCommit,
-    Remote,
-)
+from gitops_agent.source.gitpython import FOREIGN, BareRepo, FetchProgress, GitPythonCannot, NoSuchObject
 from gitops_agent.source.mirror_dir import unwritable
 from gitops_agent.support.atomic_file import write_atomic
 
@@ -47,31 +40,23 @@ _QUIET_FETCH = {"quiet": True, "no_tags": True, "no_recurse_submodules": True, "
 _PLAIN_PUSH = {"no_verify": True, "no_signed": True, "recurse_submodules": "no"}
 
 
+@dataclass(eq=False, repr=False)
 class Git:
     """Hermetic git for one repository directory of ours and one remote address. Safe for several threads."""
 
-    def __init__(
-        self,
-        directory: Path,
-        address: Address,
-        settings: Settings,
-        environment: Mapping[str, str],
-        clock: Clock,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        self.directory = directory
-        self._address = address
-        self._settings = settings
-        self._given = environment
-        self._clock = clock
-        self._on_progress = on_progress
-        self._config: Path | None = None
-        self._repository: BareRepo | None = None
-        self._reading = threading.RLock()
+    directory: Path
+    address: Address
+    settings: Settings
+    environment: Mapping[str, str]
+    clock: Clock
+    on_progress: OnProgress | None = None
+    _config: Path | None = field(default=None, init=False)
+    _repository: BareRepo | None = field(default=None, init=False)
+    _reading: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def at(self, directory: Path) -> "Git":
         """The same git for another directory of ours."""
-        return Git(directory, self._address, self._settings, self._given, self._clock, self._on_progress)
+        return replace(self, directory=directory)
 
     # ----- plain commands
 
@@ -94,10 +79,10 @@ class Git:
 
     def remote(self, *args: str) -> Answer:
         """The answer of git to a question to the remote; SourceUnavailable or SourceRefused when it fails."""
-        credentials = credentials_for(self._address, self._settings, self._given)
+        credentials = credentials_for(self.address, self.settings, self.environment)
         answer = self._call(args, None, credentials.variables)
         if answer.code:
-            raise explain(answer.errors, self._address, credentials.secrets, self._clock.now())
+            raise explain(answer.errors, self.address, credentials.secrets, self.clock.now())
         return answer
 
     def _call(self, args: Sequence[str], stdin: bytes | None, variables: Mapping[str, str]) -> Answer:
@@ -148,9 +133,7 @@ class Git:
         if len(shas) > FEW_COMMITS or any(len(sha) != 40 for sha in shas):
             raise GitPythonCannot("one git log is faster, or it is SHA-256")
         with self._conversation() as repo:
-            return [
-                PlainCommit(repo, bytes.fromhex(sha)).revision(tree) for sha, tree in zip(shas, trees, strict=True)
-            ]
+            return [repo.revision(sha, tree) for sha, tree in zip(shas, trees, strict=True)]
 
     def blobs(self, ids: Sequence[str], cap: int) -> Iterator[tuple[str, bytes]]:
         """The blobs in the order given, by one process; SourceRefused when one is larger than ``cap`` bytes.
@@ -162,7 +145,7 @@ class Git:
         asked, waiting = "".join(f"{blob}\n" for blob in ids).encode(), iter(ids)
         with (
             self._translated("cat-file"),
-            closing(self._runner({}).open(("cat-file", "--batch", "--buffer"), asked)) as process,
+            closing(Bounded(self._runner({}), ("cat-file", "--batch", "--buffer"), asked)) as process,
         ):
             while chunk := self._chunk(process, waiting, cap):
                 yield from chunk
@@ -245,32 +228,32 @@ class Git:
     @contextmanager
     def _transport(self, verb: str) -> Iterator[tuple[Any, FetchProgress]]:
         """GitPython's remote with credentials for this block alone, and the reader of its messages."""
-        credentials = credentials_for(self._address, self._settings, self._given)
+        credentials = credentials_for(self.address, self.settings, self.environment)
         repo = BareRepo(self._runner(credentials.variables))
-        progress = FetchProgress(self._on_progress)
+        progress = FetchProgress(self.on_progress)
         with self._translated(verb):
             try:
                 with repo.git.deadline():
-                    yield Remote(repo, self._address.target), progress
+                    yield repo.remote_at(self.address.target), progress
             except FOREIGN:
                 if repo.git.overrun:
                     raise repo.git.overrun from None
-                raise explain(progress.text, self._address, credentials.secrets, self._clock.now()) from None
+                raise explain(progress.text, self.address, credentials.secrets, self.clock.now()) from None
 
     # ----- what each process is given, and how it may end
 
     def _runner(self, variables: Mapping[str, str]) -> Runner:
         if self._config is None or not self._config.exists():
             self._config = self._write_config()
-        given = base_environment(self._given, self._address, str(self._config))
-        return Runner(self.directory, {**given, **variables}, self._settings.git_timeout)
+        given = base_environment(self.environment, self.address, str(self._config))
+        return Runner(self.directory, {**given, **variables}, self.settings.git_timeout)
 
     def _write_config(self) -> Path:
-        local = self._address.local
-        text = config_text(self._address, self._given, [local, local.resolve()] if local else [])
+        local = self.address.local
+        text = config_text(self.address, self.environment, [local, local.resolve()] if local else [])
         data = text.encode(errors="surrogateescape")
         # Named by its content: another process with other settings writes another file.
-        path = self._settings.state.absolute() / f"git-{hashlib.sha256(data).hexdigest()[:12]}.config"
+        path = self.settings.state.absolute() / f"git-{hashlib.sha256(data).hexdigest()[:12]}.config"
         try:
             if not path.exists() or path.read_bytes() != data:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +264,7 @@ class Git:
 
     @contextmanager
     def _translated(self, verb: str) -> Iterator[None]:
-        where = f"repository {self._address.safe}: git {verb} was ended"
+        where = f"repository {self.address.safe}: git {verb} was ended"
         try:
             yield
         except Overflow as overflow:

@@ -11,11 +11,10 @@ import subprocess
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from typing import IO, Any
 
 import git
-from git import Remote as Remote
 from git.config import GitConfigParser
 
 from gitops_agent.model.revision import Revision
@@ -44,20 +43,11 @@ class NoSuchObject(GitPythonCannot):
     """Git has no object of that name; its answer was complete, so the next question may follow."""
 
 
-class _ShortLines:
+class _ShortLines(TextIOWrapper):
     """A text stream that is read in lines of bounded length: a line without end must not fill the memory."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        self.close = stream.close
-        self.read = stream.read
-
-    @property
-    def closed(self) -> bool:
-        return self._stream.closed
-
     def __iter__(self) -> Any:
-        return iter(lambda: self._stream.readline(_LINE_CHARACTERS), "")
+        return iter(lambda: self.readline(_LINE_CHARACTERS), "")
 
 
 class _CommitStream(git.Git.CatFileContentStream):
@@ -94,10 +84,12 @@ class HermeticGit(git.Git):
         """The process that GitPython reads from. It asks for nothing else in the calls that we make."""
         assert as_process
         stdout = subprocess.PIPE if with_stdout else subprocess.DEVNULL
-        process = self._runner.start(command[1:], istream, stdout, text=universal_newlines)
+        process: Any = self._runner.start(command[1:], istream, stdout)
         self._read.append(process)
         if universal_newlines:
-            process.stderr = _ShortLines(process.stderr)  # type: ignore[assignment,arg-type]
+            # Bytes of a remote that are no text must not end the thread that reads them.
+            process.stderr = _ShortLines(process.stderr, "utf-8", "replace")
+            process.stdout = process.stdout and _ShortLines(process.stdout, "utf-8", "replace")
         return self.AutoInterrupt(process, command)
 
     def deadline(self) -> AbstractContextManager[object]:
@@ -151,15 +143,32 @@ class BareRepo(git.Repo):
         except (ValueError, AssertionError, OSError, RecursionError):
             return None
 
+    def revision(self, sha: str, tree: str) -> Revision:
+        """A commit as our value; ``tree`` is that below the path."""
+        commit = _PlainCommit(self, bytes.fromhex(sha))
+        return Revision(
+            sha=sha,
+            tree=tree,
+            parents=tuple(parent.hexsha for parent in commit.parents),
+            author=f"{commit.author.name or ''} <{commit.author.email or ''}>",
+            authored_at=float(commit.authored_date),
+            committed_at=float(commit.committed_date),
+            message=str(commit.message).strip("\n"),
+        )
 
-class PlainCommit(git.Commit):
+    def remote_at(self, address: str) -> Any:
+        """The remote at an address, which no configuration names."""
+        return git.Remote(self, address)
+
+
+class _PlainCommit(git.Commit):
     """A commit object. Of its header only what we use reaches GitPython's parser.
 
     That parser misses the encoding of a message, and takes an empty line inside a header that it does not know (a
     second signature, say) for the end of all headers.
     """
 
-    def _deserialize(self, stream: Any) -> "PlainCommit":
+    def _deserialize(self, stream: Any) -> "_PlainCommit":
         head, _, body = stream.read().partition(b"\n\n")
         lines = head.split(b"\n")
         kept = [line for line in lines if line.startswith((b"tree ", b"parent ", b"author ", b"committer "))]
@@ -167,18 +176,6 @@ class PlainCommit(git.Commit):
         raw = b"\n".join([*kept, b"", body])
         super()._deserialize(BytesIO(_as_utf8(raw, encoding.decode("ascii", "replace"))))
         return self
-
-    def revision(self, tree: str) -> Revision:
-        """The commit as our value; ``tree`` is that below the path."""
-        return Revision(
-            sha=self.hexsha,
-            tree=tree,
-            parents=tuple(parent.hexsha for parent in self.parents),
-            author=f"{self.author.name or ''} <{self.author.email or ''}>",
-            authored_at=float(self.authored_date),
-            committed_at=float(self.committed_date),
-            message=str(self.message).strip("\n"),
-        )
 
 
 def _as_utf8(text: bytes, encoding: str) -> bytes:

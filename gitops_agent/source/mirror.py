@@ -9,7 +9,7 @@ force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from gitops_agent.ports import Clock, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
-from gitops_agent.source.bounded_process import OnProgress
+from gitops_agent.source.bounded_process import Answer, OnProgress
 from gitops_agent.source.commits import Lines, named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_errors import LocalFailure
@@ -34,6 +34,11 @@ APPROVALS = "refs/notes/gitops-agent-approvals"
 """The ref of notes that approve plans, at the remote."""
 APPROVALS_HERE = "refs/gitops-agent/approvals"
 OUTGOING = "refs/gitops-agent/outgoing"
+EMPTY_TREE = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without entries, by the length of ids: every repository has it."""
 
 T = TypeVar("T")
 
@@ -44,22 +49,6 @@ def _here() -> Path | None:
         return Path.cwd()
     except FileNotFoundError:
         return None
-
-
-def _git_class() -> "type[Git]":
-    """``Git``, imported on first use, which costs a tenth of a second and one ``git version`` of GitPython's.
-
-    That first call is made before we can say anything about it, and by whatever program the environment names:
-    so for its duration the environment says nothing about git.
-    """
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
-    try:
-        from gitops_agent.source.git import Git
-    except ImportError as problem:
-        raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
-    finally:
-        os.environ.update(hidden)
-    return Git
 
 
 class Mirror:
@@ -79,22 +68,31 @@ class Mirror:
         self.notes_ref = f"refs/notes/gitops-agent/{settings.instance}"
         self._branch_ref = f"refs/heads/{self.branch}"
         # Refs of the remote that we follow, and their names here.
-        self._followed = {
-            self._branch_ref: self.head_ref,
-            self.notes_ref: REMOTE_NOTES,
-            APPROVALS: APPROVALS_HERE,
-        }
+        self._followed = {self._branch_ref: self.head_ref, self.notes_ref: REMOTE_NOTES, APPROVALS: APPROVALS_HERE}
         self._directory = settings.state.absolute() / "mirror.git"
         self._settings = settings
         self._given = (environment, clock, on_progress)
-        self._usable = False
         self.on_approvals: Callable[[], None] = lambda: None
         """Called after a refresh that found other approvals than before, whether the branch moved or not."""
 
     @cached_property
     def git(self) -> "Git":
-        """Git on the folder of the mirror."""
-        return _git_class()(self._directory, self.address, self._settings, *self._given)
+        """Git on the folder of the mirror; UsageError when it is missing or too old.
+
+        Imported on first use, which costs a tenth of a second and one ``git version`` of GitPython's. That call is
+        made before we can say anything about it, and by whatever program the environment names: so while it lasts
+        the environment says nothing about git.
+        """
+        hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
+        try:
+            from gitops_agent.source.git import Git
+        except ImportError as problem:
+            raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
+        finally:
+            os.environ.update(hidden)
+        git = Git(self._directory, self.address, self._settings, *self._given)
+        git.check_version()
+        return git
 
     # ----- the remote
 
@@ -114,7 +112,7 @@ class Mirror:
                 self._fetch(seen)
         if self.approvals() != before:
             self.on_approvals()
-        return self.reading(lambda: self._revisions([self._head()])[0])
+        return self._revisions([self.reading(self._head)])[0]
 
     def approvals(self) -> str | None:
         """The commit that the approvals were at when last fetched."""
@@ -197,9 +195,6 @@ class Mirror:
 
     def _ensure(self) -> bool:
         """Put back what a crash left half done; whether there is a repository at all."""
-        if not self._usable:
-            self.git.check_version()
-            self._usable = True
         storage.recover(self.git.directory)
         try:
             self.git.local("rev-parse", "--git-dir")
@@ -230,7 +225,7 @@ class Mirror:
                 fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, env=env)
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read from the mirror; when it turns out to be damaged, rebuild it once and read again."""
+        """What is read from the mirror; when that turns out to be damaged, it is rebuilt once and read again."""
         try:
             return read()
         except LocalFailure:
@@ -238,6 +233,9 @@ class Mirror:
                 raise
         self._rebuild()
         return read()
+
+    def _read(self, *args: str) -> Answer:
+        return self.reading(lambda: self.git.local(*args))
 
     def _damaged(self) -> bool:
         if not storage.exists(self.git.directory):
@@ -263,16 +261,8 @@ class Mirror:
         """The sha of a commit by any name git knows for it; None when the mirror has none."""
         return self.git.find(f"{name}^{{commit}}", "commit")
 
-    def known_commits(self, shas: Iterable[str]) -> list[str]:
-        """Those of the given full shas that are commits of the mirror."""
-        asked = list(shas)
-        given = "".join(f"{sha}\n" for sha in asked).encode()
-        types = self.git.local("cat-file", "--batch-check=%(objecttype)", stdin=given).text.split("\n")
-        return [sha for sha, kind in zip(asked, types, strict=False) if kind == "commit"]
-
     def _head(self) -> str:
-        head = self.git.ref(self.head_ref)
-        if head is None:
+        if (head := self.git.ref(self.head_ref)) is None:
             raise LocalFailure(f"mirror {self.git.directory} has no {self.head_ref}")
         return head
 
@@ -281,7 +271,7 @@ class Mirror:
         name, walk = check_revision(ref)
         for candidate in (self.head_ref,) if name == "HEAD" else (f"refs/remotes/origin/{name}", name):
             if found := self._commit(candidate + walk):
-                return self.reading(partial(self._revisions, [found]))[0]
+                return self._revisions([found])[0]
         if len(name) >= 40 and self._damaged():
             self._rebuild()
             if found := self._commit(name + walk):
@@ -305,11 +295,10 @@ class Mirror:
         return self._walk(f"--max-count={limit}", "--end-of-options", self.revision(sha).sha)
 
     def _walk(self, *args: str) -> tuple[Revision, ...]:
-        shas = self.reading(lambda: self.git.local("rev-list", "--topo-order", *args).text.split())
-        return tuple(self.reading(lambda: self._revisions(shas)))
+        return tuple(self._revisions(self._read("rev-list", "--topo-order", *args).text.split()))
 
     def _revisions(self, shas: Sequence[str]) -> list[Revision]:
-        return self.git.revisions(shas, self._subtrees(shas)) if shas else []
+        return self.reading(lambda: self.git.revisions(shas, self._subtrees(shas))) if shas else []
 
     def _subtrees(self, shas: Sequence[str]) -> list[str]:
         """The tree below the path at each commit; "" where there is no such folder."""
@@ -347,26 +336,20 @@ class Mirror:
             return False
         named = [sha for sha in named_reverts(self.revision(later).message) if self._commit(sha)]
         together = named if any(earlier.startswith(sha) for sha in named) else [earlier]
-        return self.reading(
-            lambda: takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
-        )
+        return takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
 
     def _difference(self, sha: str, *options: str) -> Lines:
-        parent = self._commit(f"{sha}^1") or self.empty_tree()
+        parent = self._commit(f"{sha}^1") or EMPTY_TREE[len(self._head())]
         shape = ("-r", "-p", "-U0", "--no-prefix", "--full-index", "--no-renames")
         plain = ("--no-ext-diff", "--no-textconv", "--no-color")
         where = ("--", self.path) if self.path else ()
-        patch = self.git.local("diff-tree", *shape, *plain, *options, parent, sha, *where)
+        patch = self._read("diff-tree", *shape, *plain, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
 
     def tree_of(self, sha: str) -> str:
         """The whole tree of a commit."""
-        found = self.git.find(f"{sha}^{{tree}}", "tree")
-        return found or self.reading(lambda: self.git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
-
-    def empty_tree(self) -> str:
-        """The id of the tree without entries (it depends on the hash of the repository)."""
-        return self.git.local("hash-object", "-t", "tree", "--stdin", stdin=b"").text
+        name = f"{sha}^{{tree}}"
+        return self.git.find(name, "tree") or self._read("rev-parse", "--verify", name).text
 
     # ----- trees and blobs, for the snapshot stage
 
@@ -375,27 +358,23 @@ class Mirror:
 
         Empty when the path is missing. A listing of more than 64 MiB is refused (SourceRefused).
         """
-        tree = self.reading(lambda: self._subtrees([sha]))[0]
-        return parse_entries(self._list("ls-tree", "-r", "-l", "-z", "--full-tree", tree)) if tree else []
+        (tree,) = self.reading(lambda: self._subtrees([sha]))
+        return parse_entries(self._read("ls-tree", "-r", "-l", "-z", "--full-tree", tree).output) if tree else []
 
     def changed(self, old_sha: str, new_sha: str) -> list[TreeChange]:
         """The paths below the path that differ between two commits (renames are a deletion and an addition)."""
-        old, new = (tree or self.empty_tree() for tree in self.reading(lambda: self._subtrees([old_sha, new_sha])))
-        return parse_changes(self._list("diff-tree", "-r", "-z", "--no-renames", old, new))
+        trees = self.reading(lambda: self._subtrees([old_sha, new_sha]))
+        old, new = (tree or EMPTY_TREE[len(new_sha)] for tree in trees)
+        return parse_changes(self._read("diff-tree", "-r", "-z", "--no-renames", old, new).output)
 
-    def _list(self, *args: str) -> bytes:
-        return self.reading(lambda: self.git.local(*args)).output
-
-    def blobs(self, ids: Iterable[str], max_bytes: int | None = None) -> Iterator[tuple[str, bytes]]:
+    def blobs(self, ids: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, in the order given, through one git process.
 
-        A blob larger than ``max_bytes`` (default: the limit in settings) raises SourceRefused before it is read;
-        ``entries`` gives sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
+        A blob larger than the limit in the settings raises SourceRefused before it is read; ``entries`` gives
+        sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
-        wanted = list(ids)
-        limits = self._settings.limits
-        cap = max(limits.file_bytes, limits.instructions_bytes) if max_bytes is None else max_bytes
-        done = 0
+        wanted, done = list(ids), 0
+        cap = max(self._settings.limits.file_bytes, self._settings.limits.instructions_bytes)
         try:
             for pair in self.git.blobs(wanted, cap):
                 yield pair

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
@@ -19,32 +20,26 @@ def read_notes(mirror: Mirror, ref: str, shas: Sequence[str]) -> dict[str, tuple
     """The notes on some commits, in their order: blob and text, however git has fanned them into folders."""
     if not shas or mirror.git.ref(ref) is None:
         return {}
-    listed = mirror.reading(lambda: mirror.git.local("ls-tree", "-r", "-z", "--full-tree", ref)).output
+    listed = mirror.git.local("ls-tree", "-r", "-z", "--full-tree", ref).output
     blobs = {entry.path.replace("/", ""): entry.blob for entry in parse_entries(listed) if entry.type == "blob"}
     noted = {sha: blobs[sha] for sha in shas if sha in blobs}
     texts = dict(mirror.blobs(dict.fromkeys(noted.values())))
     return {sha: (blob, texts[blob].decode(errors="replace")) for sha, blob in noted.items()}
 
 
+@dataclass(eq=False)
 class Notes:
     """``ports.NoteStore`` on ``refs/notes/gitops-agent/<instance>``."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        settings: Settings,
-        *,
-        jitter: Callable[[], float] = random.random,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._mirror = mirror
-        self._settings = settings
-        self._jitter = jitter
-        self._sleep = sleep
+    mirror: Mirror
+    settings: Settings
+    _: KW_ONLY
+    jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], None] = time.sleep
 
     def read_all(self, shas: Sequence[str]) -> dict[str, str]:
         """The notes on some commits, as far as there are any, with two git calls for all of them."""
-        return {sha: text for sha, (_, text) in read_notes(self._mirror, self._mirror.notes_ref, shas).items()}
+        return {sha: text for sha, (_, text) in read_notes(self.mirror, self.mirror.notes_ref, shas).items()}
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits, in one commit of the mirror.
@@ -52,14 +47,14 @@ class Notes:
         A commit that the mirror does not have any more cannot carry a note and is left out: it must not keep the
         others from theirs.
         """
-        mirror = self._mirror
+        mirror = self.mirror
         with mirror.exclusive():
-            known = mirror.known_commits(notes)
+            known = [sha for sha in notes if mirror.git.find(sha, "commit")]
             changes = [note_change(sha, notes[sha]) for sha in known]
-            message = f"Notes of {self._settings.instance} on {len(known)} commit(s)\n"
+            message = f"Notes of {self.settings.instance} on {len(known)} commit(s)\n"
             if known:
                 commit = NewCommit(mirror.git.ref(mirror.notes_ref) or "", message, changes)
-                mirror.git.write_commits(mirror.notes_ref, identity(self._settings), commit)
+                mirror.git.write_commits(mirror.notes_ref, identity(self.settings), commit)
 
     def push(self) -> None:
         """Send the ref to the remote, merging what is there (ours wins on a commit noted by both).
@@ -69,23 +64,25 @@ class Notes:
         reason = ""
         for failures in range(MAX_PUSHES):
             if failures:
-                self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
-            with self._mirror.exclusive():
-                ours = self._mirror.git.ref(self._mirror.notes_ref)
-                reason = self._send(self._mirror.fetch_ref(self._mirror.notes_ref, REMOTE_NOTES)) if ours else ""
+                self.sleep(delay(failures, 0.05, 1.0, None, self.jitter()))
+            with self.mirror.exclusive():
+                reason = self._send()
             if not reason:
                 return
         raise SourceUnavailable(
-            f"notes were rejected {MAX_PUSHES} times by {self._mirror.address.safe}: {reason}",
-            hint=f"allow this credential to write {self._mirror.notes_ref}, or set push to false",
+            f"notes were rejected {MAX_PUSHES} times by {self.mirror.address.safe}: {reason}",
+            hint=f"allow this credential to write {self.mirror.notes_ref}, or set push to false",
         )
 
-    def _send(self, theirs: str | None) -> str:
-        """Merge and push once; why the remote rejected the ref, "" when it took it."""
-        mirror = self._mirror
+    def _send(self) -> str:
+        """Merge and push once; why the remote rejected the ref, "" when it took it or there is none."""
+        mirror = self.mirror
+        if not mirror.git.ref(mirror.notes_ref):
+            return ""
+        theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
         if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-            mirror.git.local(*merge, env=identity(self._settings).variables)
+            mirror.git.local(*merge, env=identity(self.settings).variables)
         if theirs == mirror.git.ref(mirror.notes_ref):
             return ""
         return mirror.send(mirror.notes_ref, mirror.notes_ref)
