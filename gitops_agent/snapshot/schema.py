@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
-from gitops_agent.model import document_types as schema
+from gitops_agent.model import document as schema
 from gitops_agent.model import quantity
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, Strict
