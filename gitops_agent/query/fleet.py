@@ -143,8 +143,7 @@ def _resources(known: Shape) -> Sequence[Shape]:
 
 
 def _concerning(agent: AgentKey, state: State, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings about one agent, its document, the source, the freeze it is under, or a newest commit that is
-    not enforced."""
+    """The findings about one agent, its document, the source, its freeze, or a newest commit not enforced."""
     status, head = state.status.agents.get(agent), state.head
     file = status.origin.rpartition(":")[0] if status else ""
     frozen = status is not None and status.has(ConditionType.FROZEN)

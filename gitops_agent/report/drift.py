@@ -82,9 +82,7 @@ def drift_shape(
 
 def since(action: Action, history: Iterable[Observation], status: AgentStatus | None, at: float) -> float:
     """Since when a resource deviates: the first observation of the present unbroken deviation.
-
-    Where observations do not show it (health), since when the agent is called Drifted; else since now.
-    """
+    Where observations do not show it (health), since when the agent is called Drifted; else since now."""
     first: float | None = None
     for seen in history:
         if seen.key != action.key:

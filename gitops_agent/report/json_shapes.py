@@ -52,8 +52,7 @@ _Reader = tuple[str, Callable[[Any], Any], bool]
 
 
 def to_json(value: Any) -> Any:
-    """A model value, or a tuple of them, as JSON has it: objects by ``_KEYS``, names of agents and resources as
-    text."""
+    """A model value, or a tuple of them, as JSON has it: objects by ``_KEYS``, names as text."""
     convert = _CONVERTERS.get(type(value))
     return value if convert is None else convert(value)
 
@@ -107,9 +106,7 @@ def validate_shape(findings: Sequence[Finding]) -> Shape:
 
 def count_verbs(plan: Plan) -> dict[str, int]:
     """How many actions of each verb a plan wants done, every verb named, and how many of these guards hold.
-
-    What is only reported (ambiguities, orphans, questions) is not counted: nothing would be touched.
-    """
+    What is only reported (ambiguities, orphans, questions) is not counted: nothing would be touched."""
     wanted = [a for a in plan.actions if a.decision is Decision.REPAIR or a.key in plan.held]
     counts = Counter(action.verb for action in wanted)
     return {**{str(verb): counts[verb] for verb in Verb}, "held": sum(a.key in plan.held for a in wanted)}
@@ -142,9 +139,7 @@ def _step(step: Mapping[str, Any], action: Action) -> Shape:
 
 def value_at(pointer: str, *sides: Fields | None) -> Any:
     """What the first side that has it shows at a JSON pointer; ``NOTHING`` when none has.
-
-    Live does not show every field: where it is silent, our record says what we last applied.
-    """
+    Live does not show every field: where it is silent, our record says what we last applied."""
     from jsonpointer import JsonPointerException, resolve_pointer
 
     for fields in sides:

@@ -32,18 +32,11 @@ Note = dict[str, Any]
 def render_note(
     instance: str, change: CommitChange, previous: Note | None = None, redact: Redact = lambda value: value
 ) -> str:
-    """The text of a note.
-
-    ``previous`` is the note the commit has now: the agents of a commit whose phase was already terminal are
-    kept as they were when it ended, so that a later rollback does not rewrite what was seen. ``redact`` is
-    applied to all of it (``Redactor.tree``).
-    """
+    """The text of a note. ``previous`` is the note the commit has now: the agents of a commit whose phase was
+    already terminal are kept as they were when it ended, so that a later rollback does not rewrite what was seen.
+    ``redact`` is applied to all of it (``Redactor.tree``)."""
     record, entries = change.record, change.entries
-    seen, unseen = _agents_of(previous) if previous is not None and _ended(previous) else (None, 0)
-    if seen is None:
-        telling = _most_telling(change)
-        seen = [_agent(status) for status in telling[:_MAX_AGENTS]]
-        unseen = len(telling) - len(seen)
+    seen, unseen = _agents_at_the_end(previous or {}) or _agents_now(change)
     worst = sorted(record.findings, key=lambda finding: (_RANK[finding.severity], finding.address))
     agents = _fit(map(redact, seen), _AGENT_BYTES)
     actions = _fit((redact(_action(entry)) for entry in entries), _ACTION_BYTES)
@@ -109,30 +102,28 @@ def parse_note(text: str) -> Note | None:
     return value if isinstance(value, dict) else None
 
 
-def _ended(previous: Note) -> bool:
-    try:
-        return Phase(previous.get("phase", "")).terminal
-    except ValueError:
-        return False
-
-
-def _agents_of(previous: Note) -> tuple[list[Note], int]:
+def _agents_at_the_end(previous: Note) -> tuple[list[Note], int] | None:
+    """The agents of a note whose commit had ended, and how many more there were."""
+    if previous.get("phase") not in [phase for phase in Phase if phase.terminal]:
+        return None
     # Others can write to the ref: nothing about the form is taken for granted.
     agents, more = previous.get("agents"), previous.get("andMore")
     count = more.get("agents", 0) if isinstance(more, dict) else 0
     return agents if isinstance(agents, list) else [], count if isinstance(count, int) else 0
 
 
-def _most_telling(change: CommitChange) -> list[AgentStatus]:
-    # A status judged at another commit says nothing about this one, but agents that a failed gate holds back do.
+def _agents_now(change: CommitChange) -> tuple[list[Note], int]:
+    """The agents that a commit concerns, the most telling first, and how many more there are."""
     record, changed = change.record, {entry.key.agent for entry in change.entries}
+    # A status judged at another commit says nothing about this one, but agents that a failed gate holds back do.
     halted = record.phase is Phase.DEGRADED
     ours = [
         status
         for status in change.statuses.values()
         if status.observed_commit == record.sha or (halted and status.has(ConditionType.HALTED))
     ]
-    return sorted(ours, key=lambda status: (status.ready, status.agent not in changed, status.agent))
+    ours.sort(key=lambda status: (status.ready, status.agent not in changed, status.agent))
+    return list(map(_agent, ours[:_MAX_AGENTS])), max(0, len(ours) - _MAX_AGENTS)
 
 
 def _agent(status: AgentStatus) -> Note:

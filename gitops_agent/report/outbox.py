@@ -28,11 +28,9 @@ MAX_BACKOFF_SECONDS = 300.0
 
 class DeliveryTimer:
     """When a sink is served: not more often than its interval, later and later while it fails.
-
     Work waits one interval from the first sign of it, so that a burst costs one delivery; a flush need not wait
     for that, only for the interval since the last delivery. Given the time, never reads a clock; ``jitter`` gives
-    numbers in [0, 1).
-    """
+    numbers in [0, 1)."""
 
     def __init__(self, interval: float, jitter: Callable[[], float]) -> None:
         self._interval = interval
@@ -55,8 +53,7 @@ class DeliveryTimer:
         return max(0.0, self._dirty_since + self._interval - now, self._allowed_at - now, self._retry_at - now)
 
     def earliest(self, now: float) -> float | None:
-        """Seconds until a flush may deliver (None: nothing to deliver): the interval holds, the backoff does
-        not."""
+        """Seconds until a flush may deliver (None: nothing to deliver): after the interval, whatever failed."""
         return None if self._dirty_since is None else max(0.0, self._allowed_at - now)
 
     def begin(self, now: float) -> None:
@@ -140,9 +137,7 @@ class Outbox:
 
     def collect(self, state: State) -> None:
         """Queue what the journal owes as of a state just committed. Never raises.
-
-        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on.
-        """
+        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on."""
         if self.pending:
             self._wake.set()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
@@ -178,8 +173,7 @@ class Outbox:
             self._delivering.release()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Flush and end the thread; whether nothing is left. A sink that hangs is left to the end of the
-        process."""
+        """Flush and end the thread; whether nothing is left. A sink that hangs is left behind."""
         deadline = self._clock.monotonic() + timeout
         empty = self.flush(timeout)
         self._closing = True
@@ -277,8 +271,7 @@ def _paid(lane: _Lane, versions: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
-    """The newer change. Of a commit that had ended, the statuses of its end are kept: by now other commits
-    decide."""
+    """The newer change. A commit that had ended keeps the statuses of its end: by now other commits decide."""
     if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
         return replace(change, statuses=waiting.statuses)
     return change

@@ -97,11 +97,9 @@ class RepeatRate:
 
 class UnannouncedChanges:
     """Counts live changes that no event announced. Time is monotonic, and an argument.
-
     An event and the observation that finds its cause race each other, so a change counts only when no event
     about its agent came since the observation before, nor shortly after. Written by watchers and passes and read
-    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole.
-    """
+    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole."""
 
     def __init__(self, late_event: float = LATE_EVENT_SECONDS) -> None:
         self._late_event = late_event

@@ -28,20 +28,14 @@ class GitNotesSink(Sink):
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Write the notes that differ from those in the mirror, and push; SourceError when it cannot be done."""
         present = self._store.read_all([change.record.sha for change in changes])
-        notes = {}
-        for change in changes:
-            sha = change.record.sha
-            text = self._rendered(change, present.get(sha))
-            if text is not None and text != present.get(sha):
-                notes[sha] = text
-        if notes:
+        texts = {(sha := each.record.sha): self._rendered(each, present.get(sha)) for each in changes}
+        if notes := {sha: text for sha, text in texts.items() if text not in (None, present.get(sha))}:
             self._store.write(notes)
         if self.complete:
             self._store.push()
 
     def _rendered(self, change: CommitChange, present: str | None) -> str | None:
-        """The text of a note. One of a commit that had ended keeps the agents it names: they are those of its
-        end."""
+        """The text of a note. That of a commit that had ended keeps its agents: they are those of its end."""
         try:
             previous = parse_note(present) if present and change.record.phase.terminal else None
             return render_note(self._instance, change, previous, self._redactor.tree)

@@ -120,8 +120,7 @@ class MetricsSink(Sink):
         self._follow_all()
 
     def recall(self, records: Iterable[CommitRecord]) -> None:
-        """Take the times to converge from commits of earlier runs, oldest first; to be called before the first
-        pass."""
+        """Take the times to converge from commits of earlier runs, oldest first, before the first pass."""
         for record in records:
             self._note_convergence(record)
 

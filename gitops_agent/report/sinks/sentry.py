@@ -55,8 +55,7 @@ class SentrySink(Sink):
         self._commit = result.commit or self._commit
 
     def capture(self, error: BaseException, **about: str | None) -> None:
-        """Send one unexpected error, with what it was about (commit, agent, driver); known conditions are
-        dropped."""
+        """Send one unexpected error, and what it was about (commit, agent, driver); drop known conditions."""
         from sentry_sdk import new_scope
 
         tags = {**about, "commit": about.get("commit") or self._commit, "instance": self._instance}
