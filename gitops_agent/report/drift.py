@@ -29,8 +29,7 @@ ORDER = (
 )
 """The classes as a report lists them: what needs people most comes first."""
 
-SEARCHED_OBSERVATIONS = 200
-"""How many of the newest observations of one agent are searched for the beginning of its drift."""
+_SEARCHED_OBSERVATIONS = 200  # the newest of one agent, searched for the beginning of its drift
 
 
 def drifting(plan: Plan) -> list[Action]:
@@ -57,7 +56,7 @@ def drift_shape(
     found, statuses = drifting(plan), journal.state().status.agents
 
     def drift(action: Action) -> Shape:
-        seen = journal.observations(action.key.agent, limit=SEARCHED_OBSERVATIONS)
+        seen = journal.observations(action.key.agent, limit=_SEARCHED_OBSERVATIONS)
         return {
             **to_json(action),
             "since": iso(since(action, seen, statuses.get(action.key.agent), at)),

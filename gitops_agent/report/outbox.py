@@ -199,13 +199,13 @@ class Outbox:
         with self._lock:
             # What was delivered since the journal was asked is not queued again.
             known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
-        news = {sha: version for sha, version in owed.items() if known.get(sha, 0) < version}
-        changes = [change for sha, version in news.items() if (change := self._change(sha, version, state))]
-        with self._lock:
-            for change in changes:
-                lane.waiting[change.record.sha] = _merged(lane.waiting.get(change.record.sha), change)
-        if changes:
-            self._mark(lane)
+        for sha in (sha for sha, version in owed.items() if known.get(sha, 0) < version):
+            if record := state.commits.records.get(sha) or self._journal.commit_record(sha):
+                entries = self._journal.entries(commit=sha)
+                change = CommitChange(record, state.status.agents, entries, owed[sha])
+                with self._lock:
+                    lane.waiting[sha] = _merged(lane.waiting.get(sha), change)
+                self._mark(lane)
 
     def _mark(self, lane: _Lane) -> None:
         with self._lock:
@@ -215,12 +215,6 @@ class Outbox:
     def _may_deliver(self, lane: _Lane) -> bool:
         """Whether this process may serve a sink: commits are reported by the leading one alone."""
         return not lane.sink.durable or self._leading()
-
-    def _change(self, sha: str, version: int, state: State) -> CommitChange | None:
-        record = state.commits.records.get(sha) or self._journal.commit_record(sha)
-        if record is None:
-            return None
-        return CommitChange(record, state.status.agents, self._journal.entries(commit=sha), version)
 
     def _flush(self, lane: _Lane, deadline: float) -> bool:
         with self._lock:

@@ -18,8 +18,7 @@ from starlette.routing import Route
 
 from gitops_agent.errors import UsageError
 
-GRACE_SECONDS = 2
-"""How long answers under way get when we end."""
+_GRACE_SECONDS = 2  # that answers under way get when we end
 
 MAX_CONNECTIONS = 64
 """At the same time; more are turned away, so that they cannot use up the file handles that passes need."""
@@ -53,7 +52,7 @@ def serving(address: str, metrics: Callable[[], bytes], live: Check, ready: Chec
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=5,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
     # The thread is not the main one, so uvicorn leaves the signals to us.
@@ -70,7 +69,7 @@ def serving(address: str, metrics: Callable[[], bytes], live: Check, ready: Chec
         yield where
     finally:
         server.should_exit = True
-        thread.join(GRACE_SECONDS + 3)
+        thread.join(_GRACE_SECONDS + 3)
         listening.close()
 
 

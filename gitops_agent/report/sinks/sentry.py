@@ -61,9 +61,7 @@ class SentrySink(Sink):
         tags = {**about, "commit": about.get("commit") or self._commit, "instance": self._instance}
         with new_scope() as scope:
             scope.set_client(self._client)
-            for name, value in tags.items():
-                if value is not None:
-                    scope.set_tag(name, value)
+            scope.set_tags({name: value for name, value in tags.items() if value is not None})
             scope.capture_exception(error)
 
     def close(self, timeout: float = 2.0) -> None:
