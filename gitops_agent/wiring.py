@@ -51,10 +51,8 @@ from gitops_agent.query.drift import Drifter, Reporter
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.leases.driver_leases import DriverLeases
-from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder
+from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.outbox import Outbox
@@ -68,8 +66,8 @@ from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.bounded_process import OnProgress
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import OnProgress
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -206,6 +204,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
         branch=settings.branch,
         instance=settings.instance,
         limits=settings.limits,
+        documents=parts.drivers.plugins.documents,
         section=parts.drivers.plugins.catalog.section,
         push=settings.push,
     )

@@ -16,7 +16,7 @@ from gitops_agent.plan.context import PassContext, context_for
 from gitops_agent.ports import JournalReader, SnapshotLoader, Source
 from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
-from gitops_agent.rollout.provisioning import without_given_up
+from gitops_agent.rollout.deadlines import without_given_up
 from gitops_agent.rollout.waves import announced
 from gitops_agent.support.secrets import Redactor
 

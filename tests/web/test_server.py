@@ -107,7 +107,7 @@ def test_signals_and_logs_stay_ours(where: str, caplog: pytest.LogCaptureFixture
         ask(where, "/livez")
     assert "livez" not in caplog.text
     assert signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
 
 
 def test_reaching_beyond_this_machine_is_warned_about(
