@@ -19,7 +19,7 @@ from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Clock, SnapshotLoader, Source
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
-from gitops_agent.source.commits import Lookup, readmitted, register, stopped
+from gitops_agent.source.commits import Lookup, register, stopped
 
 log = structlog.get_logger(__name__)
 
@@ -223,7 +223,9 @@ def _accepted(state: State, snapshot: Snapshot, now: Now) -> State:
     """The state when the newest commit is valid: its freezes are the ones in force."""
     sha, record = snapshot.revision.sha, state.commits.records.get(snapshot.revision.sha)
     if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
-        state = replace(state, commits=state.commits.updated([readmitted(record)]))
+        # Its refusal holds no longer (a corrected path, a newer us): it starts over.
+        again = replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
+        state = replace(state, commits=state.commits.updated([again]))
     since = frozen_since(snapshot.policy, state.source.freezes_first_seen, now.wall)
     return replace(state, source=replace(state.source, valid=sha, freezes_first_seen=since))
 
