@@ -197,9 +197,8 @@ class SourceTracker:
     def _examine(self, state: State, head: Revision, in_force: Snapshot | None) -> tuple[Finding, ...]:
         """What the trust checks find. Compared is the last head that passed them, so that a commit on top of a
         rewritten branch is refused like the rewrite itself."""
-        verified = state.source.verified
-        last = (self._known(verified) or Revision(verified, "", (), "", 0.0, 0.0, "")) if verified else None
-        contains_last = last is None or self._source.is_ancestor(last.sha, head.sha)
+        last = state.source.verified
+        contains_last = last is None or self._source.is_ancestor(last, head.sha)
         force_push = in_force.policy.force_push if in_force else "refuse"
         return examine(NewHead(head, last, contains_last, self._location.branch, self._location.path, force_push))
 
