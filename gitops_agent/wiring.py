@@ -204,6 +204,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
         branch=settings.branch,
         instance=settings.instance,
         limits=settings.limits,
+        documents=parts.drivers.plugins.documents,
         section=parts.drivers.plugins.catalog.section,
         push=settings.push,
     )
