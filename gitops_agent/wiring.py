@@ -462,7 +462,7 @@ def _watchers(parts: _Parts, queue: WorkQueue, drivers: Watching) -> list[Watchi
     if parts.mirror.address.local is None:
         return [drivers, controls]
     moved = lambda: queue.fetch("watch", urgent=True)  # noqa: E731
-    return [drivers, controls, RefWatcher(parts.mirror.address, parts.mirror.branch, moved, (APPROVALS,))]
+    return [drivers, controls, RefWatcher(parts.mirror, moved, (APPROVALS,))]
 
 
 class _Counted:
