@@ -16,9 +16,10 @@ import psutil
 from benchmarks import Row
 from benchmarks.timing import medians, timed
 from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.spec import runtime_key
-from gitops_agent.drivers.process import DRIVER, resources
+from gitops_agent.drivers.process import DRIVER, PLUGIN
 from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
@@ -81,7 +82,7 @@ def measure() -> tuple[float, float, float]:
         try:
             for number in range(AGENTS):
                 agent = AgentKey(place.instance, f"agent-{number}")
-                fields = resources(Compilation(agent, _document(agent)))[0].fields
+                fields = PLUGIN.compile(Compilation(agent, _document(agent)))[0].fields
                 key = runtime_key(agent, DRIVER)
                 handle = _act(driver, Verb.CREATE, key, fields, None)
                 bases[key] = Base(key, "process", fields, "", 0.0, handle=handle)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
+from gitops_agent.model.observation import listed_instances
 
 if TYPE_CHECKING:
     from gitops_agent.drivers.api import LogLine
@@ -25,12 +26,8 @@ def agent_logs(known: Explanation, drivers: Connections, lines: int, *, follow: 
 
 def instances(known: Explanation) -> list[str]:
     """The instances of an agent that may write, by the names its logs give them."""
-    replicas = [
-        each
-        for resource in (known.status.resources if known.status else ())
-        for each in resource.live.get("replicas", ())
-    ]
-    return [str(each.get("index", position)) for position, each in enumerate(replicas)]
+    resources = known.status.resources if known.status else ()
+    return [each.log for resource in resources for each in listed_instances(resource.live)]
 
 
 def _runtime_driver(known: Explanation) -> str:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
-from gitops_agent.drivers.local.cgroup import DelegatedGroup
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.log_files import Rotation
+from gitops_agent.drivers.local.memory_limit import DelegatedGroup
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
 from gitops_agent.drivers.process.start import build

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context, Driver
-from gitops_agent.drivers.hook import PLUGIN, connect
-from gitops_agent.drivers.hook.spec import hook_key
+from gitops_agent.drivers.hook import PLUGIN, connect, hook_key
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Base

@@ -75,7 +75,7 @@ def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: F
         textwrap.dedent(
             f"""
             import os, signal
-            from gitops_agent.drivers.local.driver import Options
+            from gitops_agent.drivers.local.context import Options
             from gitops_agent.drivers.process.start import build
             from gitops_agent.model.fields import Fields
             from gitops_agent.drivers.api import Context

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
 from gitops_agent.drivers.local.marks import Marks, read_marks
+from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.process_tree import build_tree, split_extras, tree_of
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
 from gitops_agent.drivers.local.spec import Desired
@@ -271,8 +271,8 @@ def test_a_group_is_used_only_where_the_machine_delegated_one(tmp_path: Path) ->
 
 
 def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
-    groups = MemoryGroups("me", DelegatedGroup(tmp_path, 2))
-    assert groups.confine(AGENT, 0, 4711, 1000)
+    groups = MemoryLimits("me", DelegatedGroup(tmp_path, 2))
+    assert groups.confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
     made = tmp_path / "gitops-agent.me.acme.bot.0"
     assert (made / "memory.max").read_text() == "1000"
     assert groups.confines(AGENT, 0, 4711)
@@ -280,5 +280,7 @@ def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
     assert not groups.killed(AGENT, 0)
     (made / "memory.events").write_text("oom 1\noom_kill 2\n")
     assert groups.killed(AGENT, 0)
-    assert not MemoryGroups("me", None).confine(AGENT, 0, 4711, 1000)
-    assert not MemoryGroups("me", DelegatedGroup(tmp_path / "missing", 2)).confine(AGENT, 0, 4711, 1000)
+    assert not MemoryLimits("me", None).confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
+    assert not MemoryLimits("me", DelegatedGroup(tmp_path / "missing", 2)).confine(
+        AGENT, ReplicaHandle(0, 4711, 0, ""), 1000
+    )

@@ -21,7 +21,8 @@ import pytest
 from libtmux import Server
 
 from gitops_agent.drivers.api import Context, ObserveRequest
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key
@@ -370,7 +371,7 @@ def test_a_kill_between_start_and_record_starts_nothing_twice(fleet: TmuxFleet, 
         textwrap.dedent(
             f"""
             import os, signal
-            from gitops_agent.drivers.local.driver import Options
+            from gitops_agent.drivers.local.context import Options
             from gitops_agent.drivers.local.spec import runtime_key
             from gitops_agent.drivers.tmux import server
             from gitops_agent.drivers.tmux.launcher import build

@@ -29,10 +29,12 @@ HIDDEN = (errno.EACCES, errno.EPERM)
 KERNEL_THREADS_PID = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "ProcessInfo"]
+Identity = tuple[int, int]
+"""Pid and start time, in clock ticks since boot: together they name a process for ever."""
 
 
 class ProcessInfo(NamedTuple):
-    """One process. ``start`` is in clock ticks since boot: with the pid it names a process for ever."""
+    """One process."""
 
     pid: int
     state: str
@@ -44,19 +46,19 @@ class ProcessInfo(NamedTuple):
     marks: Marks | None
 
     @property
+    def identity(self) -> Identity:
+        """What tells it from every other process, also from a later one with its pid."""
+        return (self.pid, self.start)
+
+    @property
     def alive(self) -> bool:
         """Whether it runs or could; a zombie is dead."""
         return self.state not in "ZX"
 
     @property
-    def suspended(self) -> bool:
-        """Whether it was stopped by SIGSTOP."""
-        return self.state == "T"
-
-    @property
-    def traced(self) -> bool:
-        """Whether a debugger holds it."""
-        return self.state == "t"
+    def status(self) -> str:
+        """Suspended (by SIGSTOP), Traced (a debugger holds it) or Running."""
+        return {"T": "Suspended", "t": "Traced"}.get(self.state, "Running")
 
 
 class ProcessTable:
@@ -66,7 +68,7 @@ class ProcessTable:
         self._root = root
         self._lock = threading.Lock()
         self._marks: dict[int, tuple[tuple[int, bytes], Marks | None]] = {}
-        self._started: dict[tuple[int, int], float] = {}
+        self._started: dict[Identity, float] = {}
 
     def sweep(self) -> dict[int, ProcessInfo]:
         """Every process that exists now; ObserveError when the table cannot be read whole."""
@@ -93,9 +95,19 @@ class ProcessTable:
         with self._lock:
             return self._read(str(pid))
 
+    def find(self, identity: Identity) -> ProcessInfo | None:
+        """Exactly this process, perhaps as a zombie; None when it is gone, whatever has its pid now."""
+        found = self.one(identity[0])
+        return found if found is not None and found.start == identity[1] else None
+
+    def is_alive(self, identity: Identity) -> bool:
+        """Whether exactly this process still runs."""
+        found = self.find(identity)
+        return found is not None and found.alive
+
     def started_at(self, proc: ProcessInfo, now: float) -> float:
         """When it started, on the wall clock of ``now``: stable until that clock jumps."""
-        identity = (proc.pid, proc.start)
+        identity = proc.identity
         moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS_PER_SECOND)
         with self._lock:
             known = self._started.setdefault(identity, moment)

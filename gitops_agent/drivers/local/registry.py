@@ -12,8 +12,6 @@ from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
 
-Identity = tuple[int, int]  # pid and start time
-
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
@@ -49,7 +47,6 @@ class ReplicaRegistry:
         self._watched: dict[AgentKey, WatchedAgent] = {}
         self._children: dict[int, tuple[AgentKey, int]] = {}
         self._exits: dict[AgentKey, ExitStatus] = {}
-        self._over: set[Identity] = set()
         self.changed: Callable[[], None] = lambda: None
 
     def watch(self, agent: AgentKey, desired: Desired, replicas: Iterable[ReplicaHandle]) -> None:
@@ -78,12 +75,21 @@ class ReplicaRegistry:
         with self._lock:
             return self._watched.get(agent)
 
+    def replicas(self, agent: AgentKey) -> tuple[ReplicaHandle, ...]:
+        """The replicas that an agent under watch has."""
+        watched = self.get(agent)
+        return watched.replicas if watched is not None else ()
+
+    def unwatch(self, agent: AgentKey, pid: int) -> None:
+        """Forget one replica, so that an end we ask for is not reported."""
+        watched = self.get(agent)
+        if watched is not None:
+            self.watch(agent, watched.desired, [known for known in watched.replicas if known.pid != pid])
+
     def merge(self, agent: AgentKey, handle: Handle) -> Handle:
         """Handle of the journal together with what we started since: both are on record."""
-        watched = self.get(agent)
-        if watched is None or not watched.replicas:
-            return handle
-        return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *watched.replicas))))
+        started = self.replicas(agent)
+        return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *started)))) if started else handle
 
     def adopt_child(self, pid: int, agent: AgentKey, replica: int) -> None:
         """A child of ours that only we may reap."""
@@ -109,16 +115,6 @@ class ReplicaRegistry:
         with self._lock:
             return self._exits.get(agent)
 
-    def flag(self, identity: Identity) -> None:
-        """Remember that a replica was over its memory limit."""
-        with self._lock:
-            self._over.add(identity)
-
-    def flagged(self, identity: Identity) -> bool:
-        """Whether a replica was ever over its memory limit."""
-        with self._lock:
-            return identity in self._over
-
     def _reap_one(self, pid: int) -> None:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -127,6 +123,5 @@ class ReplicaRegistry:
         if done == 0:
             return
         agent, replica = self._children.pop(pid)
-        self._over = {identity for identity in self._over if identity[0] != pid}
         if status is not None:
             self._exits[agent] = ExitStatus(pid, replica, os.waitstatus_to_exitcode(status), self._now())

@@ -6,24 +6,17 @@ assessed, replaced, watched and ended in the same way whichever driver started i
 
 import os
 
-from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Resource
-from gitops_agent.drivers.local.reasons import REASONS
-from gitops_agent.drivers.local.spec import run_as, runtime_resources
+from gitops_agent.drivers.api import CheckResult, Context, Driver
+from gitops_agent.drivers.local.plugin import local_plugin
 
 DRIVER = "process"
 
 
-def resources(asked: Compilation) -> tuple[Resource, ...]:
-    """The processes of an agent; Refused in one sentence when the document cannot be run this way."""
-    return runtime_resources(DRIVER, asked)
-
-
 def connect(context: Context) -> Driver:
     """The process driver of one instance on this machine."""
-    from gitops_agent.drivers.local.driver import Options
     from gitops_agent.drivers.process.start import build
 
-    return build(context, Options())
+    return build(context)
 
 
 def _check_proc(_context: Context) -> CheckResult:
@@ -32,14 +25,4 @@ def _check_proc(_context: Context) -> CheckResult:
     return CheckResult("process table", readable, message, "the process driver needs /proc (Linux)")
 
 
-PLUGIN = Plugin(
-    DRIVER,
-    (RUNTIME,),
-    resources,
-    connect,
-    reasons=REASONS,
-    checks=(_check_proc,),
-    run_as=run_as,
-    local=True,
-    bundle_file=True,
-)
+PLUGIN = local_plugin(DRIVER, connect, _check_proc)

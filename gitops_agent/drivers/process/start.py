@@ -1,25 +1,15 @@
 """Starts agents as child processes: own session and group, output to the log, nothing inherited."""
 
 import subprocess
+from functools import partial
 
-from gitops_agent.drivers.api import Context
-from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
-from gitops_agent.drivers.local.launcher import Launcher, Program
-from gitops_agent.drivers.local.registry import ReplicaRegistry
+from gitops_agent.drivers.local.driver import LocalDriver
+from gitops_agent.drivers.local.start import Launcher, Program
 from gitops_agent.drivers.process import DRIVER
-
-
-def build(context: Context, options: Options) -> LocalDriver:
-    """The process driver with options."""
-    shared = build_context(DRIVER, context, options)
-    return build_driver(shared, ChildLauncher(shared.registry), options)
 
 
 class ChildLauncher(Launcher):
     """Starts a program as a child of ours that outlives us."""
-
-    def __init__(self, registry: ReplicaRegistry) -> None:
-        self._registry = registry
 
     def launch(self, program: Program) -> int:
         """Fork and exec in C, which is safe while other threads run; returns when the program was entered."""
@@ -35,5 +25,9 @@ class ChildLauncher(Launcher):
         # The registry waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
         child.returncode = 0
         # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
-        self._registry.adopt_child(child.pid, program.agent, program.replica)
+        self.context.registry.adopt_child(child.pid, program.agent, program.replica)
         return child.pid
+
+
+build = partial(LocalDriver, DRIVER, ChildLauncher)
+"""The process driver of a Context, perhaps with Options."""

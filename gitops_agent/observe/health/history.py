@@ -36,14 +36,13 @@ NEVER = ClockReading(float("-inf"), 0.0)
 
 @dataclass(frozen=True, slots=True)
 class HealthTarget:
-    """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
+    """One agent whose health is asked for: what was observed of its runtime.
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
     reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
 
     agent: AgentKey
     runtime: Observation | None
-    fields: Fields
     spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
     stopped: bool = False
     executing: Executing | None = None

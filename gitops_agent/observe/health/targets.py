@@ -41,15 +41,13 @@ def _target(agent: Agent, runtime: Resource, sources: HealthSources) -> HealthTa
     seen = sources.seen.get(runtime.key)
     others = tuple(_others(agent, runtime, sources))
     if runtime.stopped:  # nothing is asked of it but that it stops
-        return HealthTarget(agent.key, seen, runtime.fields, stopped=True, kept=runtime.kept, others=others)
+        return HealthTarget(agent.key, seen, stopped=True, kept=runtime.kept, others=others)
     known = sources.bases.get(runtime.key)
-    fields = known.fields if known is not None else runtime.fields
     running = seen is not None and seen.fields is not None
     return HealthTarget(
         agent.key,
         seen,
-        fields,
-        read_health(fields),
+        read_health(known.fields if known is not None else runtime.fields),
         executing=sources.executing(runtime.driver) if running else None,
         asked_since=known.applied_at if known is not None else None,
         suspicion=_suspicion(seen, sources.catalog),

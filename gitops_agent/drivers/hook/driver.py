@@ -1,13 +1,30 @@
-"""One call of one hook: a command run as the agent, or an HTTP call. Three ends are told apart: it did not get
-through (it may be tried again), it got through and was refused, or its end is unknown.
+"""Calls a hook once, and puts into the record how it ended: a command run as the agent, or an HTTP call.
+
+Three ends are told apart: it did not get through (it may be tried again), it got through and was refused, or its
+end is unknown. Our own record is the live system: it says which hooks are armed, and how those ended that ran.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.drivers.api import ApplyError, EffectSpent, Executing, Fields, ResourceKey, RunAs
-from gitops_agent.model.one_shot import OneShot
+from gitops_agent.drivers.api import (
+    Action,
+    Applied,
+    ApplyError,
+    Base,
+    Context,
+    EffectSpent,
+    Fields,
+    Observation,
+    ObserveRequest,
+    Owner,
+    ResourceKey,
+    RunAs,
+)
+from gitops_agent.drivers.hook import DRIVER
+from gitops_agent.model.key import ON_RETIRED
+from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Result
 from gitops_agent.support.http import NotAnswered, NotSent, endpoint, request
 
@@ -18,6 +35,9 @@ KEY_VARIABLE = "MANAGED_AGENT_HOOK_KEY"
 KEY_HEADER = "Idempotency-Key"
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "gitops-agent"}
 
+REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown", None: "HookDue"}
+"""What the plan must look at. A hook that is done, or was never called, has nothing to say."""
+
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
@@ -26,10 +46,12 @@ class HookCall:
     hook: ResourceKey
     fields: Mapping[str, Any]
     generation: str
+    instance: str
 
-    def key(self, instance: str) -> str:
+    @property
+    def key(self) -> str:
         """The idempotency key: the same for every try of one hook in one generation."""
-        return f"{instance}/{self.hook.agent}/{self.generation}/{self.hook.id}"
+        return f"{self.instance}/{self.hook.agent}/{self.generation}/{self.hook.id}"
 
     def spent(self, said: str, result: Result) -> EffectSpent:
         """The error of a call that got through and did not succeed."""
@@ -38,20 +60,29 @@ class HookCall:
         return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
 
 
-class Caller:
-    """Calls hooks for one instance."""
+class HookDriver:
+    """The hook driver of one instance. Only what calls gets to ``apply``: arming is a matter of the record."""
 
-    def __init__(
-        self, instance: str, hosts: tuple[str, ...], executing: Callable[[str], Executing | None]
-    ) -> None:
-        self._instance = instance
-        self._hosts = frozenset(hosts)
-        self._executing = executing
+    def __init__(self, context: Context) -> None:
+        self._instance = context.instance
+        self._hosts = frozenset(context.hook_hosts)
+        self._executing = context.executing
+        self._clock = context.clock
 
-    def call(self, call: HookCall) -> str:
-        """What it answered; ApplyError or EffectSpent otherwise."""
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        """One observation for each record in the scope."""
+        now = self._clock.now()
+        return [_observation(base, now) for base in request.bases.values()]
+
+    def apply(self, action: Action, key: str) -> Applied:
+        """Call it. ApplyError when it did not get through, EffectSpent when it did and did not succeed."""
+        fields = action.desired or action.base
+        if fields is None:
+            raise ApplyError(f"{action.key}: there is nothing on record to call", permanent=True)
+        call = HookCall(action.key, fields.value, generation_of(action.handle, key), self._instance)
         said = self._command(call) if call.fields["command"] else self._http(call)
-        return said[:ANSWER_CHARACTERS]
+        answer = said[:ANSWER_CHARACTERS]
+        return Applied(answer, OneShot(call.generation, Result.DONE, answer).handle)
 
     def _command(self, call: HookCall) -> str:
         runtime = call.fields["runtime"]
@@ -62,7 +93,7 @@ class Caller:
                 hint="give the hook http instead of command",
                 permanent=True,
             )
-        how = RunAs(Fields.of(runtime), {KEY_VARIABLE: call.key(self._instance)})
+        how = RunAs(Fields.of(runtime), {KEY_VARIABLE: call.key})
         done = runner.exec(call.hook.agent, call.fields["command"], call.fields["timeout"], how)
         if not done.started:
             raise ApplyError(f"{call.hook}: {done.message}", hint="it has not run; correct its command or its env")
@@ -76,7 +107,7 @@ class Caller:
         shown = f"{method} {url.partition('?')[0]}"  # people put tokens into queries
         self._check_host(call.hook, url)
         body = {"instance": self._instance, "agent": str(call.hook.agent), "hook": call.hook.id}
-        headers = {**_HEADERS, KEY_HEADER: call.key(self._instance)}
+        headers = {**_HEADERS, KEY_HEADER: call.key}
         timeout = float(call.fields["timeout"])
         try:
             status = request(method, url, timeout=timeout, headers=headers, body=Fields.of(body).raw).status
@@ -103,3 +134,34 @@ class Caller:
                 hint=f"if it should be, set hookHosts (GITOPS_AGENT_HOOK_HOSTS={listed}) and restart gitops-agent",
                 permanent=True,
             )
+
+
+def _observation(base: Base, now: float) -> Observation:
+    """The observation of one hook, from its base."""
+    shot = OneShot.read(base.handle)
+    return Observation(
+        key=base.key,
+        driver=DRIVER,
+        owner=Owner.OURS,
+        fields=_fields(base, shot),
+        state=_state(base.key, shot),
+        observed_at=now,
+        reason=REASONS.get(shot.result) if shot else None,
+        message=shot.said if shot else "",
+        live={"outcome": shot.result.value, "said": shot.said} if shot and shot.result else {},
+        handle=base.handle,
+    )
+
+
+def _fields(base: Base, shot: OneShot | None) -> Fields:
+    """What is on record. How a call ended is part of it while people have to decide: what they approve is this
+    very call, and not the next one that fails."""
+    if shot is None or not shot.spent:
+        return base.fields
+    return Fields.of({**base.fields.value, "generation": shot.generation, "outcome": shot.result})
+
+
+def _state(key: ResourceKey, shot: OneShot | None) -> str:
+    if shot is None:
+        return "Armed" if key.id == ON_RETIRED else "NotCalled"
+    return shot.result.value if shot.result else "Due"

@@ -1,6 +1,10 @@
-"""The reason codes of drivers for local processes, and what they mean to the plan."""
+"""What the plugins of drivers for processes of this host have in common. Importing it needs no live system."""
 
-from gitops_agent.drivers.api import Class, Reason, Repair
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Class, Context, Driver, Plugin, Reason, Repair
+from gitops_agent.drivers.local.spec import run_as, runtime_resources
 
 _EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
 
@@ -16,3 +20,23 @@ REASONS = {
     "Zombie": Reason("The process ended and was not collected by its parent.", _EXTERNAL),
     "MemoryLimit": Reason("It used more memory than its limit.", _STUCK, Repair.RESTART),
 }
+
+
+def local_plugin(
+    name: str,
+    connect: Callable[[Context], Driver],
+    check: Callable[[Context], CheckResult],
+    reasons: Mapping[str, Reason] | None = None,
+) -> Plugin:
+    """The plugin of a driver whose agents are processes of this host. ``reasons``: what it adds to the codes."""
+    return Plugin(
+        name,
+        (RUNTIME,),
+        partial(runtime_resources, name),
+        connect,
+        reasons={**REASONS, **(reasons or {})},
+        checks=(check,),
+        run_as=run_as,
+        local=True,
+        bundle_file=True,
+    )
