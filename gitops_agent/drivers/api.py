@@ -53,7 +53,7 @@ __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat",
 __all__ += ["Applied", "ApplyError", "EffectSpent"]
 # Capabilities
 __all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Leasing", "LogLine", "Logging", "RunAs"]
-__all__ += ["Notify", "Prechecking", "Watching", "executing", "is_unchanged", "leasing", "logging", "watching"]
+__all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 
 def _nothing() -> Mapping[Any, Any]:
@@ -272,31 +272,12 @@ class Plugin:
 # -- capabilities, asked for in one place
 
 
-def _has(driver: object, method: str) -> bool:
+def has(driver: Driver, method: str) -> bool:
+    """Whether a driver has the capability that a method belongs to."""
     # By attribute, not by isinstance, so that wrappers may delegate.
     return callable(getattr(driver, method, None))
 
 
 def is_unchanged(driver: Driver, action: Action) -> bool:
     """Whether live is still as the action says, as far as the driver can tell."""
-    return not _has(driver, "unchanged") or cast("Prechecking", driver).unchanged(action)
-
-
-def watching(driver: Driver) -> Watching | None:
-    """The driver's events, if it gives any."""
-    return cast("Watching", driver) if _has(driver, "start") else None
-
-
-def executing(driver: Driver) -> Executing | None:
-    """The driver's way to run commands as an agent, if it has one."""
-    return cast("Executing", driver) if _has(driver, "exec") else None
-
-
-def logging(driver: Driver) -> Logging | None:
-    """The driver's logs, if it keeps any."""
-    return cast("Logging", driver) if _has(driver, "logs") else None
-
-
-def leasing(driver: Driver) -> Leasing | None:
-    """The driver's own leases, if it brings any."""
-    return cast("Leasing", driver) if _has(driver, "claim") else None
+    return not has(driver, "unchanged") or cast("Prechecking", driver).unchanged(action)

@@ -103,13 +103,13 @@ class ConfigDriver:
     def _read(self, agent: AgentKey) -> Fields:
         try:
             with self._dirs.opened(agent) as folder:
-                data, _ = read_regular(folder, FILE, SIZE_CAP_BYTES)
+                data, _ = read_regular(FILE, SIZE_CAP_BYTES, folder)
         except OSError as problem:
             if is_transient(problem):
                 where = f"{config_key(agent)}: cannot read {self._dirs.config(agent)}"
                 raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
-            return _unreadable(problem.strerror or str(problem))
+            return _unreadable(problem.strerror or f"{FILE} is {problem}")
         return _parsed(data)
 
     def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:

@@ -163,7 +163,7 @@ class Cache:
 def version_of(settings: Settings, plugins: Plugins) -> str:
     """The name of everything besides the files themselves that decides how they compile."""
     sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
-    packages = ((plugin.name, plugin.compile.__module__.rpartition(".")[0]) for plugin in plugins)
+    packages = ((plugin.name, import_module(plugin.compile.__module__).__package__ or "") for plugin in plugins)
     sources += [f"{name}={_source(package)}" for name, package in packages]
     limits = settings.limits.model_dump()
     return digest(canonical([settings.instance, limits, json_schema(plugins.documents), sources]))

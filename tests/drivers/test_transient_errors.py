@@ -90,7 +90,7 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
         raise ObserveError("no descriptors left", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gitops_agent.drivers.local.start.Starter._settled", unreachable)
+        patch.setattr("gitops_agent.drivers.local.start.Launcher._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
             fleet.driver.apply(step, "intent")
     (pid,) = fleet.pids()

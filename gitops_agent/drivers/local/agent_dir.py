@@ -14,7 +14,6 @@ from pathlib import Path
 from gitops_agent.model.key import AgentKey
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
 _TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
@@ -96,18 +95,19 @@ def _enter(handle: int, part: str, create: bool) -> int:
     return os.open(part, _FOLDER, dir_fd=handle)
 
 
-def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_result]:
+def read_regular(
+    name: str, cap: int, folder: int | None = None, flags: int = os.O_NOFOLLOW
+) -> tuple[bytes, os.stat_result]:
     """The content of a small regular file; OSError for links, devices, pipes and files above the cap."""
-    handle = os.open(name, _READ, dir_fd=folder)
+    # Not blocking: a pipe would keep us waiting for a writer, for ever.
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{name} is not a regular file")
-        if found.st_size > cap:
-            raise OSError(f"{name} is larger than {cap} bytes")
-        data = b""
-        while len(data) < cap and (more := os.read(handle, found.st_size + 1)):
-            data += more
-        return data[:cap], found
+            raise OSError("not a regular file")
+        data = os.read(handle, cap + 1)
     finally:
         os.close(handle)
+    if len(data) > cap:
+        raise OSError(f"larger than {cap} bytes")
+    return data, found

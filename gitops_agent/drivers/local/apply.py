@@ -8,13 +8,11 @@ from functools import partial
 
 from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Fields, ObserveError, Verb
 from gitops_agent.drivers.local.assess import ReplicaSet
-from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
 from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
 from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.drivers.local.start import Launcher, Starter
 from gitops_agent.drivers.local.stop import end_tree, send_group
 from gitops_agent.support.atomic_file import remove_at
 
@@ -23,10 +21,6 @@ FALLBACK = (signal.SIGTERM, 10.0)  # signal and grace in seconds
 
 class ProcessApplier(ProcessObserver):
     """The writing part of a driver for local processes."""
-
-    def __init__(self, context: ProcessContext, launcher: Launcher) -> None:
-        super().__init__(context, launcher)
-        self._starter = Starter(context, launcher)
 
     def unchanged(self, action: Action) -> bool:
         """Whether the replicas are still as planned."""
@@ -75,7 +69,7 @@ class ProcessApplier(ProcessObserver):
                 continue
             if old is not None:
                 # A spec that cannot start must not cost us one that runs.
-                self._starter.check(task.agent, wanted, number)
+                self._launcher.check(task.agent, wanted, number)
                 self._end(task, old)
                 stopped.append(old)
             # One more sweep: a kill between a fork and its record left a marked process.
@@ -84,7 +78,7 @@ class ProcessApplier(ProcessObserver):
         return started, stopped
 
     def _start(self, agent: AgentKey, wanted: Desired, number: int) -> ReplicaHandle:
-        known = self._starter.start(agent, wanted, number)
+        known = self._launcher.start(agent, wanted, number)
         self._context.memory.confine(agent, known, wanted.memory_limit)
         others = [other for other in self._registry.replicas(agent) if other.number != number]
         self._registry.watch(agent, wanted, sorted([*others, known]))

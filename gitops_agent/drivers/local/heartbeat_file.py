@@ -25,7 +25,7 @@ def read_heartbeat(dirs: AgentDir, agent: AgentKey, replica: int, now: float) ->
         return None  # most agents never write one: one look instead of five
     try:
         with dirs.opened(agent) as folder:
-            data, found = read_regular(folder, path.name, SIZE_CAP_BYTES)
+            data, found = read_regular(path.name, SIZE_CAP_BYTES, folder)
         content = orjson.loads(data)
     except OSError as problem:
         if is_transient(problem):

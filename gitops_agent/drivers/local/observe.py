@@ -4,18 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gitops_agent.drivers.api import (
-    AgentInstance,
-    AgentKey,
-    Evidence,
-    Fields,
-    Health,
-    HealthState,
-    Observation,
-    ObserveRequest,
-    Owner,
-    iso,
-)
+from gitops_agent.drivers.api import AgentKey, Fields, Health, HealthState, ObserveRequest, iso
 from gitops_agent.drivers.local.assess import Faults, ReplicaSet, assess_replicas
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
@@ -26,6 +15,7 @@ from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, build_
 from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.start import Launcher
+from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
 
 INIT_PID = 1
 LOOPBACK = "127.0.0.1"

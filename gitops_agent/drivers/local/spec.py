@@ -1,21 +1,30 @@
-"""What a document asks of a runtime on this host: one resource with everything a start needs. Pure."""
+"""What a document asks of a runtime on this host: one resource with everything a start needs; and the plugin that
+drivers for such runtimes offer. Pure."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gitops_agent.drivers.api import (
     JSON,
+    RUNTIME,
     AgentDocument,
     AgentKey,
+    CheckResult,
+    Class,
     Compilation,
+    Context,
+    Driver,
     Fields,
     Kind,
+    Plugin,
+    Reason,
     Refused,
+    Repair,
     Resource,
     ResourceKey,
     health_fields,
@@ -28,6 +37,21 @@ from gitops_agent.model.fields import canonical, digest
 OWN_SETTINGS = "GITOPS_AGENT_"
 MAX_GRACE_SECONDS = 3600.0
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
+
+_EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
+
+REASONS = {
+    "ProcessGone": Reason("The process ended or was killed.", _EXTERNAL),
+    "HostRestarted": Reason("The host was restarted since it was last applied.", _EXTERNAL, explained=True),
+    "SpecDiffers": Reason("It runs from another spec than applied.", repair=Repair.RESTART),
+    "CommandDiffers": Reason("It runs another command than applied.", repair=Repair.RESTART),
+    "EnvironmentDiffers": Reason("It runs with another environment.", repair=Repair.RESTART),
+    "ExtraReplica": Reason("More replicas run than desired.", Class.MISSING_INTERNAL, about_fields=True),
+    "ReplicaMissing": Reason("Fewer replicas run than desired.", _EXTERNAL, about_fields=True),
+    "Suspended": Reason("The process was stopped by a signal.", _STUCK, cross_check=True),
+    "Zombie": Reason("The process ended and was not collected by its parent.", _EXTERNAL),
+    "MemoryLimit": Reason("It used more memory than its limit.", _STUCK, Repair.RESTART),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +166,27 @@ def _check_secret(name: str, reference: SecretRef) -> None:
         raise Refused(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
     if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
         raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+
+
+def local_plugin(
+    name: str,
+    connect: Callable[[Context], Driver],
+    check: Callable[[Context], CheckResult],
+    reasons: Mapping[str, Reason] | None = None,
+) -> Plugin:
+    """The plugin of a driver whose agents are processes of this host. ``reasons``: what it adds to the codes."""
+
+    def compile_runtime(asked: Compilation) -> tuple[Resource, ...]:
+        return runtime_resources(name, asked)
+
+    return Plugin(
+        name,
+        (RUNTIME,),
+        compile_runtime,
+        connect,
+        reasons={**REASONS, **(reasons or {})},
+        checks=(check,),
+        run_as=run_as,
+        local=True,
+        bundle_file=True,
+    )

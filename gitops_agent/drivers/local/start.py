@@ -37,7 +37,7 @@ class Program:
 
 
 class Launcher:
-    """Starts programs as session leaders. All but ``launch`` may be left as it is."""
+    """Starts the replicas of one instance. A driver gives ``launch``; what follows it may be left as it is."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
@@ -64,23 +64,15 @@ class Launcher:
         """More for ``Observation.live``."""
         return {}
 
-
-class Starter:
-    """Starts replicas of one instance."""
-
-    def __init__(self, context: ProcessContext, launcher: Launcher) -> None:
-        self._context = context
-        self._launcher = launcher
-
     def start(self, agent: AgentKey, desired: Desired, replica: int) -> ReplicaHandle:
         """Start a replica and wait until its marks can be seen; ApplyError names what is missing."""
-        environment = self._context.environment.build(agent, desired, replica)
-        workdir = self._context.environment.workdir(agent, desired)
+        environment = self.context.environment.build(agent, desired, replica)
+        workdir = self.context.environment.workdir(agent, desired)
         log = self._prepare(agent, replica)
         try:
-            pid = self._launcher.launch(Program(agent, replica, desired.command, workdir, environment, log))
+            pid = self.launch(Program(agent, replica, desired.command, workdir, environment, log))
         except OSError as problem:
-            failure = _explain(self._context.key(agent), desired.command[0], workdir, problem)
+            failure = _explain(self.context.key(agent), desired.command[0], workdir, problem)
         else:
             found = self._settled(pid)
             return ReplicaHandle(replica, pid, found.start if found else 0, desired.spec)
@@ -91,11 +83,11 @@ class Starter:
 
     def check(self, agent: AgentKey, desired: Desired, replica: int) -> None:
         """ApplyError for what a start would certainly fail at: asked before anything that runs is stopped."""
-        path = self._context.environment.build(agent, desired, replica)["PATH"]
-        workdir = self._context.environment.workdir(agent, desired)
+        path = self.context.environment.build(agent, desired, replica)["PATH"]
+        workdir = self.context.environment.workdir(agent, desired)
         problem = obstacle(desired.command[0], workdir, path)
         if problem is not None:
-            raise _explain(self._context.key(agent), desired.command[0], workdir, problem)
+            raise _explain(self.context.key(agent), desired.command[0], workdir, problem)
 
     def _settled(self, pid: int) -> ProcessInfo | None:
         """The new process, once its marks can be seen.
@@ -104,16 +96,16 @@ class Starter:
         would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
         that has ended may be reaped already: no start time is then on record, which no process ever matches.
         """
-        found = self._context.table.one(pid)
+        found = self.context.table.one(pid)
         for _ in range(SETTLE_TRIES):
             if found is None or found.marks is not None or not found.alive:
                 break
             time.sleep(SETTLE_PAUSE_SECONDS)
-            found = self._context.table.one(pid)
+            found = self.context.table.one(pid)
         return found
 
     def _prepare(self, agent: AgentKey, replica: int) -> int:
-        dirs, logs = self._context.dirs, self._context.logs
+        dirs, logs = self.context.dirs, self.context.logs
         heartbeat = dirs.heartbeat(agent, replica)
         try:
             with dirs.opened(agent, create=True) as folder:
@@ -121,7 +113,7 @@ class Starter:
             logs.rotate(agent, replica)
             return logs.open(agent, replica)
         except OSError as problem:
-            raise no_room(self._context.key(agent), str(heartbeat.parent), problem) from None
+            raise no_room(self.context.key(agent), str(heartbeat.parent), problem) from None
 
 
 def obstacle(program: str, workdir: str, path: str) -> OSError | None:

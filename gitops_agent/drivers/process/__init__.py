@@ -7,7 +7,7 @@ assessed, replaced, watched and ended in the same way whichever driver started i
 import os
 
 from gitops_agent.drivers.api import CheckResult, Context, Driver
-from gitops_agent.drivers.local.plugin import local_plugin
+from gitops_agent.drivers.local.spec import local_plugin
 
 DRIVER = "process"
 

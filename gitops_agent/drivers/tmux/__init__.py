@@ -9,7 +9,7 @@ directory never makes an agent run twice.
 import shutil
 
 from gitops_agent.drivers.api import CheckResult, Context, Driver, Reason, Repair
-from gitops_agent.drivers.local.plugin import local_plugin
+from gitops_agent.drivers.local.spec import local_plugin
 
 DRIVER = "tmux"
 
