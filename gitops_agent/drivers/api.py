@@ -65,9 +65,7 @@ def _nothing() -> Mapping[Any, Any]:
 
 class Refused(ValueError):
     """Raised by ``compile``: the document cannot be carried out by this driver, in one sentence.
-
-    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``.
-    """
+    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``."""
 
     def __init__(self, message: str, at: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -77,12 +75,10 @@ class Refused(ValueError):
 @dataclass(frozen=True)
 class Compilation:
     """One document to compile, with what it refers to.
-
     ``options``: the validated ``spec.runtime.<name>`` or ``spec.<section>`` of this plugin; None when the document
     has none. ``pools``: the credential pools of the repository that the document names. ``run_as``: what the
     document's runtime needs to run a command as the agent (``Plugin.run_as``), its driver's name included.
-    ``bundle_file``: the document's runtime reads the bundle from a file of this host.
-    """
+    ``bundle_file``: the document's runtime reads the bundle from a file of this host."""
 
     agent: AgentKey
     document: AgentDocument
@@ -103,10 +99,8 @@ class Compilation:
 @dataclass(frozen=True, slots=True)
 class ObserveRequest:
     """What to look for. ``scope``: some agents, or (None) everything of ours, orphans too.
-
     ``bases``: what we last applied, ``claims``: what is desired and was never applied, so that something foreign
-    may stand in its place. Both hold resources of this driver and scope only.
-    """
+    may stand in its place. Both hold resources of this driver and scope only."""
 
     scope: Scope = None
     bases: Mapping[ResourceKey, Base] = field(default_factory=_nothing)
@@ -118,9 +112,7 @@ class Driver(Protocol):
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Every object of ours in scope, the absence of those on record, and what stands in the way of a claim.
-
-        Complete, or ObserveError: what is not returned does not exist.
-        """
+        Complete, or ObserveError: what is not returned does not exist."""
 
     def apply(self, action: Action, key: str) -> Applied:
         """Make live equal to ``action.desired``, idempotently under ``key``; ApplyError otherwise."""
@@ -150,9 +142,7 @@ class Watching(Protocol):
 @dataclass(frozen=True, slots=True)
 class ExecResult:
     """How a command in an agent's surroundings ended.
-
-    ``started``: it ran at all. ``ended``: it ended by itself, rather than by us when its time was up.
-    """
+    ``started``: it ran at all. ``ended``: it ended by itself, rather than by us when its time was up."""
 
     ok: bool
     message: str
@@ -210,11 +200,9 @@ class Leasing(Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a driver of one instance is connected with.
-
     ``settings``: ``drivers.<name>`` of the settings file, validated by ``Plugin.settings``; None without one.
     ``state_dir``: a folder of this host that drivers of local things may use. ``hook_hosts``: the hosts that HTTP
-    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked.
-    """
+    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked."""
 
     instance: str
     state_dir: str
@@ -237,7 +225,6 @@ class CheckResult:
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """What an entry point in ``gitops_agent.drivers`` names. Importing it needs no live system.
-
     ``kinds``: the kinds of resource it makes; one that core does not have is registered by being named here.
     ``compile``: pure, a document in, resources out; Refused when it cannot be. ``connect``: called only by verbs
     that look or act, and only when a document or a record asks for the driver; ObserveError when the live system
@@ -248,8 +235,7 @@ class Plugin:
     ``doctor``. ``run_as``: what a command needs to be run as an agent that may be gone, kept with its hooks;
     references only, never a secret. ``local``: connecting and looking is free and needs no peer, so it is observed
     even when nothing asks for it: so orphans are found. ``bundle_file``: its agents run on this host and read
-    their bundle from a file.
-    """
+    their bundle from a file."""
 
     name: str
     kinds: tuple[ResourceKind, ...]

@@ -7,33 +7,19 @@ change since we wrote it, or last read it, costs one ``stat``.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import orjson
 
-from gitops_agent.drivers.api import (
-    CONFIG,
-    Action,
-    AgentKey,
-    Applied,
-    ApplyError,
-    Base,
-    Class,
-    Compilation,
-    Context,
-    Evidence,
-    Fields,
-    Kind,
-    Observation,
-    ObserveError,
-    ObserveRequest,
-    Owner,
-    Plugin,
-    Reason,
-    Resource,
-    ResourceKey,
-    Verb,
-)
-from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
+from gitops_agent.drivers.api import CONFIG, Class, Compilation, Context, ObserveRequest, Plugin, Reason
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, TRANSIENT, AgentDir, read_regular
+from gitops_agent.errors import ApplyError, ObserveError
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base, Evidence, Observation, Owner
+from gitops_agent.model.outcome import Applied
+from gitops_agent.model.plan import Action, Verb
 from gitops_agent.support.atomic_file import remove_at, write_atomic_at
 
 DRIVER = "config"
@@ -105,7 +91,7 @@ class ConfigDriver:
             with self._dirs.opened(agent) as folder:
                 data, _ = read_regular(FILE, SIZE_CAP_BYTES, folder)
         except OSError as problem:
-            if is_transient(problem):
+            if problem.errno in TRANSIENT:
                 where = f"{config_key(agent)}: cannot read {self._dirs.config(agent)}"
                 raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
@@ -144,7 +130,7 @@ class ConfigDriver:
         path, folder = self._dirs.config(action.key.agent), self._dirs.folder(action.key.agent)
         try:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
-                self._delete(action)
+                self._delete(action.key.agent)
                 return Applied(f"removed {path}")
             return Applied(f"wrote {path}", self._write(action, action.desired.raw))
         except OSError as problem:
@@ -161,16 +147,11 @@ class ConfigDriver:
             write_atomic_at(folder, FILE, text)
             return stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False))
 
-    def _delete(self, action: Action) -> None:
-        try:
-            with self._dirs.opened(action.key.agent) as folder:
-                remove_at(folder, FILE)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        try:
-            self._dirs.folder(action.key.agent).rmdir()
-        except OSError:
-            pass  # logs and work stay: what an agent wrote is not ours to delete
+    def _delete(self, agent: AgentKey) -> None:
+        with suppress(FileNotFoundError, NotADirectoryError), self._dirs.opened(agent) as folder:
+            remove_at(folder, FILE)
+        with suppress(OSError):  # logs and work stay: what an agent wrote is not ours to delete
+            self._dirs.folder(agent).rmdir()
 
 
 def _parsed(data: bytes) -> Fields:

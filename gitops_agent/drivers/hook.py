@@ -168,32 +168,24 @@ class HookDriver:
 def _observation(base: Base, now: float) -> Observation:
     """The observation of one hook, from its base."""
     shot = OneShot.read(base.handle)
+    state, fields = "Armed" if base.key.id == ON_RETIRED else "NotCalled", base.fields
+    if shot is not None:
+        state = shot.result.value if shot.result else "Due"
+    if shot is not None and shot.spent:
+        # Part of it while people have to decide: what they approve is this very call, not the next one that fails.
+        fields = Fields.of({**fields.value, "generation": shot.generation, "outcome": shot.result})
     return Observation(
         key=base.key,
         driver=DRIVER,
         owner=Owner.OURS,
-        fields=_recorded(base, shot),
-        state=_state(base.key, shot),
+        fields=fields,
+        state=state,
         observed_at=now,
         reason=_CODES.get(shot.result) if shot else None,
         message=shot.said if shot else "",
         live={"outcome": shot.result.value, "said": shot.said} if shot and shot.result else {},
         handle=base.handle,
     )
-
-
-def _recorded(base: Base, shot: OneShot | None) -> Fields:
-    """What is on record. How a call ended is part of it while people have to decide: what they approve is this
-    very call, and not the next one that fails."""
-    if shot is None or not shot.spent:
-        return base.fields
-    return Fields.of({**base.fields.value, "generation": shot.generation, "outcome": shot.result})
-
-
-def _state(key: ResourceKey, shot: OneShot | None) -> str:
-    if shot is None:
-        return "Armed" if key.id == ON_RETIRED else "NotCalled"
-    return shot.result.value if shot.result else "Due"
 
 
 PLUGIN = Plugin(DRIVER, (HOOK,), resources, HookDriver, local=True)

@@ -142,11 +142,9 @@ def driver_settings(plugin: Plugin, given: Mapping[str, Any]) -> tuple[Rate | No
 
 class Connections(Mapping[str, Driver]):
     """The connected drivers of one instance. ``connections[name]`` connects when it is first asked for.
-
     A driver that cannot connect is unreachable (ObserveError), and is tried again when it is next asked for. What
     ``wrap`` makes of a driver is what callers get. UsageError when some ``drivers.<name>`` of the settings is
-    wrong, or is of a driver that is not installed.
-    """
+    wrong, or is of a driver that is not installed."""
 
     def __init__(
         self,
@@ -192,9 +190,7 @@ class Connections(Mapping[str, Driver]):
 
     def asked_for(self, names: Iterable[str]) -> tuple[str, ...]:
         """The drivers to observe when these hold something desired or on record.
-
-        The local ones and those already connected are added, so that orphans are found.
-        """
+        The local ones and those already connected are added, so that orphans are found."""
         local = (plugin.name for plugin in self.plugins if plugin.local)
         return tuple(sorted({*names, *local, *self._connected}))
 

@@ -15,9 +15,9 @@ import pytest
 
 from gitops_agent.drivers.api import Context, ObserveRequest
 from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.handle import decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.start import build
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.health import Health, HealthState
@@ -254,7 +254,7 @@ def test_a_process_table_that_cannot_be_read_is_an_error_not_an_empty_fleet(
     if content is not None:
         root.mkdir()
     options = Options(proc=str(root), groups=None, environment={})
-    unreachable = build(Context(fleet.instance, str(fleet.state), RealClock()), options)
+    unreachable = LocalDriver("process", Context(fleet.instance, str(fleet.state), RealClock()), options)
     with pytest.raises(ObserveError):
         unreachable.observe(ObserveRequest(None, fleet.bases))
 

@@ -105,6 +105,7 @@ def test_stopped_is_absence_and_retired_is_nothing() -> None:
         ({"command": []}, "needs command"),
         ({"workdir": "here"}, "runtime.workdir 'here' is relative"),
         ({"image": "busybox"}, "runtime.image means nothing"),
+        ({"stop": {"signal": "SIGKILL"}}, "runtime.stop.signal 'SIGKILL' is none of SIGTERM, SIGINT"),
         ({"stop": {"grace": "1h1ms"}}, "runtime.stop.grace 1h1ms is more than 1h"),
         ({"env": [{"name": "MANAGED_AGENT_OWNER", "value": "me"}]}, "are set by gitops-agent"),
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "more than once"),
@@ -129,15 +130,15 @@ def test_what_cannot_run_is_refused_in_one_sentence(runtime: dict[str, Any], sen
 
 def test_a_grace_that_nobody_waits_for_is_not_waited_for() -> None:
     longest = fields(stop={"grace": "1h"})
-    assert Desired.of(Fields.of(longest)).grace == 3600.0
+    assert Desired.of(Fields.of(longest)).stop[1] == 3600.0
     older = Fields.of({**longest, "stop": {"signal": "SIGTERM", "grace": 25 * 86400.0}})
-    assert Desired.of(older).grace == 3600.0, "recorded before there was a limit"
+    assert Desired.of(older).stop[1] == 3600.0, "recorded before there was a limit"
 
 
 def test_desired_reads_back_what_the_compiler_wrote() -> None:
     (resource,) = made(agent_document(AGENT, command=COMMAND, replicas=4))
     desired = Desired.of(resource.fields)
-    assert (desired.command, desired.replicas, desired.grace) == (tuple(COMMAND), 4, 10.0)
+    assert (desired.command, desired.replicas, desired.stop[1]) == (tuple(COMMAND), 4, 10.0)
 
 
 def environ(**values: str) -> bytes:

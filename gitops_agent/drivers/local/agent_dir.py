@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gitops_agent.model.key import AgentKey
@@ -16,12 +16,8 @@ from gitops_agent.model.key import AgentKey
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
-_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
-
-
-def is_transient(problem: OSError) -> bool:
-    """Whether an error is about this moment and this machine, and not about what is there."""
-    return problem.errno in _TRANSIENT
+TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
+"""Errors that are about this moment and this machine, and not about what is there."""
 
 
 class AgentDir:
@@ -62,7 +58,10 @@ class AgentDir:
         handle = os.open(self._agents, _FOLDER)
         try:
             for part in (*agent, *below):
-                step = _enter(handle, part, create)
+                if create:
+                    with suppress(FileExistsError):  # opened below, which refuses anything but a real folder
+                        os.mkdir(part, 0o700, dir_fd=handle)
+                step = os.open(part, _FOLDER, dir_fd=handle)
                 os.close(handle)
                 handle = step
             yield handle
@@ -71,28 +70,17 @@ class AgentDir:
 
     def agents(self) -> Iterator[AgentKey]:
         """Every agent that has a folder here."""
-        for tenant in _subfolders(self.root / "agents"):
-            for folder in _subfolders(Path(tenant.path)):
-                yield AgentKey(tenant.name, folder.name)
+        for tenant in _subfolders(self._agents):
+            for name in _subfolders(f"{self._agents}/{tenant}"):
+                yield AgentKey(tenant, name)
 
 
-def _subfolders(path: Path) -> list[os.DirEntry[str]]:
+def _subfolders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                (entry for entry in entries if entry.is_dir(follow_symlinks=False)), key=lambda e: e.name
-            )
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _enter(handle: int, part: str, create: bool) -> int:
-    if create:
-        try:
-            os.mkdir(part, 0o700, dir_fd=handle)
-        except FileExistsError:
-            pass  # opened below, which refuses anything but a real folder
-    return os.open(part, _FOLDER, dir_fd=handle)
 
 
 def read_regular(

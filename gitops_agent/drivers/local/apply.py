@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Fields, ObserveError, Verb
+from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, ObserveError, Verb
 from gitops_agent.drivers.local.assess import ReplicaSet
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
@@ -16,7 +16,7 @@ from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.stop import end_tree, send_group
 from gitops_agent.support.atomic_file import remove_at
 
-FALLBACK = (signal.SIGTERM, 10.0)  # signal and grace in seconds
+FALLBACK = (int(signal.SIGTERM), 10.0)  # signal and grace in seconds
 
 
 class ProcessApplier(ProcessObserver):
@@ -31,10 +31,8 @@ class ProcessApplier(ProcessObserver):
 
     def apply(self, action: Action, key: str) -> Applied:  # noqa: ARG002 - the marks make it idempotent
         """Converge one agent; what was started and stopped.
-
         One writer at a time per agent is the caller's promise: a lane per agent, one process per state directory
-        (StateLock), one reconciler per agent and host (leases).
-        """
+        (StateLock), one reconciler per agent and host (leases)."""
         try:
             return self._apply(_Task(action))
         except ObserveError as problem:
@@ -157,7 +155,9 @@ class _Task:
         self.agent = action.key.agent
         self.action = action
         self.handle = decode(action.handle).here(this_host())
-        self.how = _manner(action.base or action.desired)
+        # By the spec that it was started with, not by the one to come.
+        known = action.base or action.desired
+        self.how = Desired.of(known).stop if known is not None else FALLBACK
 
     def to_replace(self, replica_set: ReplicaSet, wanted: Desired) -> set[int]:
         """The replicas to be replaced; a restart with none at fault means those that ran when it was planned."""
@@ -167,14 +167,6 @@ class _Task:
             planned = {known.identity for known in self.handle.replicas}
             wrong = {r.proc.pid for r in replica_set.replicas if r.proc.identity in planned}
         return wrong
-
-
-def _manner(fields: Fields | None) -> tuple[int, float]:
-    """How to stop what runs: by the spec it was started with, not by the one to come."""
-    if fields is None:
-        return FALLBACK
-    known = Desired.of(fields)
-    return (signal.Signals[known.signal], known.grace)
 
 
 def _summary(started: Iterable[ReplicaHandle], stopped: Iterable[Replica]) -> str:

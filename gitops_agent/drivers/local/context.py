@@ -14,15 +14,13 @@ from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.drivers.local.spec import runtime_key
 
-POLL_SECONDS = 2.0
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a machine may have differently: log sizes, where ``/proc`` is, our environment, delegated groups."""
 
     rotation: Rotation = field(default_factory=Rotation)
-    watch_every: float = POLL_SECONDS
+    watch_every: float = 2.0  # seconds
     proc: str = "/proc"
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     groups: DelegatedGroup | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gitops_agent.drivers.api import AS_IT_RUNS, AgentKey, ApplyError, Context, ExecResult, LogLine, Notify, RunAs
+from gitops_agent.drivers.api import AS_IT_RUNS, AgentKey, ApplyError, Context, ExecResult, LogLine, RunAs
 from gitops_agent.drivers.local.apply import ProcessApplier
 from gitops_agent.drivers.local.context import Options, ProcessContext
 from gitops_agent.drivers.local.exec import run
@@ -17,19 +17,12 @@ class LocalDriver(ProcessApplier):
     """A driver of ``drivers.api`` with all capabilities but leases, for which the host's lock files are right."""
 
     def __init__(
-        self, name: str, launcher: type[Launcher], context: Context, options: Options | None = None
+        self, name: str, context: Context, options: Options | None = None, launcher: type[Launcher] = Launcher
     ) -> None:
         shared = ProcessContext(name, context, options or Options())
         super().__init__(shared, launcher(shared))
         self.watcher = ProcessWatcher(shared, self)
-
-    def start(self, notify: Notify) -> None:
-        """Begin to notice exits."""
-        self.watcher.start(notify)
-
-    def stop(self) -> None:
-        """End that."""
-        self.watcher.stop()
+        self.start, self.stop = self.watcher.start, self.watcher.stop
 
     def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         """Run a command in the agent's environment; how it ended."""

@@ -45,10 +45,8 @@ class Environment:
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.
-
         That is made where it is missing: an agent that was found again, after the loss of the state directory or
-        by another one, was never started from here, and is probed here all the same.
-        """
+        by another one, was never started from here, and is probed here all the same."""
         if desired.workdir is not None:
             return desired.workdir
         own = self._dirs.work(agent)

@@ -73,9 +73,7 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) ->
 
 def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float, cap: int) -> tuple[bytes, bool]:
     """Its output up to the cap, and whether it ended in time; the rest of the output is dropped.
-
-    What ends closes its pipe, which wakes us; a descendant that keeps the pipe is not waited for.
-    """
+    What ends closes its pipe, which wakes us; a descendant that keeps the pipe is not waited for."""
     output, pause = b"", MIN_POLL_SECONDS
     poller = select.poll()
     poller.register(pipe, select.POLLIN)

@@ -5,7 +5,8 @@ that belongs to our own unprivileged user, is used. Everywhere else memory is wa
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,8 @@ class MemoryLimits:
                 (path / "memory.limit_in_bytes").write_text(str(limit))
             (path / "cgroup.procs").write_text(str(replica.pid))
         except OSError:
-            _remove(path)
+            with suppress(OSError):
+                path.rmdir()
             return False
         return True
 
@@ -57,43 +59,30 @@ class MemoryLimits:
 
     def killed(self, agent: AgentKey, replica: int) -> bool:
         """Whether the kernel killed something in the group for want of memory."""
-        words = _words(
-            self._path(agent, replica) / ("memory.events" if self._version == 2 else "memory.oom_control")
-        )
+        name = "memory.events" if self._version == 2 else "memory.oom_control"
+        words = _words(self._path(agent, replica) / name)
         return "oom_kill" in words and words[words.index("oom_kill") + 1] != "0"
 
     def release(self, replica: Replica) -> None:
         """Remove the group of a replica that is gone."""
         self._over.discard(replica.proc.identity)
-        _remove(self._path(replica.agent, replica.number))
+        # Never made, or something still lives in it: it is used again by the next start.
+        with suppress(OSError):
+            self._path(replica.agent, replica.number).rmdir()
 
-    def over(self, replicas: Iterable[Replica], limit: int | None, tree: ProcessTree) -> list[Replica]:
+    def over(self, replicas: Sequence[Replica], limit: int | None, tree: ProcessTree) -> list[Replica]:
         """The replicas that are, or once were, above the limit. Once is enough: they are due for a restart."""
         if limit is None:
             return []
-        replicas = tuple(replicas)
-        return [replica for replica in replicas if self._is_over(replica, replicas, limit, tree)]
-
-    def _is_over(self, replica: Replica, peers: Iterable[Replica], limit: int, tree: ProcessTree) -> bool:
-        identity = replica.proc.identity
-        if identity in self._over:
-            return True
-        if sum(proc.rss for proc in tree_of(replica, peers, tree)) <= limit:
-            return False
-        if self.confines(replica.agent, replica.number, replica.proc.pid):
-            return False  # the kernel counts better than we do: shared pages once, not once per process
-        self._over.add(identity)
-        return True
+        for replica in replicas:
+            used = sum(proc.rss for proc in tree_of(replica, replicas, tree))
+            # The kernel counts better than we do: shared pages once, not once per process.
+            if used > limit and not self.confines(replica.agent, replica.number, replica.proc.pid):
+                self._over.add(replica.proc.identity)
+        return [replica for replica in replicas if replica.proc.identity in self._over]
 
     def _path(self, agent: AgentKey, replica: int) -> Path:
         return self._parent / f"gitops-agent.{self._instance}.{agent.tenant}.{agent.name}.{replica}"
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError:
-        pass  # never made, or something still lives in it: it is used again by the next start
 
 
 def _words(path: Path) -> list[str]:
@@ -114,10 +103,8 @@ def delegated_parent(proc: Path = Path("/proc/self")) -> DelegatedGroup | None:
     for line in memberships:
         _, controllers, own = line.split(":", 2)
         version = 2 if not controllers else 1
-        if version == 1 and "memory" not in controllers.split(","):
-            continue
         mount = _mount(mounts, version)
-        if mount is None:
+        if mount is None or (version == 1 and "memory" not in controllers.split(",")):
             continue
         group = mount / own.lstrip("/")
         candidates = (group, group.parent) if version == 2 and own != "/" else (group,)

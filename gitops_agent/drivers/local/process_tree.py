@@ -15,8 +15,6 @@ from gitops_agent.drivers.local.marks import UNNAMED_DRIVER
 from gitops_agent.drivers.local.procfs import ProcessInfo, Table
 from gitops_agent.model.key import AgentKey
 
-CommandLine = Callable[[int], tuple[str, ...]]
-
 
 class Replica(NamedTuple):
     """One live replica. ``known``: we have it on record; otherwise it was found by its marks alone."""
@@ -36,9 +34,7 @@ class Replica(NamedTuple):
 @dataclass(frozen=True)
 class ProcessTree:
     """The marked part of the process table, by agent.
-
-    ``unsupervised``: pids of replicas that run outside of what they were started in (``Launcher``).
-    """
+    ``unsupervised``: pids of replicas that run outside of what they were started in (``Launcher``)."""
 
     table: Table
     ours: Mapping[AgentKey, tuple[Replica, ...]]
@@ -119,21 +115,15 @@ def _replicas(
     for proc in marked:
         if proc.pid not in found and proc.marks is not None and is_leader(proc, table):
             found[proc.pid] = Replica(agent, proc.marks.replica, proc.marks.spec, proc, known=False)
-    return tuple(sorted(found.values(), key=_seniority))
-
-
-def _seniority(replica: Replica) -> tuple[int, bool, int, int]:
-    return (replica.number, not replica.known, replica.proc.start, replica.proc.pid)
+    return tuple(sorted(found.values(), key=lambda r: (r.number, not r.known, r.proc.start, r.proc.pid)))
 
 
 def split_extras(
-    replicas: Iterable[Replica], command_line: CommandLine
+    replicas: Iterable[Replica], command_line: Callable[[int], tuple[str, ...]]
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """The one replica of each index, and the extra ones.
-
     Of two with one index the recorded one counts, else the older. Another is extra only if it runs the same
-    command: a tool that made itself a daemon leads a session too, and belongs to the tree.
-    """
+    command: a tool that made itself a daemon leads a session too, and belongs to the tree."""
     first: dict[int, Replica] = {}
     extra = []
     for replica in replicas:
@@ -145,9 +135,7 @@ def split_extras(
 
 def tree_of(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> tuple[ProcessInfo, ...]:
     """A replica and everything that belongs to it: its session, its descendants, and marked ones that escaped.
-
-    ``peers`` are the real replicas of the same agent: what is theirs is left alone.
-    """
+    ``peers`` are the real replicas of the same agent: what is theirs is left alone."""
     peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
     members = tree.below(replica.proc.pid)
     if all(peer.number != replica.number for peer in peers):

@@ -24,8 +24,7 @@ from gitops_agent.errors import ObserveError
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-GONE = (errno.ENOENT, errno.ESRCH)
-HIDDEN = (errno.EACCES, errno.EPERM)
+GONE_OR_HIDDEN = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
 KERNEL_THREADS_PID = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "ProcessInfo"]
@@ -166,9 +165,7 @@ class ProcessTable:
 
 def _slurp(path: str, *, once: bool = False) -> bytes | None:
     """A file of procfs; None when the process is gone or not ours to see, ObserveError when it cannot be known.
-
-    ``once``: one read gives all of it (a ``stat`` is one line).
-    """
+    ``once``: one read gives all of it (a ``stat`` is one line)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -187,7 +184,7 @@ def _slurp(path: str, *, once: bool = False) -> bytes | None:
 
 def _gone_or_hidden(path: str, problem: OSError) -> None:
     """Raise ObserveError for any other problem: without descriptors or memory, the process may well be there."""
-    if problem.errno not in (*GONE, *HIDDEN):
+    if problem.errno not in GONE_OR_HIDDEN:
         raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
 
 

@@ -6,15 +6,14 @@ It is a memory, not a record: everything in it can be found again by looking.
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
 
 
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
+class ExitStatus(NamedTuple):
     """How a replica ended."""
 
     pid: int
@@ -25,13 +24,10 @@ class ExitStatus:
     @property
     def text(self) -> str:
         """How it ended, in words."""
-        if self.status >= 0:
-            return f"exited with code {self.status}"
-        return f"was killed by signal {-self.status}"
+        return f"exited with code {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedAgent:
+class WatchedAgent(NamedTuple):
     """One agent under watch: what it should be, and the replicas it has."""
 
     desired: Desired
@@ -99,9 +95,16 @@ class ReplicaRegistry:
     def reap(self, pids: Iterable[int] | None = None) -> None:
         """Collect children that ended, and remember how."""
         with self._lock:
-            for pid in tuple(self._children) if pids is None else tuple(pids):
-                if pid in self._children:
-                    self._reap_one(pid)
+            for pid in self._children.keys() & (self._children if pids is None else pids):
+                try:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    del self._children[pid]  # collected elsewhere: how it ended is lost
+                    continue
+                if done:
+                    agent, replica = self._children.pop(pid)
+                    code = os.waitstatus_to_exitcode(status)
+                    self._exits[agent] = ExitStatus(pid, replica, code, self._now())
 
     def record_exit(self, agent: AgentKey, status: ExitStatus) -> None:
         """Remember how a replica ended that was no child of ours. One that is known keeps its time."""
@@ -114,14 +117,3 @@ class ReplicaRegistry:
         """How a replica of this agent last ended, as far as it could be seen."""
         with self._lock:
             return self._exits.get(agent)
-
-    def _reap_one(self, pid: int) -> None:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            done, status = pid, None  # collected elsewhere: how it ended is lost
-        if done == 0:
-            return
-        agent, replica = self._children.pop(pid)
-        if status is not None:
-            self._exits[agent] = ExitStatus(pid, replica, os.waitstatus_to_exitcode(status), self._now())

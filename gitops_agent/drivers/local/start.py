@@ -4,6 +4,7 @@ to life: the one thing in which drivers for local processes differ."""
 import errno
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -37,14 +38,28 @@ class Program:
 
 
 class Launcher:
-    """Starts the replicas of one instance. A driver gives ``launch``; what follows it may be left as it is."""
+    """Starts the replicas of one instance as children of ours. A driver with a supervisor has one of its own."""
 
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
 
     def launch(self, program: Program) -> int:
-        """Start the program with exactly this environment; its pid. OSError when the kernel refused."""
-        raise NotImplementedError
+        """Start the program with exactly this environment, as a session leader; its pid. OSError when the kernel
+        refused. Here it is a child of ours that outlives us: fork and exec in C, safe while other threads run."""
+        child = subprocess.Popen(
+            program.command,
+            cwd=program.workdir,
+            env=program.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=program.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        # The registry waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
+        child.returncode = 0
+        # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
+        self.context.registry.adopt_child(child.pid, program.agent, program.replica)
+        return child.pid
 
     def may_run_agents(self) -> bool:
         """Whether something started by this driver may run: False saves a sweep where no record asks for one."""
@@ -52,9 +67,7 @@ class Launcher:
 
     def unsupervised(self, tree: ProcessTree) -> Collection[int]:  # noqa: ARG002 - the default has no supervisor
         """The pids of replicas that run outside of what they were started in, and must be replaced.
-
-        Called once per observation, before anything is assessed; ObserveError when it cannot be known.
-        """
+        Called once per observation, before anything is assessed; ObserveError when it cannot be known."""
         return ()
 
     def release(self, agent: AgentKey, first: int) -> None:
@@ -91,17 +104,14 @@ class Launcher:
 
     def _settled(self, pid: int) -> ProcessInfo | None:
         """The new process, once its marks can be seen.
-
         The kernel reports a successful exec shortly before it publishes the environment: a look in between
         would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
-        that has ended may be reaped already: no start time is then on record, which no process ever matches.
-        """
-        found = self.context.table.one(pid)
+        that has ended may be reaped already: no start time is then on record, which no process ever matches."""
         for _ in range(SETTLE_TRIES):
+            found = self.context.table.one(pid)
             if found is None or found.marks is not None or not found.alive:
                 break
             time.sleep(SETTLE_PAUSE_SECONDS)
-            found = self.context.table.one(pid)
         return found
 
     def _prepare(self, agent: AgentKey, replica: int) -> int:

@@ -91,10 +91,8 @@ def end_tree(
     reap: Callable[[], None],
 ) -> tuple[ProcessInfo, ...]:
     """Stop a replica and its tree by signal and grace, then kill; what could not be ended.
-
     ``members`` sweeps: asked again before every kill, it sees what was forked in the meantime. What was once a
-    member stays one, although its parents are gone by then.
-    """
+    member stays one, although its parents are gone by then."""
     number, grace = how
     me = os.getpid()
     remembered = {proc.pid: proc for proc in members() if proc.pid != me}

@@ -25,10 +25,8 @@ FLOOD_POLL_SECONDS = 0.25  # while a log is flooded
 
 class ProcessWatcher:
     """The watching part of a driver for local processes: one thread, one pidfd per replica of the registry.
-
     Replicas beyond half of our file descriptors, or on a kernel without pidfds, are polled every few seconds.
-    Nothing that goes wrong ends the thread: it is logged, and tried again after a pause.
-    """
+    Nothing that goes wrong ends the thread: it is logged, and tried again after a pause."""
 
     def __init__(self, context: ProcessContext, observer: ProcessObserver) -> None:
         self._table = context.table

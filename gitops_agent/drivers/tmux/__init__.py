@@ -16,9 +16,10 @@ DRIVER = "tmux"
 
 def connect(context: Context) -> Driver:
     """The tmux driver of one instance on this machine."""
-    from gitops_agent.drivers.tmux.launcher import build
+    from gitops_agent.drivers.local.driver import LocalDriver
+    from gitops_agent.drivers.tmux.launcher import TmuxLauncher
 
-    return build(context)
+    return LocalDriver(DRIVER, context, launcher=TmuxLauncher)
 
 
 def _check_tmux(_context: Context) -> CheckResult:

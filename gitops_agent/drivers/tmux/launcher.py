@@ -5,7 +5,6 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import PurePath
 from posixpath import dirname
 from typing import Any
@@ -13,11 +12,9 @@ from typing import Any
 from gitops_agent.drivers.api import AgentKey, ApplyError
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.context import ProcessContext
-from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica
 from gitops_agent.drivers.local.registry import ExitStatus
 from gitops_agent.drivers.local.start import Launcher, Program, obstacle
-from gitops_agent.drivers.tmux import DRIVER
 from gitops_agent.drivers.tmux.server import OWNER_OPTION, REPLICA_OPTION, Pane, TmuxServer
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
@@ -38,10 +35,8 @@ class TmuxLauncher(Launcher):
 
     def launch(self, program: Program) -> int:
         """Start the program in its own pane again, or in a new one; its pid.
-
         Marks and options of the pane, the program and its log begin in one turn of the server, so nothing that it
-        prints is lost, and a kill of ours leaves all of it or nothing.
-        """
+        prints is lost, and a kill of ours leaves all of it or nothing."""
         problem = obstacle(program.command[0], program.workdir, program.environment["PATH"])
         if problem is not None:
             raise problem  # tmux would start it in another folder, or not at all, and report neither
@@ -148,7 +143,3 @@ def _start(
         # Again after a full disk; without its folder it would never end.
         ("pipe-pane", "-t", target, f"until cat >> {file} || ! test -d {parent}; do sleep 1; done"),
     )
-
-
-build = partial(LocalDriver, DRIVER, TmuxLauncher)
-"""The tmux driver of a Context, perhaps with Options."""

@@ -1,8 +1,4 @@
-"""Agents as child processes that outlive us.
-
-What belongs here: starting a program (``start``). Everything else is ``drivers/local``: a process is found,
-assessed, replaced, watched and ended in the same way whichever driver started it.
-"""
+"""Agents as child processes that outlive us: the driver of ``drivers/local`` as it is."""
 
 import os
 
@@ -14,9 +10,9 @@ DRIVER = "process"
 
 def connect(context: Context) -> Driver:
     """The process driver of one instance on this machine."""
-    from gitops_agent.drivers.process.start import build
+    from gitops_agent.drivers.local.driver import LocalDriver
 
-    return build(context)
+    return LocalDriver(DRIVER, context)
 
 
 def _check_proc(_context: Context) -> CheckResult:
