@@ -8,8 +8,7 @@ imports this module and nothing else of ours (those for processes of this host a
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from pydantic import BaseModel
 
@@ -56,10 +55,6 @@ __all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Leasing", "LogLine", "Logg
 __all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 
-def _nothing() -> Mapping[Any, Any]:
-    return MappingProxyType({})
-
-
 # -- the pure part: what a document asks for
 
 
@@ -83,8 +78,8 @@ class Compilation:
     agent: AgentKey
     document: AgentDocument
     options: BaseModel | None = None
-    pools: Mapping[str, CredentialPoolSpec] = field(default_factory=_nothing)
-    run_as: Mapping[str, JSON] = field(default_factory=_nothing)
+    pools: Mapping[str, CredentialPoolSpec] = field(default_factory=dict)
+    run_as: Mapping[str, JSON] = field(default_factory=dict)
     bundle_file: bool = False
 
     @cached_property
@@ -103,8 +98,8 @@ class ObserveRequest:
     may stand in its place. Both hold resources of this driver and scope only."""
 
     scope: Scope = None
-    bases: Mapping[ResourceKey, Base] = field(default_factory=_nothing)
-    claims: Mapping[ResourceKey, Resource] = field(default_factory=_nothing)
+    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
+    claims: Mapping[ResourceKey, Resource] = field(default_factory=dict)
 
 
 class Driver(Protocol):
@@ -243,7 +238,7 @@ class Plugin:
     connect: Callable[[Context], Driver]
     options: type[BaseModel] | None = None
     settings: type[BaseModel] | None = None
-    reasons: Mapping[str, Reason] = field(default_factory=_nothing)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     checks: Sequence[Callable[[Context], CheckResult]] = ()
     run_as: Callable[[AgentDocument], Mapping[str, JSON]] | None = None
     local: bool = False

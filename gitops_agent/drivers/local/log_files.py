@@ -22,7 +22,6 @@ from gitops_agent.support.atomic_file import remove_at
 # Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK_BYTES = 1 << 20
 FOLLOW_SECONDS = 0.3
 
 
@@ -81,7 +80,7 @@ class LogFiles:
         end = os.fstat(source).st_size
         position = max(0, end - self._rotation.size)
         with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=folder), "wb") as target:
-            while sent := os.sendfile(target.fileno(), source, position, min(_CHUNK_BYTES, end - position)):
+            while sent := os.sendfile(target.fileno(), source, position, end - position):
                 position += sent
 
 

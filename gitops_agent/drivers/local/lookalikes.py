@@ -56,16 +56,13 @@ class Sweep:
             return []  # as almost always: the folder need not be looked up
         here = (workdir, os.path.realpath(workdir))
         alike = {proc.pid: proc for proc in same if self.table.working_directory(proc.pid) in here}
-        # Neither a replica nor below one, nor a worker of another lookalike, nor what we descend from: adopting
-        # that would end ourselves.
+        strange = [proc for proc in alike.values() if proc.pid not in self._ours | self._above_us]
+        # Nor is it one that is below a replica, or a worker of another lookalike.
+        top = self._ours | alike.keys()
         return [
             proc
-            for proc in alike.values()
-            if proc.pid not in self._ours | self._above_us
-            and not any(
-                above.marks or above.pid in self._ours or above.pid in alike
-                for above in ancestors(proc, self.tree.table)
-            )
+            for proc in strange
+            if not any(above.marks or above.pid in top for above in ancestors(proc, self.tree.table))
         ]
 
     @cached_property
@@ -84,6 +81,6 @@ class Sweep:
 
     @cached_property
     def _above_us(self) -> set[int]:
-        """Us, and what we descend from."""
+        """Us, and what we descend from: adopting that would end ourselves."""
         me = self.tree.table.get(os.getpid())
         return {proc.pid for proc in (me, *ancestors(me, self.tree.table))} if me is not None else set()

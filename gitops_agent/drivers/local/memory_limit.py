@@ -118,8 +118,7 @@ def _mount(mounts: list[str], version: int) -> Path | None:
     for line in mounts:
         place, _, system = line.partition(" - ")
         kind, _, options = system.split(" ", 2)
-        wanted = kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(",")
-        if wanted:
+        if kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(","):
             return Path(place.split(" ")[4])
     return None
 

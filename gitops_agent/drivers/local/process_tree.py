@@ -5,7 +5,7 @@ pid and start time. Everything else that is marked is the tree of a replica (too
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -38,18 +38,18 @@ class ProcessTree:
 
     table: Table
     ours: Mapping[AgentKey, tuple[Replica, ...]]
-    others: Mapping[AgentKey, tuple[ProcessInfo, ...]]
-    marked: Mapping[AgentKey, tuple[ProcessInfo, ...]]
+    others: Mapping[AgentKey, Sequence[ProcessInfo]]
+    marked: Mapping[AgentKey, Sequence[ProcessInfo]]
     unsupervised: frozenset[int] = frozenset()
 
     @cached_property
-    def kin(self) -> Mapping[int, tuple[int, ...]]:
+    def kin(self) -> Mapping[int, Sequence[int]]:
         """For each pid the processes it leads as a session, and its children."""
         found: dict[int, list[int]] = defaultdict(list)
         for proc in self.table.values():
             for above in {proc.ppid, proc.session} - {proc.pid}:
                 found[above].append(proc.pid)
-        return {pid: tuple(below) for pid, below in found.items()}
+        return found
 
     def below(self, top: int) -> set[int]:
         """A process, its session and all descendants of those."""
@@ -78,12 +78,7 @@ def build_tree(
             others[proc.marks.agent].append(proc)
     agents = marked.keys() | handle.keys()
     ours = {agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent)) for agent in agents}
-    return ProcessTree(
-        table,
-        {agent: replicas for agent, replicas in ours.items() if replicas},
-        {agent: tuple(procs) for agent, procs in others.items()},
-        {agent: tuple(procs) for agent, procs in marked.items()},
-    )
+    return ProcessTree(table, {agent: replicas for agent, replicas in ours.items() if replicas}, others, marked)
 
 
 def is_leader(proc: ProcessInfo, table: Table) -> bool:

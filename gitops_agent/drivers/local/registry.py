@@ -68,8 +68,7 @@ class ReplicaRegistry:
 
     def get(self, agent: AgentKey) -> WatchedAgent | None:
         """One agent under watch."""
-        with self._lock:
-            return self._watched.get(agent)
+        return self._watched.get(agent)
 
     def replicas(self, agent: AgentKey) -> tuple[ReplicaHandle, ...]:
         """The replicas that an agent under watch has."""
@@ -115,5 +114,4 @@ class ReplicaRegistry:
 
     def last_exit(self, agent: AgentKey) -> ExitStatus | None:
         """How a replica of this agent last ended, as far as it could be seen."""
-        with self._lock:
-            return self._exits.get(agent)
+        return self._exits.get(agent)
