@@ -46,9 +46,7 @@ def resources(asked: Compilation) -> tuple[Resource, ...]:
         return ()
     given = {ON_PROVISIONED: spec.hooks.on_provisioned, ON_RETIRED: spec.hooks.on_retired}
     return tuple(
-        Resource(
-            key=hook_key(asked.agent, name), driver=DRIVER, fields=_desired(name, hook, asked), idempotent=False
-        )
+        Resource(hook_key(asked.agent, name), DRIVER, _desired(name, hook, asked), idempotent=False)
         for name, hook in given.items()
         if hook is not None
     )

@@ -25,6 +25,7 @@ from gitops_agent.errors import ObserveError
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 GONE_OR_HIDDEN = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
+_STATUSES = {"T": "Suspended", "t": "Traced"}
 KERNEL_THREADS_PID = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "ProcessInfo"]
@@ -57,7 +58,7 @@ class ProcessInfo(NamedTuple):
     @property
     def status(self) -> str:
         """Suspended (by SIGSTOP), Traced (a debugger holds it) or Running."""
-        return {"T": "Suspended", "t": "Traced"}.get(self.state, "Running")
+        return _STATUSES.get(self.state, "Running")
 
 
 class ProcessTable:

@@ -103,15 +103,8 @@ def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
         "memoryLimit": memory_bytes(limit) if limit is not None else None,
         **health_fields(asked.document),
     }
-    return (
-        Resource(
-            key=runtime_key(asked.agent, driver),
-            driver=driver,
-            fields=Fields.of(fields),
-            restart_on=("spec",),
-            stopped=stopped,
-        ),
-    )
+    key = runtime_key(asked.agent, driver)
+    return (Resource(key, driver, Fields.of(fields), restart_on=("spec",), stopped=stopped),)
 
 
 def run_as(document: AgentDocument) -> dict[str, JSON]:

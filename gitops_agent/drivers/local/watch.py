@@ -38,7 +38,7 @@ class ProcessWatcher:
         self._ending = threading.Event()
         self._handles: dict[Identity, int | None] = {}
         self._reported: set[Identity] = set()
-        self._wakeup: int | None = None
+        self._wakeup = -1
         self._wakeup_lock = threading.Lock()
         self._due = 0.0
 
@@ -68,14 +68,13 @@ class ProcessWatcher:
             self._close(identity)
         self._selector.close()
         with self._wakeup_lock:
-            wakeup, self._wakeup = self._wakeup, None
-            if wakeup is not None:
-                os.close(wakeup)
+            os.close(self._wakeup)
+            self._wakeup = -1
 
     def _wake(self) -> None:
         # Under the lock: a wake-up while we stop must not write to a descriptor that was reused by then.
         with self._wakeup_lock:
-            if self._wakeup is not None:
+            if self._wakeup >= 0:
                 os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
