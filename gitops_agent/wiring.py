@@ -401,10 +401,10 @@ def _served(settings: Settings, instance: Instance) -> Iterator[None]:
     if not settings.listen:
         yield
         return
-    from gitops_agent.web.server import Endpoints, serving
+    from gitops_agent.web.server import serving
 
     liveness = instance.context.liveness
-    with serving(settings.listen, Endpoints(instance.metrics, liveness.live, liveness.ready)):
+    with serving(settings.listen, instance.metrics, liveness.live, liveness.ready):
         yield
 
 
