@@ -32,10 +32,9 @@ def as_hook(action: Action, context: PlanContext) -> Action:
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
         return replace(_decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
-    due = _is_due(action, agent, shot, context)
-    return _decided(
-        action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED))
-    )
+    if _is_due(action, agent, shot, context):
+        return _decided(action, Verb.CREATE, ReasonCode.HOOK_DUE)
+    return _decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED)
 
 
 def spent_finding(action: Action, plan: str) -> Finding:

@@ -22,7 +22,6 @@ from gitops_agent.reconcile.bases import base_after
 
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
-
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
     def __init__(self, journal: Journal) -> None:

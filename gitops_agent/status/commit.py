@@ -14,6 +14,7 @@ from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
+from gitops_agent.rollout.waves import gated
 from gitops_agent.source.commits import stopped
 from gitops_agent.status.summary import Summary
 
@@ -82,7 +83,8 @@ def _with_gate(summary: Summary, progress: _Progress) -> Summary:
     rollout, now = summary.state.rollout, summary.now
     if progress.failure:
         rollout = transitions.after_failure(rollout, progress.failure, now, for_people=progress.for_people)
-    rollout = transitions.after_gate(rollout, now, ready=progress.gate_is_open)
+    if rollout.rollout is not None and not rollout.rollout.done:
+        rollout = replace(rollout, rollout=gated(rollout.rollout, now.active, ready=progress.gate_is_open))
     return summary if rollout == summary.state.rollout else summary.with_state(rollout=rollout)
 
 

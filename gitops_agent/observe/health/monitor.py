@@ -4,24 +4,33 @@ Agents are held to the enforced spec, the one last applied (the field ``health``
 HEAD. A probe is believed under the definition it has passed under: one that was changed starts anew.
 """
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
+from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
+from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
-from gitops_agent.observe.health.probe import probe
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 from gitops_agent.ports import Clock, JournalReader, Scope
+from gitops_agent.support.http import HttpError, request
+from gitops_agent.support.text import one_line
 
 MIN_RECHECK_SECONDS = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
 
 DRIVER_RECHECK_SECONDS = 2.0
 """When an agent that its driver reports not to be healthy is looked at again."""
+
+_READ_CAP_BYTES = 4096
+_HEADERS = {"User-Agent": "gitops-agent-probe"}
+_COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
 Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
 """Which of some agents were Ready when they were last reported, before this process began."""
@@ -153,3 +162,44 @@ def _is_unsettled(target: HealthTarget) -> bool:
     reported = target.others if own is None else (own, *target.others)
     settled = (HealthState.HEALTHY, HealthState.STOPPED)
     return any(health.state not in settled and health.recheck_at is None for health in reported)
+
+
+# -- one probe: an HTTP request to the address of an agent, or a command run as the agent
+
+
+def probe(spec: ProbeSpec, target: HealthTarget) -> ExecResult:
+    """The answer of one probe; what goes wrong is an answer too, never an exception.
+    An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
+    there are several, all must answer."""
+    timeout = seconds(spec.get("timeout", "1s")) or 1.0
+    try:
+        if http_spec := spec.get("http"):
+            return _http(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
+        if target.executing is None:
+            return ExecResult(False, "this runtime cannot run commands")
+        return _exec(spec["exec"]["command"], target.agent, timeout, target.executing)
+    except (Exception, SystemExit) as problem:  # one agent's probe must not stop those of its siblings
+        return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
+
+
+def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
+    """The answer of a command, with the command and the begin of its output."""
+    answer = executing.exec(agent, command, timeout)
+    shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
+    return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
+
+
+def _http(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
+    """The answer of the first address that fails, or of the last."""
+    answer = ExecResult(False, f"GET :{port}{path}: the runtime reports no address to probe")
+    for address in addresses:
+        asked = f"GET {address if len(addresses) > 1 else ''}:{port}{path}"
+        url = f"http://{f'[{address}]' if ':' in address else address}:{port}{path}"
+        try:
+            status = request("GET", url, timeout=timeout, headers=_HEADERS, body_cap=_READ_CAP_BYTES).status
+        except HttpError as problem:
+            return ExecResult(False, f"{asked}: {problem}")
+        answer = ExecResult(200 <= status < 400, f"{asked}: {status}")
+        if not answer.ok:
+            break
+    return answer
