@@ -51,7 +51,8 @@ class Pipeline:
     @gc_paused()
     def run(self, request: Request) -> PassResult:
         """Run one pass over the requested agents, or over all of them."""
-        stages, write, health, now = self.stages, self._writer, self.stages.observer.monitor, self.now()
+        stages, write, now = self.stages, self._writer, self.now()
+        health = stages.observer.monitor
         if request.fetch or self._source_changed:
             stages.source.fetch()
         stages.executor.collect_finished()

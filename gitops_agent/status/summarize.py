@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from gitops_agent.model.control import Control, ControlVerb, freezes
-from gitops_agent.model.finding import Finding
 from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
@@ -19,6 +18,7 @@ from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollou
 from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
+from gitops_agent.status.findings import agent_of, current_findings
 from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
 from gitops_agent.status.summary import Summary, Terms
 
@@ -61,24 +61,6 @@ def _result(source: SourceResult, state: State) -> PassResult:
     problem = (source.unavailable,) if source.unavailable else ()
     found = tuple(dict.fromkeys((*problem, *current_findings(state))))
     return PassResult(state, found, bool(problem), source.retry_after)
-
-
-def current_findings(state: State) -> tuple[Finding, ...]:
-    """The findings that hold now, each once: on the source, the newest commit, agents and our own proposals."""
-    problem = (state.source.problem,) if state.source.problem is not None else ()
-    head = state.head
-    of_head = head.findings if head is not None else ()
-    if head is not None and head.phase not in (Phase.INVALID, Phase.REFUSED):
-        # What a plan found of an agent was true at that time; the last pass is right now.
-        of_head = tuple(finding for finding in of_head if not _agent_of(finding))
-    imports = (each.finding for each in state.proposals.imports.values() if each.finding is not None)
-    return tuple(dict.fromkeys((*problem, *of_head, *state.status.findings, *imports)))
-
-
-def _agent_of(finding: Finding) -> str:
-    """The agent that a finding is about, or one of its resources; "" for a place in a file, a commit, a scope."""
-    owner = finding.address.partition(":")[0]
-    return owner if "/" in owner and "." not in owner else ""
 
 
 def mark_started(state: State, source: SourceResult, now: Now) -> State:
@@ -170,7 +152,7 @@ def findings(summary: Summary) -> Summary:
     # What an earlier pass found about agents that this one did not look at.
     looked_at = {str(key) for key in record.live.scope or ()}
     earlier = status.findings if record.live.scope is not None else ()
-    kept = (each for each in earlier if (agent := _agent_of(each)) and agent not in looked_at)
+    kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
     return summary.with_state(
         status=replace(

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.process import PLUGIN
+from gitops_agent.journal.version_5 import fold_health_bases
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.health import HEALTHY, Health, HealthState, worst
-from gitops_agent.model.health_spec import DEFAULTS, fold_health_bases, read_health
+from gitops_agent.model.health_spec import DEFAULTS, read_health
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from tests.drivers.conftest import agent_document
