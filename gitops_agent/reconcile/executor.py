@@ -240,10 +240,9 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
-    except ApplyError as problem:
-        return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
     except GitopsAgentError as problem:
-        return outcome(Result.FAILED, _sentence(problem))
+        permanent = isinstance(problem, ApplyError) and problem.permanent
+        return outcome(Result.FAILED, _sentence(problem), permanent=permanent)
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         context.on_unexpected(problem, action)
         problem_text = f"unexpected {type(problem).__name__} in driver {action.driver}"

@@ -5,7 +5,7 @@ HEAD. A probe is believed under the definition it has passed under: one that was
 """
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -15,10 +15,11 @@ from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
+from gitops_agent.model.status import AgentStatus
 from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
-from gitops_agent.ports import Clock, JournalReader, Scope
+from gitops_agent.ports import Clock, Scope
 from gitops_agent.support.http import HttpError, request
 from gitops_agent.support.text import one_line
 
@@ -32,28 +33,17 @@ _READ_CAP_BYTES = 4096
 _HEADERS = {"User-Agent": "gitops-agent-probe"}
 _COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
-Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
-"""Which of some agents were Ready when they were last reported, before this process began."""
-
-
-def recalled(journal: JournalReader) -> Recall:
-    """The memory of a journal: the agents that were last reported Ready, and running."""
-
-    def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
-        known = journal.state().status.agents
-        statuses = (known[key] for key in agents if key in known)
-        return [each.agent for each in statuses if each.ready and each.lifecycle is Lifecycle.RUNNING]
-
-    return recall
+Statuses = Mapping[AgentKey, AgentStatus]
 
 
 class HealthMonitor:
-    """Evaluates the health of agents; remembers probe results and first sightings between passes."""
+    """Evaluates the health of agents; remembers probe results and first sightings between passes.
+    ``reported``: the statuses of agents as they were last reported, also before this process began."""
 
-    def __init__(self, clock: Clock, pool: Executor, recall: Recall = lambda _: ()) -> None:
+    def __init__(self, clock: Clock, pool: Executor, reported: Callable[[], Statuses] = dict) -> None:
         self._clock = clock
         self._pool = pool
-        self._recall = recall
+        self._reported = reported
         self._histories: dict[AgentKey, HealthHistory] = {}
         self._proven: dict[AgentKey, ProbeSpec | None] = {}
         self._recheck: dict[AgentKey, float] = {}
@@ -120,8 +110,11 @@ class HealthMonitor:
         strangers = {target.agent: target.probes.get("liveness") for target in targets}
         strangers = {agent: spec for agent, spec in strangers.items() if spec and agent not in self._proven}
         if strangers:
-            ready = set(self._recall(strangers.keys()))
-            self._proven |= {agent: spec if agent in ready else None for agent, spec in strangers.items()}
+            reported = self._reported()
+            for agent, spec in strangers.items():
+                known = reported.get(agent)
+                ready = known is not None and known.ready and known.lifecycle is Lifecycle.RUNNING
+                self._proven[agent] = spec if ready else None
 
     def _run_probes(self, targets: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
         runs = [
