@@ -117,13 +117,9 @@ def finding_for(action: Action, plan: str) -> Finding | None:
         )
     elif action.reason == ReasonCode.SOURCES_DISAGREE:
         way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
-    return Finding(
-        Severity.WARNING,
-        action.reason,
-        str(action.key),
-        f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}",
-        f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent}).",
-    )
+    summary = f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}"
+    detail = f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent})."
+    return Finding(Severity.WARNING, action.reason, str(action.key), summary, detail)
 
 
 def _imported(action: Action) -> Finding:
@@ -140,10 +136,6 @@ def _imported(action: Action) -> Finding:
 
 def retained(three_way: ThreeWay) -> Finding:
     """The reminder that an object lives on without us."""
-    return Finding(
-        Severity.INFO,
-        ReasonCode.RETAINED,
-        str(three_way.key),
-        "left in place by deletionPolicy: Retain",
-        "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back.",
-    )
+    summary = "left in place by deletionPolicy: Retain"
+    detail = "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back."
+    return Finding(Severity.INFO, ReasonCode.RETAINED, str(three_way.key), summary, detail)

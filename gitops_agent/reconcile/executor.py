@@ -183,11 +183,9 @@ class Executor:
         journal, known = self._context.journal, self._context.journal.state().reconcile
         executed = [(intent.action, outcome) for intent, outcome in ends]
         after = {
-            i.action.key: base_after(
-                i.action, known.bases.get(i.action.key), i.commit, o.at, o.handle, spent=o.spent
-            )
-            for i, o in ends
-            if o.spent or o.result is Result.DONE
+            intent.action.key: base_after(intent, outcome, known.bases.get(intent.action.key))
+            for intent, outcome in ends
+            if outcome.spent or outcome.result is Result.DONE
         }
         journal.finish(
             [outcome for _, outcome in ends],

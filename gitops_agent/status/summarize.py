@@ -146,14 +146,9 @@ def findings(summary: Summary) -> Summary:
     earlier = status.findings if record.live.scope is not None else ()
     kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
-    return summary.with_state(
-        status=replace(
-            status,
-            findings=status.findings if found == status.findings else found,
-            last_pass=now.wall,
-            active_seconds=now.active,
-        )
-    )
+    found = status.findings if found == status.findings else found  # the very same need not be written again
+    status = replace(status, findings=found, last_pass=now.wall, active_seconds=now.active)
+    return summary.with_state(status=status)
 
 
 STEPS: tuple[Step, ...] = (

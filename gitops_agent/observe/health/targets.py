@@ -74,23 +74,24 @@ def health_targets(
             continue
         own, others = seen.get(runtime.key), _others(agent, runtime, seen)
         if runtime.stopped:  # nothing is asked of it but that it stops
-            stopped = HealthTarget(agent.key, own, runtime.fields, stopped=True, kept=runtime.kept, others=others)
-            found.append(stopped)
+            found.append(
+                HealthTarget(agent.key, own, runtime.fields, stopped=True, kept=runtime.kept, others=others)
+            )
             continue
         known = bases.get(runtime.key)
-        fields = known.fields if known is not None else runtime.fields
-        running = own is not None and own.fields is not None
-        target = HealthTarget(
-            agent.key,
-            own,
-            fields,
-            read_health(fields),
-            executing=executing(runtime.driver) if running else None,
-            asked_since=known.applied_at if known is not None else None,
-            suspicion=_suspicion(own, catalog),
-            others=others,
+        fields, since = (known.fields, known.applied_at) if known is not None else (runtime.fields, None)
+        found.append(
+            HealthTarget(
+                agent.key,
+                own,
+                fields,
+                read_health(fields),
+                executing=executing(runtime.driver) if own is not None and own.fields is not None else None,
+                asked_since=since,
+                suspicion=_suspicion(own, catalog),
+                others=others,
+            )
         )
-        found.append(target)
     return found
 
 
