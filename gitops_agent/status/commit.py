@@ -187,16 +187,12 @@ def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tupl
 
 def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
     sha = record.sha[:10]
-    return Finding(
-        Severity.ERROR,
-        "RolloutHeld",
-        sha,
-        f"the rollout is held: {why}",
-        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. "
-        f"This tree is not tried again by itself, "
-        f"not even after a restart. Push a fix or a revert (gitops-agent rollback); or, when what was "
-        f"wrong is not in Git, gitops-agent retry {sha}.",
+    detail = (
+        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. This tree "
+        "is not tried again by itself, not even after a restart. Push a fix or a revert (gitops-agent rollback); or, "
+        f"when what was wrong is not in Git, gitops-agent retry {sha}."
     )
+    return Finding(Severity.ERROR, "RolloutHeld", sha, f"the rollout is held: {why}", detail)
 
 
 def _keep(count: int, one: str, several: str) -> str:
