@@ -203,6 +203,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
         branch=settings.branch,
         instance=settings.instance,
         limits=settings.limits,
+        documents=parts.drivers.plugins.documents,
         section=parts.drivers.plugins.catalog.section,
         push=settings.push,
     )
@@ -401,10 +402,10 @@ def _served(settings: Settings, instance: Instance) -> Iterator[None]:
     if not settings.listen:
         yield
         return
-    from gitops_agent.web.server import Endpoints, serving
+    from gitops_agent.web.server import serving
 
     liveness = instance.context.liveness
-    with serving(settings.listen, Endpoints(instance.metrics, liveness.live, liveness.ready)):
+    with serving(settings.listen, instance.metrics, liveness.live, liveness.ready):
         yield
 
 
