@@ -189,8 +189,8 @@ def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
     sha = record.sha[:10]
     detail = (
         f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. This tree "
-        "is not tried again by itself, not even after a restart. Push a fix or a revert (gitops-agent rollback); or, "
-        f"when what was wrong is not in Git, gitops-agent retry {sha}."
+        "is not tried again by itself, not even after a restart. Push a fix or a revert (gitops-agent rollback); "
+        f"or, when what was wrong is not in Git, gitops-agent retry {sha}."
     )
     return Finding(Severity.ERROR, "RolloutHeld", sha, f"the rollout is held: {why}", detail)
 
