@@ -39,7 +39,7 @@ from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
-from gitops_agent.observe.health.monitor import HealthMonitor, recalled
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
 from gitops_agent.ports import Clock, Journal, Sink
@@ -170,12 +170,11 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         rates=parts.drivers.rates,
     )
     location = SourceLocation(settings.branch, settings.path)
+    monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
     stages = Stages(
         source=SourceTracker(parts.mirror, parts.loader, clock, location, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
-        observer=Observer(
-            parts.drivers, HealthMonitor(clock, parts.observe_pool, recalled(journal)), parts.observe_pool
-        ),
+        observer=Observer(parts.drivers, monitor, parts.observe_pool),
         recovery=Recovery(journal),
         leases=LeaseHolder(leases),
         executor=Executor(executor),

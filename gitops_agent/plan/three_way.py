@@ -95,8 +95,5 @@ def same(left: object, right: object) -> bool:
 
 def differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> frozenset[str]:
     """The top-level fields in which two objects differ, missing ones included."""
-    return frozenset(
-        name
-        for name in left.keys() | right.keys()
-        if name not in left or name not in right or not same(left[name], right[name])
-    )
+    changed = (name for name in left.keys() & right.keys() if not same(left[name], right[name]))
+    return frozenset(left.keys() ^ right.keys()).union(changed)
