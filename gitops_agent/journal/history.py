@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
@@ -50,9 +49,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

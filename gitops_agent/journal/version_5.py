@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, Table, inspect, text
 
 from gitops_agent.journal import changes, rows, schema, tables
-from gitops_agent.journal.statements import CHUNK_ROWS, delete, insert
+from gitops_agent.journal.rows import CHUNK_ROWS, delete, insert
 from gitops_agent.model.codec import from_json
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.health_spec import FIELD, STOPPED

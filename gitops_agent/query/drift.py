@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.names import named
+from gitops_agent.model.key import named
 from gitops_agent.query.fleet import one_agent
 from gitops_agent.report.drift import DriftReport, Past, drifts, only
 

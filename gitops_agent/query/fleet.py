@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.control import freezes
-from gitops_agent.model.names import listed, named
+from gitops_agent.model.key import listed, named
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.words import is_about
