@@ -16,8 +16,7 @@ import pytest
 import gitops_agent
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.web.app import Endpoints
-from gitops_agent.web.server import MAX_CONNECTIONS, serving
+from gitops_agent.web.server import MAX_CONNECTIONS, Endpoints, serving
 
 Answer = tuple[int, str, str]
 
