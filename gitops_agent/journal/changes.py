@@ -36,16 +36,12 @@ from gitops_agent.model.state import ReconcileState, State
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
 # They are large, or other processes write them.
-_IN_TABLES = frozenset(
-    {
-        "commits.records",
-        "control.controls",
-        "reconcile.attempts",
-        "reconcile.bases",
-        "reconcile.open_intents",
-        "status.agents",
-    }
-)
+_IN_TABLES = {
+    "commits": ("records",),
+    "control": ("controls",),
+    "reconcile": ("attempts", "bases", "open_intents"),
+    "status": ("agents",),
+}
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -101,9 +97,9 @@ def write(connection: Connection, changes: Changes, *, at: float = 0.0) -> None:
 _PARTS: Mapping[str, type[Any]] = get_type_hints(State)
 _FIELDS = {
     part: [
-        (name, each.name, get_type_hints(kind)[each.name], default_of(each))
+        (f"{part}.{each.name}", each.name, get_type_hints(kind)[each.name], default_of(each))
         for each in fields(kind)
-        if (name := f"{part}.{each.name}") not in _IN_TABLES
+        if each.name not in _IN_TABLES.get(part, ())
     ]
     for part, kind in _PARTS.items()
 }

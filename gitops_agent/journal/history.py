@@ -65,8 +65,7 @@ class History:
     ) -> Sequence[CommitRecord]:
         """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
         of_tree = true() if tree is None else commits.c.tree == tree
-        with self._database.reading() as connection:
-            return tables.records(connection, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
+        return self._read(tables.records, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
 
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
@@ -136,9 +135,9 @@ class History:
         with self._database.reading() as connection:
             return connection.execute(query).all()
 
-    def _read(self, query: Callable[..., T], *arguments: object) -> T:
+    def _read(self, query: Callable[..., T], *arguments: object, **options: object) -> T:
         with self._database.reading() as connection:
-            return query(connection, *arguments)
+            return query(connection, *arguments, **options)
 
 
 def _given(**conditions: Any) -> dict[str, Any]:
