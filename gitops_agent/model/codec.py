@@ -134,9 +134,9 @@ def _of_mapping(key: Coder, inner: Coder) -> Coder:
 def _of_dataclass(hint: type[Any]) -> Coder:
     hints = get_type_hints(hint)
     parts = [(each.name, coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
-    writers = [(name, coder.encode, default) for name, coder, default in parts]
+    writers = [(name, found.encode, default) for name, found, default in parts]
     names = frozenset(name for name, _, _ in parts)
-    readers = [(name, coder.decode) for name, coder, _ in parts if coder.decode is not _same]
+    readers = [(name, found.decode) for name, found, _ in parts if found.decode is not _same]
 
     def encode(value: Any) -> JSON:
         made = {}

@@ -57,8 +57,8 @@ class ResourceKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ResourceKey":
-        """Read ``tenant/name:kind/id``; ValueError otherwise. Words that repeat are shared: ten thousand agents have
-        few tenants and kinds."""
+        """Read ``tenant/name:kind/id``; ValueError otherwise. Words that repeat are shared: ten thousand agents
+        have few tenants and kinds."""
         agent, _, rest = text.partition(":")
         tenant, _, name = agent.partition("/")
         kind, _, identity = rest.partition("/")
