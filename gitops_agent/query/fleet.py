@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.names import listed, named
+from gitops_agent.model.key import listed, named
 from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import explanation_shape, status_shape
