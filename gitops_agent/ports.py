@@ -6,11 +6,10 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base, Evidence, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.passes import Approval, PassResult
+from gitops_agent.model.passes import PassResult
 from gitops_agent.model.passes import Scope as Scope
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.revision import Revision
@@ -27,59 +26,6 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-
-
-class Source(Protocol):
-    """The Git repository, read side. Never a work tree."""
-
-    def refresh(self) -> Revision:
-        """Ask the remote and fetch if it moved; the head of the tracked branch.
-        SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable."""
-
-    def revision(self, ref: str) -> Revision:
-        """One commit by sha or ref; SourceRefused when there is none."""
-
-    def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
-        """The commits reachable from new and not from old, oldest first (old None: only new)."""
-
-    def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
-        """A commit and its ancestors, newest first."""
-
-    def is_ancestor(self, old: str, new: str) -> bool:
-        """Whether new contains old: if not, the branch was rewritten."""
-
-    def undoes(self, later: str, earlier: str) -> bool:
-        """Whether the difference a commit makes is the inverse of that of an earlier one (below the path)."""
-
-
-class NoteStore(Protocol):
-    """Notes on commits, kept on one ref of the mirror that only this instance writes."""
-
-    def read_all(self, shas: Sequence[str]) -> Mapping[str, str]:
-        """The notes that some commits have in the mirror, by sha."""
-
-    def write(self, notes: Mapping[str, str]) -> None:
-        """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
-
-    def push(self) -> None:
-        """Send the ref to the remote, merging what is there; SourceUnavailable when it cannot be."""
-
-
-class HistoryWriter(Protocol):
-    """New commits on top of the branch, made without a work tree."""
-
-    def revert(self, shas: Sequence[str], message: str) -> str:
-        """A commit on the head that undoes these (newest first, merges by first parent); its sha.
-        SourceRefused, naming the paths, when they do not revert cleanly."""
-
-    def restore(self, to: str, message: str) -> str:
-        """A commit on the head whose tree below the path is exactly that of ``to``; its sha."""
-
-    def check_push(self, branch: str) -> None:
-        """SourceRefused, with a way out, when it is known beforehand that the remote takes no push to a branch."""
-
-    def push(self, sha: str, branch: str) -> None:
-        """Send a commit to a branch of the remote, fast-forward only."""
 
 
 class TreeEntry(NamedTuple):
@@ -288,16 +234,6 @@ class Sink:
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Send these changes, and what else there is; called on the delivery thread, again until it returns.
         SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again."""
-
-
-class Approvals(Protocol):
-    """Approvals given through Git alone. Never raises: what cannot be read approves nothing."""
-
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
-        """Valid approvals among the commits after the enforced one, and in the notes on them."""
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """Approvals there that do not count: a warning for each, with the reason."""
 
 
 class Leases(Protocol):

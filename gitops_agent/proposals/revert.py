@@ -17,7 +17,8 @@ from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState
-from gitops_agent.ports import HistoryWriter, Source
+from gitops_agent.source.branch_writer import BranchWriter
+from gitops_agent.source.mirror import Mirror
 
 PROPOSAL_PREFIX = "gitops-agent/revert-"
 """How the branches begin that hold a revert for review."""
@@ -85,8 +86,8 @@ def revert_finding(proposal: RevertProposal) -> Finding:
 class RevertProposer:
     """Makes and pushes revert commits. Used on a thread of its own: a remote that hangs holds no pass."""
 
-    source: Source
-    writer: HistoryWriter
+    source: Mirror
+    writer: BranchWriter
     branch: str
 
     def advance(self, proposal: RevertProposal, rollout: Rollout, converged: str | None) -> RevertProposal:

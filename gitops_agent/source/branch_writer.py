@@ -42,7 +42,7 @@ def _guarded(branch: str, guard: Path) -> SourceRefused:
 
 
 class BranchWriter:
-    """``ports.HistoryWriter`` in the mirror; only ``push`` reaches the remote."""
+    """New commits on top of the branch, made without a work tree; only ``push`` reaches the remote."""
 
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror

@@ -11,7 +11,7 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.ports import Source
+from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.revert_match import named_reverts
 
 MOST_SEARCHED_COMMITS = 500
@@ -22,7 +22,7 @@ Lookup = Callable[[str], CommitRecord | None]
 
 
 def register(
-    commits: CommitsState, known: str | None, head: Revision, source: Source, lookup: Lookup, now: float
+    commits: CommitsState, known: str | None, head: Revision, source: Mirror, lookup: Lookup, now: float
 ) -> CommitsState:
     """The records with one for every commit that a push brought, and marks on those that it takes back.
 
@@ -39,7 +39,7 @@ def register(
 
 
 def _marked(
-    brought: Sequence[Revision], updated: Mapping[str, CommitRecord], source: Source, lookup: Lookup
+    brought: Sequence[Revision], updated: Mapping[str, CommitRecord], source: Mirror, lookup: Lookup
 ) -> dict[str, CommitRecord]:
     """The records that say on both sides which commits a push takes back."""
     history = source.history(brought[-1].sha, MOST_SEARCHED_COMMITS + len(brought))
@@ -57,7 +57,7 @@ def _marked(
     return marked
 
 
-def merged_commits(source: Source, sha: str) -> Sequence[str]:
+def merged_commits(source: Mirror, sha: str) -> Sequence[str]:
     """The commits that a merge brought in besides itself."""
     parents = source.revision(sha).parents
     brought = source.between(parents[0], sha) if len(parents) > 1 else ()

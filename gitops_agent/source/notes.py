@@ -14,7 +14,7 @@ MAX_PUSHES = 6
 
 
 class Notes:
-    """``ports.NoteStore`` on ``refs/notes/gitops-agent/<instance>``."""
+    """Notes on commits, on ``refs/notes/gitops-agent/<instance>``, which only this instance writes."""
 
     def __init__(
         self,

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from gitops_agent.ports import CommitChange, NoteStore, Sink
+from gitops_agent.ports import CommitChange, Sink
 from gitops_agent.report.note import parse_note, render_note
+from gitops_agent.source.notes import Notes
 from gitops_agent.support.secrets import Redactor
 
 log = structlog.get_logger(__name__)
@@ -19,7 +20,7 @@ class GitNotesSink(Sink):
     durable = True
     min_interval_seconds = 2.0
 
-    def __init__(self, instance: str, store: NoteStore, redactor: Redactor, *, push: bool = True) -> None:
+    def __init__(self, instance: str, store: Notes, redactor: Redactor, *, push: bool = True) -> None:
         self._instance = instance
         self._store = store
         self._redact = redactor
