@@ -92,18 +92,21 @@ def retry(
 
 def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> int:
     """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
+    from gitops_agent.control.commands import open_commands
+    from gitops_agent.journal.lock import holder
+    from gitops_agent.query.reader import make_redactor
     from gitops_agent.report.json_shapes import control_shape
-    from gitops_agent.wiring import open_control
 
-    with open_control(call.settings(), call.environment, create=create) as control:
-        result, running = command(control.commands), control.running()
+    settings = call.settings()
+    redactor = make_redactor(settings, call.environment)
+    with open_commands(settings, create=create) as commands:
+        result, running = command(commands), holder(settings.state)
     if call.is_json:
-        shape = control_shape(result.controls, result.meaning, running=running is not None)
-        print_json(control.redactor.tree(shape))
+        print_json(redactor.tree(control_shape(result.controls, result.meaning, running=running is not None)))
     else:
-        print_text(control.redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
+        print_text(redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
     if result.warning:
-        sys.stderr.write(control.redactor(f"warning: {result.warning}\n"))
+        sys.stderr.write(redactor(f"warning: {result.warning}\n"))
     return 0
 
 
