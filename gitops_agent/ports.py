@@ -1,21 +1,24 @@
 """The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from __future__ import annotations
 
-from gitops_agent.model.control import Control
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation
-from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.passes import PassResult
-from gitops_agent.model.passes import Scope as Scope
-from gitops_agent.model.plan import Action, Plan
-from gitops_agent.model.revision import Revision
-from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus, CommitRecord
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from gitops_agent.model.control import Control
+    from gitops_agent.model.fields import Fields
+    from gitops_agent.model.key import AgentKey, ResourceKey
+    from gitops_agent.model.observation import Base, Evidence, Observation
+    from gitops_agent.model.outcome import Attempt, Intent, Outcome
+    from gitops_agent.model.passes import PassResult
+    from gitops_agent.model.plan import Action, Plan
+    from gitops_agent.model.revision import Revision
+    from gitops_agent.model.snapshot import Snapshot
+    from gitops_agent.model.state import State
+    from gitops_agent.model.status import AgentStatus, CommitRecord
 
 
 class Clock(Protocol):

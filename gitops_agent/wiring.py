@@ -272,6 +272,7 @@ def open_instance(
     measured: bool = False,
 ) -> Iterator[Instance]:
     """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
+    gc.enable()
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))

@@ -11,7 +11,6 @@ from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show, show_fl
 def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.reader import open_reader
-    from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.json_shapes import explanation_shape, status_shape
     from gitops_agent.report.status_text import agent_text
 
@@ -20,6 +19,8 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
         fleet = reader.fleet(key)
         gone = reader.explain(key) if key and not fleet.statuses else None
     if gone is not None and not call.is_json:
+        from gitops_agent.report.explain_text import gone_text
+
         print_text(gone_text(reader.redactor.tree(explanation_shape(gone))))
     elif key is None:
         show_fleet(call, fleet, reader.redactor)

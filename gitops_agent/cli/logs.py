@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,9 @@ def logs(
     running, is_gone = instances(known), known.status is None
     follow = follow and not is_gone and not call.is_json
     found: Iterable[LogLine] = agent_logs(known, connect_drivers(settings, SystemClock()), lines, follow=follow)
-    if not follow:
+    if follow:
+        gc.enable()
+    else:
         found = list(found)
         running = sorted({*running, *(line.instance for line in found)})
         if is_gone:

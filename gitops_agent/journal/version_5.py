@@ -12,7 +12,6 @@ from gitops_agent.journal import parts, rows, schema, tables
 from gitops_agent.journal.named_texts import fields_of
 from gitops_agent.journal.statements import CHUNK_ROWS, delete, insert, replace
 from gitops_agent.model.codec import from_json
-from gitops_agent.model.health_spec import fold_health_bases
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
@@ -54,6 +53,9 @@ def rebuild_tables(connection: Connection) -> None:
 
 def fold_health_resources(connection: Connection) -> None:
     """Make the records of what is asked of an agent's health part of the records of its runtime."""
+    # Imported by this step alone: it needs the models of documents, which reading a journal does not.
+    from gitops_agent.model.health_spec import fold_health_bases
+
     known = tables.bases(connection)
     folded = {base.key: base for base in fold_health_bases(known.values())}
     delete(connection, schema.bases, "key", (str(key) for key in known if key not in folded))

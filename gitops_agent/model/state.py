@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops_agent.model.control import Control
-from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.document_policy import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base

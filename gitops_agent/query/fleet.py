@@ -14,7 +14,6 @@ from gitops_agent.model.names import listed, named
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.words import is_about
-from gitops_agent.report.workflows import ENDS, WorkflowInputs
 from gitops_agent.status.findings import current_findings
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from gitops_agent.model.state import State
     from gitops_agent.model.status import AgentStatus, CommitRecord
     from gitops_agent.ports import Clock, JournalReader
+    from gitops_agent.report.workflows import WorkflowInputs
     from gitops_agent.settings import Settings
     from gitops_agent.support.secrets import Redactor
 
@@ -87,6 +87,8 @@ class FleetReader:
 
     def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
+        from gitops_agent.report.workflows import WorkflowInputs
+
         state, now = self.journal.state(), self._clock.now()
         rollout = state.rollout.rollout
         followed = self.journal.commit_record(rollout.commit) if rollout is not None else None
@@ -106,6 +108,8 @@ class FleetReader:
         )
 
     def _is_ending(self, agent: AgentKey) -> bool:
+        from gitops_agent.report.workflows import ENDS
+
         return any(entry.verb in ENDS for entry in self.journal.entries(agent=agent, limit=1))
 
     def find(self, text: str) -> AgentKey:

@@ -9,13 +9,13 @@ from concurrent.futures import Executor
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Owner
 from gitops_agent.observe.health.crosscheck import cross_check, suspicion
 from gitops_agent.observe.health.evaluate import aggregate, alive, known_health
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
 from gitops_agent.observe.health.probe import probe
-from gitops_agent.ports import Clock, JournalReader, Scope
+from gitops_agent.ports import Clock, JournalReader
 
 __all__ = ["HealthMonitor", "HealthTarget", "Recall", "recalled"]
 
