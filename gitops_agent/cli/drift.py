@@ -3,24 +3,19 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from gitops_agent.cli.common import AGENT, FLAG, Call, show
+from gitops_agent.cli.common import AGENT, Call, flag, option, show
 
 DRIFTED = 5
 """The exit code with ``--exit-code`` when something drifted, or could not be looked at."""
+
+_EXIT_CODE = flag("--exit-code", "End with 5 when there is drift (default: 0), for CI.")
 
 
 def drift(
     call: Call,
     agent: Annotated[str | None, AGENT] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="TENANT", help="Only the agents of this tenant.")
-    ] = None,
-    exit_code: Annotated[
-        bool,
-        typer.Option("--exit-code", metavar=FLAG, help="End with 5 when there is drift (default: 0), for CI."),
-    ] = False,
+    tenant: Annotated[str | None, option("--tenant", "TENANT", "Only the agents of this tenant.")] = None,
+    exit_code: Annotated[bool, _EXIT_CODE] = False,
 ) -> int:
     """Look at the live systems: what is not as enforced, why, since when, what would be done. Changes nothing."""
     from gitops_agent.cli.progress import fetch_bar
