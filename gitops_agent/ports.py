@@ -1,4 +1,4 @@
-"""The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
+"""What stages know of each other that may not import each other, and the values on record that they share."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from gitops_agent.model.control import Control
     from gitops_agent.model.fields import Fields
     from gitops_agent.model.key import AgentKey, ResourceKey
-    from gitops_agent.model.observation import Base, Evidence, Observation
-    from gitops_agent.model.outcome import Attempt, Intent, Outcome
+    from gitops_agent.model.observation import Evidence
     from gitops_agent.model.passes import PassResult
-    from gitops_agent.model.plan import Action, Plan
+    from gitops_agent.model.plan import Action
     from gitops_agent.model.revision import Revision
     from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.model.state import State
     from gitops_agent.model.status import AgentStatus, CommitRecord
 
 
@@ -109,96 +106,14 @@ class PlanRecord:
     agents: int = 0
 
 
-class JournalReader(Protocol):
-    """The read side of the journal; safe to use while a daemon writes."""
-
-    def state(self) -> State:
-        """The state as last committed, with the controls that other processes have added since.
-        Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
-        read when they are first looked at. A read-only journal follows all that other processes commit."""
-
-    def commit_record(self, sha: str) -> CommitRecord | None:
-        """The record of one commit, also of one that ``state().commits`` no longer holds."""
-
-    def commits(
-        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
-    ) -> Sequence[CommitRecord]:
-        """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
-
-    def owed(self) -> Mapping[str, Mapping[str, int]]:
-        """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
-
-    def entries(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[ActionRecord]:
-        """Executed actions, newest first."""
-
-    def decisions(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[DecisionRecord]:
-        """What plans decided, executed or not, newest first."""
-
-    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
-        """The plans on record whose digest begins so, of some commits or of all, newest first."""
-
-    def planned(self, digest: str) -> frozenset[str]:
-        """The digests of the actions of a plan on record; empty when there is none."""
-
-    def carried_out(self, digest: str, since: float) -> frozenset[str]:
-        """The digests of the actions of a plan that were done since a moment."""
-
-    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
-        """The newest actions against drift that were done since a moment, and when."""
+class RepairHistory(Protocol):
+    """What a plan asks of the journal: how often the same was repaired before."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment. What recovery settled is not counted."""
 
-    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
-        """What was seen of an agent each time it changed, newest first."""
-
-
-class Journal(JournalReader, Protocol):
-    """The write side. Every method is one durable transaction; memory follows only after it.
-    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one."""
-
-    def control(self, control: Control) -> None:
-        """Append a control; the only write allowed beside a running daemon."""
-
-    def commit(
-        self,
-        state: State,
-        *,
-        plans: Sequence[Plan] = (),
-        observations: Sequence[Observation] = (),
-        owed_to: Collection[str] = (),
-        at: float = 0.0,
-    ) -> State:
-        """Write what differs from the state as last committed; no transaction when nothing does.
-        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
-        differ from the last one of their resource; controls without a number; and for every record of a commit
-        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
-        result holds the controls with their numbers and as many records of commits as a pass needs."""
-
-    def begin(self, intents: Sequence[Intent]) -> State:
-        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
-        An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
-        for the same resource that is still open ends as Skipped: at most one is open per resource."""
-
-    def finish(
-        self,
-        outcomes: Sequence[Outcome],
-        *,
-        bases: Sequence[Base] = (),
-        forgotten: Sequence[ResourceKey] = (),
-        attempts: Mapping[ResourceKey, Attempt | None] | None = None,
-    ) -> State:
-        """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
-
-    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
-        """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
-
-    def prune(self, before: float) -> int:
-        """Drop history older than a moment; how many rows were dropped."""
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
+        """The newest actions against drift that were done since a moment, and when."""
 
 
 @dataclass(frozen=True, slots=True)

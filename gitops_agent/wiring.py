@@ -46,7 +46,7 @@ from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor, recalled
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
-from gitops_agent.ports import Clock, Journal, Sink
+from gitops_agent.ports import Clock, Sink
 from gitops_agent.proposals.import_live import ImportProposer
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
@@ -105,7 +105,7 @@ class _Parts:
     """What pipelines are made of."""
 
     settings: Settings
-    journal: Journal
+    journal: SqlJournal
     mirror: Mirror
     drivers: Connections
     clock: Clock
@@ -119,7 +119,7 @@ class _Parts:
 def _opened(
     settings: Settings,
     environment: Mapping[str, str],
-    journal: Journal,
+    journal: SqlJournal,
     stack: ExitStack,
     *,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
@@ -412,7 +412,7 @@ def _error_reporter(sentry: SentrySink | None) -> ErrorReporter:
 
 def _with_faults(
     journal: SqlJournal, environment: Mapping[str, str]
-) -> tuple[Journal, Callable[[Driver], Driver]]:
+) -> tuple[SqlJournal, Callable[[Driver], Driver]]:
     """The journal and what wraps drivers; for crash campaigns, such as die at the point the environment names."""
     point = environment.get("GITOPS_FAULT_AT")
     if not point:

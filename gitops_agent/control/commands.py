@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gitops_agent.errors import UsageError
-from gitops_agent.journal.store import has_journal, open_journal
+from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document_types import REF_PATTERN
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.names import listed, named
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
-from gitops_agent.ports import Clock, Journal, PlanRecord
+from gitops_agent.ports import Clock, PlanRecord
 from gitops_agent.settings import Settings
 from gitops_agent.support.clock import SystemClock
 
@@ -70,7 +70,7 @@ def open_commands(settings: Settings, *, create: bool) -> Iterator[OperatorComma
 class OperatorCommands:
     """The verbs, on one journal, by one operator."""
 
-    def __init__(self, journal: Journal, clock: Clock, operator: Operator) -> None:
+    def __init__(self, journal: SqlJournal, clock: Clock, operator: Operator) -> None:
         self._journal = journal
         self._clock = clock
         self._operator = operator

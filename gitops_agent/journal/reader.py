@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 class SqlReader:
-    """``ports.JournalReader``. Close it, or use it in a ``with``. Safe to share between threads."""
+    """The read side of the journal; safe to use while a daemon writes, and to share between threads. Close it, or
+    use it in a ``with``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +45,10 @@ class SqlReader:
         self._database.close()
 
     def state(self) -> State:
-        """The state as last committed, with the controls that other processes have added since."""
+        """The state as last committed, with the controls that other processes have added since.
+
+        Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
+        read when they are first looked at. A read-only journal follows all that other processes commit."""
         with self._database.mutex:
             if self._database.others_wrote():
                 self._follow_others()

@@ -21,7 +21,7 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
-from gitops_agent.ports import JournalReader
+from gitops_agent.ports import RepairHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class PassContext:
     now: Now
     directives: Directives
     running: tuple[Action, ...]
-    history: JournalReader
+    history: RepairHistory
     catalog: Catalog = BUILT_IN
 
 

@@ -12,9 +12,10 @@ from gitops_agent.query.fleet import one_agent
 from gitops_agent.report.drift import DriftReport, Past, drifts, only
 
 if TYPE_CHECKING:
+    from gitops_agent.journal.reader import SqlReader
     from gitops_agent.model.plan import Plan
     from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.ports import Clock, JournalReader
+    from gitops_agent.ports import Clock
     from gitops_agent.query.plan_preview import Planner
     from gitops_agent.support.secrets import Redactor
 
@@ -27,7 +28,7 @@ class Reporter:
     """Makes reports: a plan for what is in force, with what the journal remembers of it."""
 
     instance: str
-    journal: JournalReader
+    journal: SqlReader
     clock: Clock
     redactor: Redactor
 

@@ -17,12 +17,13 @@ from gitops_agent.report.words import is_about
 from gitops_agent.status.findings import current_findings
 
 if TYPE_CHECKING:
+    from gitops_agent.journal.reader import SqlReader
     from gitops_agent.model.finding import Finding
     from gitops_agent.model.key import AgentKey
     from gitops_agent.model.passes import PassResult
     from gitops_agent.model.state import State
     from gitops_agent.model.status import AgentStatus, CommitRecord
-    from gitops_agent.ports import Clock, JournalReader
+    from gitops_agent.ports import Clock
     from gitops_agent.report.workflows import WorkflowInputs
     from gitops_agent.settings import Settings
     from gitops_agent.support.secrets import Redactor
@@ -43,7 +44,7 @@ _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 class FleetReader:
     """One journal, read for people."""
 
-    def __init__(self, journal: JournalReader, settings: Settings, clock: Clock, redactor: Redactor) -> None:
+    def __init__(self, journal: SqlReader, settings: Settings, clock: Clock, redactor: Redactor) -> None:
         self.journal = journal
         self.redactor = redactor
         self.settings = settings

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
 from gitops_agent.errors import SourceError
+from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.passes import Live, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
@@ -12,7 +13,6 @@ from gitops_agent.model.state import State
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
-from gitops_agent.ports import JournalReader
 from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
 from gitops_agent.rollout.provisioning import without_given_up
@@ -37,7 +37,7 @@ class Planner:
 
     source: Mirror
     loader: Loader
-    journal: JournalReader
+    journal: SqlReader
     pipeline: Pipeline
     redactor: Redactor
 

@@ -8,6 +8,7 @@ is harmless for everything idempotent. What is not must not be tried twice: it e
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
@@ -16,7 +17,6 @@ from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.passes import Now, Observed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
-from gitops_agent.ports import Journal
 from gitops_agent.reconcile.bases import base_after, base_spent
 
 
@@ -25,7 +25,7 @@ class Recovery:
 
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SqlJournal) -> None:
         self._journal = journal
         self.finished = False
 

@@ -11,7 +11,7 @@ import pytest
 
 from gitops_agent.drivers.api import ObserveRequest, is_unchanged
 from gitops_agent.errors import JournalError
-from gitops_agent.journal.store import open_journal
+from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
@@ -19,7 +19,6 @@ from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.model.state import State
-from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import (
     Crash,
     FaultInjector,
@@ -86,12 +85,12 @@ def test_kill_is_a_kill() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
 
-def with_head(journal: Journal, sha: str) -> State:
+def with_head(journal: SqlJournal, sha: str) -> State:
     state = journal.state()
     return replace(state, source=replace(state.source, head=sha))
 
 
-def write_all(journal: Journal) -> None:
+def write_all(journal: SqlJournal) -> None:
     commit = a_commit("abc", 1)
     state = with_head(journal, "abc")
     journal.commit(replace(state, commits=state.commits.updated([commit])), owed_to=["notes"], at=1.0)
@@ -128,7 +127,7 @@ def test_the_points_stand_on_either_side_of_the_write(tmp_path: Path, when: str,
 def test_reads_pass_through_without_points(tmp_path: Path) -> None:
     injector = FaultInjector()
     with open_journal(tmp_path) as opened:
-        journal: Journal = FaultyJournal(opened, injector)
+        journal: SqlJournal = FaultyJournal(opened, injector)
         state = journal.state()
         assert (dict(state.reconcile.bases), dict(state.reconcile.attempts), dict(state.status.agents)) == (
             {},

@@ -7,6 +7,7 @@ HEAD. A probe is believed under the definition it has passed under: one that was
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
+from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey, Scope
@@ -15,7 +16,7 @@ from gitops_agent.observe.health.crosscheck import cross_check, suspicion
 from gitops_agent.observe.health.evaluate import aggregate, alive, known_health
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
 from gitops_agent.observe.health.probe import probe
-from gitops_agent.ports import Clock, JournalReader
+from gitops_agent.ports import Clock
 
 __all__ = ["HealthMonitor", "HealthTarget", "Recall", "recalled"]
 
@@ -29,7 +30,7 @@ Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
 """Which of some agents were Ready when they were last reported, before this process began."""
 
 
-def recalled(journal: JournalReader) -> Recall:
+def recalled(journal: SqlReader) -> Recall:
     """The memory of a journal: the agents that were last reported Ready, and running."""
 
     def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
