@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -24,9 +25,6 @@ from gitops_agent.model.passes import PassResult, Request, is_settled
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock
 from gitops_agent.support.backoff import delay
-
-if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
 
 Progress = Callable[[PassResult], None]
 
@@ -93,6 +91,8 @@ class Daemon:
     """``run``: passes for ever, until a signal closes the queue."""
 
     def __init__(self, context: ControllerContext, random: Random, progress: Progress) -> None:
+        from apscheduler.schedulers.background import BackgroundScheduler
+
         self._context = context
         self._random = random
         self._progress = progress
@@ -100,7 +100,7 @@ class Daemon:
         self._failures = 0
         self._full_pass_at = context.clock.monotonic()
         self._judged: str | None = None
-        self._scheduler: BackgroundScheduler | None = None
+        self._scheduler = BackgroundScheduler(timezone=UTC)
         source = context.pipeline.stages.source
         self._fetcher = Fetcher(
             source.fetch, self._liveness.fetch_began, self._fetched, context.on_unexpected, context.clock
@@ -108,10 +108,7 @@ class Daemon:
 
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""
-        from apscheduler.schedulers.background import BackgroundScheduler
-
         queue = self._context.queue
-        self._scheduler = BackgroundScheduler(timezone=UTC)
         self._every(self._context.intervals.resync, "resync", lambda: queue.everything("resync"))
         for job in self._context.jobs:
             self._every(*job)
@@ -190,28 +187,16 @@ class Daemon:
             self._random.random(),
         )
         self._liveness.fetch_ended(answered=problem is None, next_in=seconds)
-        self._at(seconds, "poll", lambda: self._context.queue.fetch("poll"))
+        when = datetime.now(UTC) + timedelta(seconds=seconds)
+        poll = partial(self._context.queue.fetch, "poll")
+        self._scheduler.add_job(
+            poll, "date", run_date=when, id="poll", replace_existing=True, misfire_grace_time=None
+        )
         if changed:
             self._context.queue.source_changed("source")
 
     def _every(self, seconds: float, name: str, job: Callable[[], object]) -> None:
-        assert self._scheduler is not None
-        self._scheduler.add_job(
-            job,
-            "interval",
-            seconds=max(seconds, 0.1),
-            jitter=seconds / 10,
-            id=name,
-            coalesce=True,
-            max_instances=1,
-        )
-
-    def _at(self, seconds: float, name: str, job: Callable[[], None]) -> None:
-        assert self._scheduler is not None
-        when = datetime.now(UTC) + timedelta(seconds=seconds)
-        self._scheduler.add_job(
-            job, "date", run_date=when, id=name, replace_existing=True, misfire_grace_time=None
-        )
+        self._scheduler.add_job(job, "interval", seconds=max(seconds, 0.1), jitter=seconds / 10, id=name)
 
 
 @contextmanager

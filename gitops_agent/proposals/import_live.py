@@ -71,11 +71,6 @@ def update_imports(
     return replace(proposals, imports={**kept, **new})
 
 
-def findings(proposals: ProposalState) -> tuple[Finding, ...]:
-    """What became of the imports so far."""
-    return tuple(each.finding for each in proposals.imports.values() if each.finding is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.

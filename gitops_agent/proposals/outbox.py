@@ -22,7 +22,7 @@ from gitops_agent.model.passes import Now, PassRecord, ProposalProgress
 from gitops_agent.model.plan import Action
 from gitops_agent.model.state import LiveImport, ProposalState, RevertProposal, State
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, wanted_imports
-from gitops_agent.proposals.revert import RevertProposer, due_revert, rollout_is_frozen, with_revert
+from gitops_agent.proposals.revert import RevertProposer, due_revert, with_revert
 from gitops_agent.support.backoff import delay
 
 MIN_WAIT_SECONDS = 0.05
@@ -156,10 +156,7 @@ class ProposalOutbox:
         ]
 
     def _due_revert(self, state: State, record: PassRecord, now: Now) -> RevertProposal | None:
-        if self._reverter is None:
-            return None
-        frozen = rollout_is_frozen(state.rollout, record, now)
-        return due_revert(state.rollout, record.source.head, state.proposals, frozen=frozen)
+        return due_revert(state, record, now) if self._reverter is not None else None
 
     def _start_revert(self, state: State, record: PassRecord, now: Now) -> None:
         reverter, rollout, known = self._reverter, state.rollout.rollout, state.proposals.reverts

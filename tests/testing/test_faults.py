@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
@@ -15,7 +14,7 @@ from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.observation import Owner
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.model.state import State
@@ -24,7 +23,6 @@ from gitops_agent.testing.faults import (
     FaultInjector,
     FaultyDriver,
     LyingDriver,
-    SlowDriver,
     crash,
     disk_full,
     sees_half,
@@ -169,17 +167,3 @@ def test_an_observer_can_lie() -> None:
         memory.plant(runtime_key(AgentKey("acme", name)), {}, Owner.OURS)
     assert LyingDriver(memory, sees_nothing).observe(ObserveRequest()) == ()
     assert len(LyingDriver(memory, sees_half).observe(ObserveRequest())) == 2
-
-
-@pytest.mark.unit
-def test_an_observer_can_be_slow() -> None:
-    memory, gate = MemoryDriver(), Event()
-    memory.plant(RUNTIME, {}, Owner.OURS)
-    answers: list[Observation] = []
-    slow = SlowDriver(memory, gate.wait)
-    thread = Thread(target=lambda: answers.extend(slow.observe(ObserveRequest())))
-    thread.start()
-    assert memory.calls["observe"] == 0
-    gate.set()
-    thread.join()
-    assert [item.key for item in answers] == [RUNTIME]
