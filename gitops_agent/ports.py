@@ -1,21 +1,22 @@
-"""What stages know of each other that may not import each other, and the values on record that they share."""
+"""The Protocols between stages that may not import each other, and the values on record that they share."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Evidence, Observation
+from gitops_agent.model.plan import Action
+from gitops_agent.model.status import AgentStatus, CommitRecord
 
-    from gitops_agent.model.fields import Fields
-    from gitops_agent.model.key import AgentKey, ResourceKey
-    from gitops_agent.model.observation import Evidence
+if TYPE_CHECKING:  # what no value on record holds; verbs that only read do without it
     from gitops_agent.model.passes import PassResult
-    from gitops_agent.model.plan import Action
     from gitops_agent.model.revision import Revision
     from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.model.status import AgentStatus, CommitRecord
+    from gitops_agent.model.state import State
 
 
 class Clock(Protocol):
@@ -106,14 +107,52 @@ class PlanRecord:
     agents: int = 0
 
 
-class RepairHistory(Protocol):
-    """What a plan asks of the journal: how often the same was repaired before."""
+class JournalReader(Protocol):
+    """The read side of the journal; safe to use while a daemon writes."""
+
+    def state(self) -> State:
+        """The state as last committed, with the controls that other processes have added since.
+        Cheap: it is kept in memory, and bases, retry states, statuses, records of commits and open intents are
+        read when they are first looked at. A read-only journal follows all that other processes commit."""
+
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, also of one that ``state().commits`` no longer holds."""
+
+    def commits(
+        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
+    ) -> Sequence[CommitRecord]:
+        """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
+
+    def owed(self) -> Mapping[str, Mapping[str, int]]:
+        """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
+
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[ActionRecord]:
+        """Executed actions, newest first."""
+
+    def decisions(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[DecisionRecord]:
+        """What plans decided, executed or not, newest first."""
+
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
+        """The plans on record whose digest begins so, of some commits or of all, newest first."""
+
+    def planned(self, digest: str) -> frozenset[str]:
+        """The digests of the actions of a plan on record; empty when there is none."""
+
+    def carried_out(self, digest: str, since: float) -> frozenset[str]:
+        """The digests of the actions of a plan that were done since a moment."""
+
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
+        """The newest actions against drift that were done since a moment, and when."""
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired since a moment. What recovery settled is not counted."""
 
-    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
-        """The newest actions against drift that were done since a moment, and when."""
+    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
+        """What was seen of an agent each time it changed, newest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Three levels, each on the one before: ``_opened`` (source, loader, drivers, pools), ``_pipeline`` (the stages of
 a pass, for verbs that look), ``open_instance`` (lock, leases, sinks, queue, for verbs that act). Verbs that read
-only the journal use ``query/reader.py``, which imports none of this.
+only the journal use ``query/fleet.py``, which imports none of this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -52,27 +51,25 @@ from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
 from gitops_agent.query.drift import Drifter, Reporter
+from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
-from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.leases.driver_leases import DriverLeases
-from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder
+from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
-from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.drift_report import DriftReportSink, drift_note, write_drift_report
 from gitops_agent.report.sinks.git_notes import GitNotesSink
 from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
+from gitops_agent.report.words import Shape
 from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.bounded_process import OnProgress
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import OnProgress
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -323,8 +320,7 @@ def open_daemon(
         measured = bool(settings.listen)
         instance = stack.enter_context(open_instance(settings, environment, fetching, measured=measured))
         if settings.listen:
-            from gitops_agent.web.app import Endpoints
-            from gitops_agent.web.server import serving
+            from gitops_agent.web.server import Endpoints, serving
 
             liveness = instance.context.liveness
             endpoints = Endpoints(instance.metrics, liveness.live, liveness.ready)
@@ -352,14 +348,16 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
 
 def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:
     """The sink behind ``/metrics``; it counts the drivers' events on their way to the queue."""
-    from gitops_agent.query.fleet import FleetReader
-    from gitops_agent.report.sinks.metrics import MetricLabels, MetricsSink
+    from gitops_agent.report.sinks.metrics import MetricsSink
     from gitops_agent.report.workflows import stuck
 
     settings, plugins = parts.settings, parts.drivers.plugins
-    reader = FleetReader(parts.journal, settings, parts.clock, parts.redactor)
-    labels = MetricLabels(settings.instance, version("gitops-agent"), plugins.names, plugins.catalog.explained)
-    sink = MetricsSink(labels, parts.clock, liveness, lambda: stuck(reader.workflows()))
+
+    def stuck_now() -> int:
+        return stuck(FleetReader(parts.journal, settings.instance, parts.clock.now(), parts.redactor).workflows())
+
+    explained = plugins.catalog.explained
+    sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: parts.queue.depth)
     parts.queue.on_agent = sink.event_seen
@@ -368,17 +366,16 @@ def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:
 
 def _drift_sink(parts: _Parts) -> DriftReportSink | None:
     """Drift reports on a schedule, to a file, as a note, or not at all."""
-    settings, redactor = parts.settings, parts.redactor
-    writers: list[Callable[[DriftReport], None]] = []
+    settings, writers = parts.settings, list[Callable[[Shape], None]]()
     if settings.drift_report:
         path = Path(settings.drift_report)
-        writers.append(lambda report: write_drift_report(report, path, redactor))
+        writers.append(lambda report: write_drift_report(report, path))
     if settings.drift_note:
         notes = DriftNotes(parts.mirror, settings)
-        writers.append(lambda report: notes.write(drift_note(report, redactor)))
+        writers.append(lambda report: notes.write(drift_note(report)))
     if not writers or not settings.drift_interval:
         return None
-    reporter = Reporter(settings.instance, parts.journal, parts.clock, redactor)
+    reporter = Reporter(settings.instance, parts.journal, parts.clock, parts.redactor)
     return DriftReportSink(reporter.report, writers, lambda: parts.queue.everything("drift"))
 
 

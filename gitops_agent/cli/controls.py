@@ -71,7 +71,7 @@ def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult],
     """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
     from gitops_agent.control.commands import open_commands
     from gitops_agent.journal.lock import holder
-    from gitops_agent.query.reader import make_redactor
+    from gitops_agent.query.fleet import make_redactor
     from gitops_agent.report.json_shapes import control_shape
 
     settings = call.settings()

@@ -7,7 +7,6 @@ pass asks the journal nothing: all is remembered until a control is added, the b
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.control import Control, approved_plans, freezes
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.passes import Approval, Directives, Now
@@ -16,6 +15,7 @@ from gitops_agent.model.quantity import iso
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import State
 from gitops_agent.model.status import APPROVED_BY, CommitRecord
+from gitops_agent.ports import JournalReader
 from gitops_agent.source.approvals import GitApprovals
 
 _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "by a trailer in {}"}
@@ -24,7 +24,7 @@ _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "
 class Controls:
     """Reads the freezes and approvals in force for a head. Remembers what cannot change: the actions of plans."""
 
-    def __init__(self, journal: SqlReader, approvals: GitApprovals | None = None) -> None:
+    def __init__(self, journal: JournalReader, approvals: GitApprovals | None = None) -> None:
         self._journal = journal
         self._approvals = approvals
         self._planned: dict[str, frozenset[str]] = {}

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 
 from gitops_agent.errors import JournalError
-from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.key import AgentKey
+from gitops_agent.ports import JournalReader
 
 PERIOD_SECONDS = 1.0
 """How soon a control is noticed."""
@@ -14,7 +14,7 @@ PERIOD_SECONDS = 1.0
 class ControlWatcher:
     """Calls ``notify`` from a thread of its own when there is a newer control."""
 
-    def __init__(self, journal: SqlReader, notify: Callable[[], None], period: float = PERIOD_SECONDS) -> None:
+    def __init__(self, journal: JournalReader, notify: Callable[[], None], period: float = PERIOD_SECONDS) -> None:
         self._journal = journal
         self._notify = notify
         self._period = period

@@ -1,14 +1,14 @@
 """How intents open and close: at most one is open per resource, and none is closed that was never opened."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, select
 
 from gitops_agent.errors import JournalError
-from gitops_agent.journal import rows
 from gitops_agent.journal.changes import Changes
+from gitops_agent.journal.rows import Row, intent_row, outcome_row
 from gitops_agent.journal.schema import intents as table
 from gitops_agent.journal.statements import chunks, insert
 from gitops_agent.model.key import ResourceKey
@@ -19,22 +19,18 @@ T = TypeVar("T")
 
 _BY_ID = table.update().where(table.c.id == bindparam("intent_id"))
 _OLDER = table.update().where(
-    table.c.key == bindparam("of_key"), table.c.id != bindparam("by_id"), table.c.result.is_(None)
+    table.c.key == bindparam("of_key"), table.c.id != bindparam("intent_id"), table.c.result.is_(None)
 )
-_OPEN: dict[str, Any] = dict.fromkeys(
-    ("result", "outcome", "finished_at", "duration", "outcome_handle", "permanent")
-)
+_OPEN: Row = dict.fromkeys(("result", "outcome", "finished_at", "duration", "outcome_handle", "permanent"))
 
 
 def begin(connection: Connection, intents: Sequence[Intent]) -> None:
     """Open intents: new ones as new rows, known ids in their place."""
     known = _known(connection, [intent.id for intent in intents])
     connection.execute(_OLDER, [_superseded_by(intent) for intent in intents])
-    again = [intent for intent in intents if intent.id in known]
-    if again:
-        values = [{**rows.intent_row(intent), **_OPEN, "intent_id": intent.id} for intent in again]
-        connection.execute(_BY_ID, values)
-    insert(connection, table, [rows.intent_row(intent) for intent in intents if intent.id not in known])
+    if again := [intent for intent in intents if intent.id in known]:
+        connection.execute(_BY_ID, [{**intent_row(each), **_OPEN, "intent_id": each.id} for each in again])
+    insert(connection, table, [intent_row(intent) for intent in intents if intent.id not in known])
 
 
 def finish(connection: Connection, outcomes: Sequence[Outcome]) -> None:
@@ -42,12 +38,12 @@ def finish(connection: Connection, outcomes: Sequence[Outcome]) -> None:
     if not outcomes:
         return
     ids = {outcome.intent for outcome in outcomes}
-    if strangers := ids - _known(connection, sorted(ids)):
+    if strangers := ids - _known(connection, ids):
         raise JournalError(
             f"outcomes without an intent: {', '.join(sorted(strangers))}",
             hint="this is a defect of gitops-agent: an effect ran without its intent; please report it",
         )
-    connection.execute(_BY_ID, [rows.outcome_row(outcome) for outcome in outcomes])
+    connection.execute(_BY_ID, [outcome_row(outcome) for outcome in outcomes])
 
 
 def opened(known: Mapping[str, Intent], intents: Sequence[Intent]) -> dict[str, Intent]:
@@ -63,7 +59,7 @@ def finished(known: ReconcileState, outcomes: Sequence[Outcome], found: Changes)
     closed = {outcome.intent for outcome in outcomes}
     return replace(
         known,
-        bases=_merged(known.bases, {**dict.fromkeys(found.forgotten), **found.bases}),
+        bases=_merged(known.bases, found.bases),
         attempts=_merged(known.attempts, found.attempts),
         open_intents={id_: each for id_, each in known.open_intents.items() if id_ not in closed},
     )
@@ -82,21 +78,11 @@ def _merged(known: Mapping[ResourceKey, T], changed: Mapping[ResourceKey, T | No
     return merged
 
 
-def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
-    return {
-        identity
-        for part in chunks(ids)
-        for identity in connection.execute(select(table.c.id).where(table.c.id.in_(part))).scalars()
-    }
+def _known(connection: Connection, ids: Iterable[str]) -> set[str]:
+    queries = (select(table.c.id).where(table.c.id.in_(part)) for part in chunks(ids))
+    return {found for query in queries for found in connection.execute(query).scalars()}
 
 
-def _superseded_by(intent: Intent) -> rows.Row:
-    return {
-        "of_key": str(intent.action.key),
-        "by_id": intent.id,
-        "result": Result.SKIPPED.value,
-        "outcome": f"superseded by intent {intent.id}",
-        "finished_at": intent.at,
-        "duration": 0.0,
-        "permanent": False,
-    }
+def _superseded_by(intent: Intent) -> Row:
+    outcome = Outcome(intent.id, Result.SKIPPED, f"superseded by intent {intent.id}", intent.at, 0.0)
+    return {**outcome_row(outcome), "of_key": intent.action.key}

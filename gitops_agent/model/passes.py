@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gitops_agent.model.control import Control
-from gitops_agent.model.document_policy import PolicySpec
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.key import Scope as Scope

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.document_policy import PolicySpec
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.revision import Revision

@@ -21,7 +21,7 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
-from gitops_agent.ports import RepairHistory
+from gitops_agent.ports import JournalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class PassContext:
     now: Now
     directives: Directives
     running: tuple[Action, ...]
-    history: RepairHistory
+    history: JournalReader
     catalog: Catalog = BUILT_IN
 
 
@@ -122,7 +122,8 @@ def context_for(
     failed: FailedTree | None = None,
 ) -> PlanContext:
     """The context of a plan that takes what is live to a snapshot."""
-    now, agents = around.now.wall, state.status.agents
+    now, agents, policy = around.now.wall, state.status.agents, snapshot.policy
+    windows = (seconds(each.oscillation.window) for each in (policy, *policy.tenants.values()))
     return PlanContext(
         now=now,
         snapshot=snapshot,
@@ -130,7 +131,7 @@ def context_for(
         attempts=state.reconcile.attempts,
         ready=Ready(agents, live.health),
         scope=live.scope,
-        repairs=partial(_repairs, around, state, now - _longest_window(snapshot.policy)),
+        repairs=partial(_repairs, around, state, now - max(windows)),
         unreachable=frozenset(live.observed.unreachable),
         busy=frozenset(action.key.agent for action in around.running),
         rolled_back_commits=rolled_back(state, snapshot.revision.sha),
@@ -168,11 +169,6 @@ def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> b
     """Whether drift waits that has no known cause, such as a restart of the host."""
     drift = ConditionType.DRIFTED
     return any(each.type is drift and each.reason not in catalog.explained for each in agents[key].conditions)
-
-
-def _longest_window(policy: PolicySpec) -> float:
-    every = (policy, *policy.tenants.values())
-    return max(seconds(each.oscillation.window) for each in every)
 
 
 class Ready(Container[AgentKey]):

@@ -1,12 +1,20 @@
-"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input."""
+"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input.
 
-from collections.abc import Iterable, Mapping
+And how many at a time, where a number bounds that: of the fleet, and of each tenant.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil
+from typing import TypeVar
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.policy_merge import percent
 
+T = TypeVar("T")
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
 # A hook for the end is called when the runtime is gone and what the agent was made of is still there.
 _ENDING = {HOOK.name: RUNTIME.position - 0.5}
@@ -59,3 +67,26 @@ def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict
 def _dependencies(agent: AgentKey, agents: Mapping[AgentKey, Agent]) -> tuple[AgentKey, ...]:
     found = agents.get(agent)
     return () if found is None else tuple(sorted(key for key in found.depends_on if key in agents))
+
+
+def within_limits(
+    tenants: Iterable[tuple[T, str]], most: int, own: Callable[[str], int], used: Iterable[str] = ()
+) -> dict[T, None]:
+    """The first things (each with its tenant) that there is room for, in their order: so many in all, and of each
+    tenant no more than its own limit. ``used``: the tenants of those that take up room already."""
+    count = Counter(used)
+    left = most - count.total()
+    taken: dict[T, None] = {}
+    for thing, tenant in tenants:
+        if left <= 0:
+            break
+        if count[tenant] < own(tenant):
+            count[tenant] += 1
+            left -= 1
+            taken[thing] = None
+    return taken
+
+
+def share(text: str, count: int) -> int:
+    """A percentage of so many, at least one."""
+    return max(1, ceil(percent(text) * count / 100))

@@ -1,10 +1,10 @@
 """Looking ahead without writing: the plan of a commit that is not enforced (yet), and of what is in force now."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
 from gitops_agent.errors import SourceError
-from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.passes import Live, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
@@ -13,22 +13,14 @@ from gitops_agent.model.state import State
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
+from gitops_agent.ports import JournalReader
 from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
-from gitops_agent.rollout.provisioning import without_given_up
+from gitops_agent.rollout.deadlines import without_given_up
 from gitops_agent.rollout.waves import announced
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.secrets import Redactor
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The plan for what is in force now, and what was seen for it."""
-
-    plan: Plan
-    live: Live
-    in_force: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +29,7 @@ class Planner:
 
     source: Mirror
     loader: Loader
-    journal: SqlReader
+    journal: JournalReader
     pipeline: Pipeline
     redactor: Redactor
 
@@ -48,8 +40,8 @@ class Planner:
             self.pipeline.stages.source.refuse(state, head)
         return self._preview(state, self.loader.load(revision_named(self.source, ref) if ref else head))
 
-    def survey(self) -> Survey:
-        """The plan for what is in force now."""
+    def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
+        """The plan for what is in force now, which that is, and the drivers that were unreachable."""
         state, stages = self.journal.state(), self.pipeline.stages
         in_force = stages.source.in_force(state.rollout)
         if in_force is None:
@@ -63,7 +55,7 @@ class Planner:
         wanted = without_given_up(decision.in_force, state)
         context = context_for(state, wanted, live, decision.earlier_policy, around)
         plan = build(wanted, live.observed.seen.values(), context, live.health)
-        return Survey(with_approvals(plan, around.directives), live, wanted)
+        return with_approvals(plan, around.directives), wanted, live.observed.unreachable
 
     def _preview(self, state: State, target: Snapshot) -> Plan:
         in_force = self.pipeline.stages.source.in_force(state.rollout)

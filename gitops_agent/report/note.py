@@ -5,15 +5,14 @@ comes first (agents that are not Ready, then those the commit changed), and the 
 as are the agents that the commit did not touch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import ActionRecord
-from gitops_agent.report.json_shapes import condition_shape, findings_shape
+from gitops_agent.ports import ActionRecord, CommitChange
+from gitops_agent.report.json_shapes import to_json
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.text import clipped, escape_control
 
@@ -26,43 +25,35 @@ _MAX_CHARACTERS = 262_144  # a note beyond this is not ours
 _UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
-Redact = Callable[[str], str]
-T = TypeVar("T")
+Redact = Callable[[Any], Any]
 Note = dict[str, Any]
 
 
 def render_note(
-    instance: str,
-    record: CommitRecord,
-    statuses: Mapping[AgentKey, AgentStatus],
-    entries: Sequence[ActionRecord],
-    *,
-    previous: Note | None = None,
-    redact: Redact = str,
+    instance: str, change: CommitChange, previous: Note | None = None, redact: Redact = lambda value: value
 ) -> str:
     """The text of a note.
 
     ``previous`` is the note the commit has now: the agents of a commit whose phase was already terminal are
     kept as they were when it ended, so that a later rollback does not rewrite what was seen. ``redact`` is
-    applied to every string (pass a ``Redactor``).
+    applied to all of it (``Redactor.tree``).
     """
-    changed = {entry.key.agent for entry in entries}
+    record, entries = change.record, change.entries
     seen, unseen = _agents_of(previous) if previous is not None and _ended(previous) else (None, 0)
     if seen is None:
-        telling = _most_telling(record, statuses, changed)
+        telling = _most_telling(change)
         seen = [_agent(status) for status in telling[:_MAX_AGENTS]]
         unseen = len(telling) - len(seen)
-    # Agents that follow another commit: with them the numbers add up to those of the first line.
-    untouched = max(0, record.agents - len(seen) - unseen)
-    agents, unlisted = _fit(seen, lambda agent: _safe(agent, redact), _AGENT_BYTES)
-    actions, more_actions = _fit(entries, lambda entry: _safe(_action(entry), redact), _ACTION_BYTES)
     worst = sorted(record.findings, key=lambda finding: (_RANK[finding.severity], finding.address))
-    findings, more_findings = _fit(worst, lambda finding: _safe(_finding(finding), redact), _FINDING_BYTES)
+    agents = _fit(map(redact, seen), _AGENT_BYTES)
+    actions = _fit((redact(_action(entry)) for entry in entries), _ACTION_BYTES)
+    findings = _fit((redact(_finding(finding)) for finding in worst), _FINDING_BYTES)
     more = {
-        "agents": unlisted + unseen,
-        "untouched": untouched,
-        "actions": more_actions,
-        "findings": more_findings,
+        "agents": len(seen) - len(agents) + unseen,
+        # Agents that follow another commit: with them the numbers add up to those of the first line.
+        "untouched": max(0, record.agents - len(seen) - unseen),
+        "actions": len(entries) - len(actions),
+        "findings": len(worst) - len(findings),
     }
     body: Note = {
         "apiVersion": API_VERSION,
@@ -85,7 +76,7 @@ def render_note(
     return f"{headline(instance, record, redact)}\n\n{to_yaml(kept)}"
 
 
-def headline(instance: str, record: CommitRecord, redact: Redact = str) -> str:
+def headline(instance: str, record: CommitRecord, redact: Redact = lambda value: value) -> str:
     """Line 1, for people: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``."""
     parts = [str(record.phase)]
     if record.phase not in _UNPLANNED:
@@ -132,21 +123,20 @@ def _agents_of(previous: Note) -> tuple[list[Note], int]:
     return agents if isinstance(agents, list) else [], count if isinstance(count, int) else 0
 
 
-def _most_telling(
-    record: CommitRecord, statuses: Mapping[AgentKey, AgentStatus], changed: set[AgentKey]
-) -> list[AgentStatus]:
+def _most_telling(change: CommitChange) -> list[AgentStatus]:
     # A status judged at another commit says nothing about this one, but agents that a failed gate holds back do.
+    record, changed = change.record, {entry.key.agent for entry in change.entries}
     halted = record.phase is Phase.DEGRADED
     ours = [
         status
-        for status in statuses.values()
+        for status in change.statuses.values()
         if status.observed_commit == record.sha or (halted and status.has(ConditionType.HALTED))
     ]
     return sorted(ours, key=lambda status: (status.ready, status.agent not in changed, status.agent))
 
 
 def _agent(status: AgentStatus) -> Note:
-    conditions = [condition_shape(condition) for condition in status.conditions]
+    conditions = to_json(status.conditions)
     for condition in conditions:
         # The same for every condition of one note; repeating it would double the size.
         del condition["observedCommit"]
@@ -169,25 +159,15 @@ def _action(entry: ActionRecord) -> Note:
 
 
 def _finding(finding: Finding) -> Note:
-    (shape,) = findings_shape([finding])
-    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in shape.items() if value}
+    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in to_json(finding).items() if value}
 
 
-def _fit(items: Sequence[T], render: Callable[[T], Note], budget: int) -> tuple[list[Note], int]:
-    """As many items as fit the budget of bytes, and how many are left out (all that follow the first of them)."""
+def _fit(items: Iterable[Note], budget: int) -> list[Note]:
+    """The items before the first that no longer fits the budget of bytes."""
     taken: list[Note] = []
     for item in items:
-        rendered = render(item)
-        budget -= len(to_yaml({"items": [rendered]}).encode())
+        budget -= len(to_yaml({"items": [item]}).encode())
         if budget < 0:
             break
-        taken.append(rendered)
-    return taken, len(items) - len(taken)
-
-
-def _safe(value: Any, redact: Redact) -> Any:
-    if isinstance(value, str):
-        return escape_control(redact(value), lines=True)
-    if isinstance(value, Mapping):
-        return {key: _safe(item, redact) for key, item in value.items()}
-    return [_safe(item, redact) for item in value] if isinstance(value, list) else value
+        taken.append(item)
+    return taken

@@ -45,11 +45,8 @@ def plan_text(shape: Shape, style: Style = PLAIN) -> str:
     blocks += [_agent(agent, list(actions), style) for agent, actions in by_agent]
     if not shape["actions"]:
         blocks.append("nothing to do: live is as desired")
-    if others := [finding for finding in shape["findings"] if finding not in listed]:
-        blocks.append(findings_text(others, style))
-    if shape["actions"]:
-        blocks.append(_totals(shape["summary"]))
-    return page(blocks, style)
+    blocks.append(findings_text([finding for finding in shape["findings"] if finding not in listed], style))
+    return page([*blocks, _totals(shape["summary"]) if shape["actions"] else ""], style)
 
 
 def _agent(agent: str, actions: list[Shape], style: Style) -> str:
@@ -106,4 +103,4 @@ def _verdict(verdict: Shape, style: Style) -> str:
     word = "blocks the commit" if verdict["effect"] == "block" else held
     name = _GUARDS.get(verdict["guard"]) or f"The guard {in_words(verdict['guard'])}"
     head = style.paint(f"{name} {word}", "bold", "yellow")
-    return "\n".join([head, *([findings_text(verdict["findings"], style)] if verdict["findings"] else [])])
+    return "\n".join(filter(None, [head, findings_text(verdict["findings"], style)]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted
+from gitops_agent.model.quantity import counted, span
 from gitops_agent.model.status import Phase
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.support.text import escape_control
@@ -81,6 +81,12 @@ def fleet_words(agents: Sequence[tuple[bool, str]]) -> str:
         f"{words.count(word)} {word}" for word in ("ready", "stopped", "retired", "not ready") if word in words
     ]
     return f"{counted(len(words), 'agent')}: {', '.join(parts)}" if words else "no agents"
+
+
+def as_of(shape: Shape) -> str:
+    """How old the journal was, in brackets; nothing when it was written just now."""
+    age = shape["journalAgeSeconds"]
+    return "" if age is None else f" (as of {span(age)} ago)"
 
 
 def is_about(finding: Finding, agent: AgentKey) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from gitops_agent.model import document_types as schema
+from gitops_agent.model import document as schema
 from gitops_agent.model import quantity
 from gitops_agent.model.agent import Origin
 from gitops_agent.snapshot.codes import Code, shown

@@ -19,13 +19,13 @@ class TreeChange(NamedTuple):
 
 
 def parse_entries(listing: bytes) -> list[TreeEntry]:
-    """The output of ``ls-tree -r -l -z``. Names that are not UTF-8 keep their bytes as surrogates."""
+    """The output of ``ls-tree -r -z`` (with sizes: ``-l``). Bytes of names that are no UTF-8 become surrogates."""
     entries = []
     for record in listing.decode(errors="surrogateescape").split("\0"):
         if record:
             facts, _, path = record.partition("\t")
-            mode, kind, blob, size = facts.split()
-            entries.append(TreeEntry(mode, kind, blob, int(size) if size.isdigit() else None, path))
+            mode, kind, blob, *size = facts.split()
+            entries.append(TreeEntry(mode, kind, blob, int(size[0]) if size and size[0].isdigit() else None, path))
     return entries
 
 
@@ -47,12 +47,5 @@ def parse_commits(log: bytes, trees: Iterator[str]) -> Iterator[Revision]:
     for record in log.decode(errors="replace").split("\0"):
         if record.strip():
             sha, parents, author, authored, committed, message = record.lstrip("\n").split("\n", 5)
-            yield Revision(
-                sha=sha,
-                tree=next(trees),
-                parents=tuple(parents.split()),
-                author=author,
-                authored_at=float(authored),
-                committed_at=float(committed),
-                message=message.strip("\n"),
-            )
+            when, text = (float(authored), float(committed)), message.strip("\n")
+            yield Revision(sha, next(trees), tuple(parents.split()), author, *when, text)

@@ -8,6 +8,7 @@ doubled event does no harm.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from watchfiles import watch
@@ -52,18 +53,16 @@ class RefWatcher:
         while not self._stop.is_set():
             folders = _folders(self._repository, self._refs)
             try:
-                self._watch(folders)
+                if folders:
+                    self._watch(folders)
             except (OSError, RuntimeError):
-                # No such folder any more, or no inotify left: look by ourselves until watching works.
-                self._stop.wait(_RETRY_SECONDS)
+                folders = {}  # gone in between, or no inotify left: look by ourselves until watching works
             self._look()
             if not folders:
                 self._stop.wait(_RETRY_SECONDS)
 
     def _watch(self, folders: dict[Path, int]) -> None:
         """Watch until ``stop``, or until the folders to watch are others."""
-        if not folders:
-            return
         events = watch(
             *folders,
             watch_filter=None,
@@ -122,11 +121,8 @@ def _folders(repository: Path, refs: Sequence[str]) -> dict[Path, int]:
         home = git_dir(repository)
     except (OSError, UnicodeDecodeError):
         return {}
-    above = (home / parent for name in refs for parent in reversed(Path(name).parents))
     found = {}
-    for folder in above:
-        try:
+    for folder in (home / parent for name in refs for parent in reversed(Path(name).parents)):
+        with suppress(OSError):
             found[folder] = folder.stat().st_ino
-        except OSError:
-            continue
     return found

@@ -4,22 +4,21 @@ The order is data: agents before the commit that is judged by them, the gate bef
 All of it is written in one transaction at the end of the pass, so that no reader sees one part without the other.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from gitops_agent.model.control import Control, ControlVerb, freezes
-from gitops_agent.model.document import TenantPolicy
-from gitops_agent.model.finding import Finding
-from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, Scope, SourceResult
+from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding
-from gitops_agent.reconcile.breaker import after_round
+from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
-from gitops_agent.status.findings import current_findings
+from gitops_agent.status.findings import agent_of, current_findings
 from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
 from gitops_agent.status.summary import Summary, Terms
 
@@ -94,11 +93,7 @@ def drop_old_attempts(summary: Summary) -> Summary:
 
 def update_circuits(summary: Summary) -> Summary:
     """With the circuits of drivers opened and closed by what became of the actions."""
-    known = summary.state.reconcile.circuits
-
-    def limits(tenant: str) -> TenantPolicy:
-        return limits_of(summary.policy, tenant)
-
+    known, limits = summary.state.reconcile.circuits, partial(limits_of, summary.policy)
     after = after_round(known, summary.record.executed, limits, summary.now.wall)
     return summary if after == known else summary.with_reconcile(circuits=after)
 
@@ -151,7 +146,10 @@ def findings(summary: Summary) -> Summary:
     """With everything that was found, and when the pass ended."""
     record, status, now = summary.record, summary.state.status, summary.now
     shown = record.decision.blocked or record.plan
-    kept = _still_true(status.findings, record.live.scope)
+    # What an earlier pass found about agents that this one did not look at.
+    looked_at = {str(key) for key in record.live.scope or ()}
+    earlier = status.findings if record.live.scope is not None else ()
+    kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
     return summary.with_state(
         status=replace(
@@ -174,15 +172,3 @@ STEPS: tuple[Step, ...] = (
     reverts_reported,
     findings,
 )
-
-
-def _still_true(found: tuple[Finding, ...], scope: Scope) -> Iterator[Finding]:
-    """What an earlier pass found about agents that this one did not look at."""
-    if scope is None:
-        return
-    looked_at = {str(key) for key in scope}
-    for finding in found:
-        # About an agent ("tenant/name") or one of its resources ("tenant/name:kind/id"); not about a commit.
-        agent = finding.address.partition(":")[0]
-        if "/" in agent and agent not in looked_at:
-            yield finding

@@ -1,14 +1,23 @@
-"""The server, on a thread of its own: started, and ended within bounds, like any other part."""
+"""The server on a thread of its own: the address it listens on, and the three paths ``/metrics``, ``/livez`` and
+``/readyz``. Text, small, and read-only."""
 
+import errno
+import ipaddress
+import os
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
-from gitops_agent.web.app import Endpoints, make_app
-from gitops_agent.web.listen import is_loopback, listen, parse, shown
+from gitops_agent.errors import UsageError
 
 GRACE_SECONDS = 2
 """How long answers under way get when we end."""
@@ -16,7 +25,22 @@ GRACE_SECONDS = 2
 MAX_CONNECTIONS = 64
 """At the same time; more are turned away, so that they cannot use up the file handles that passes need."""
 
+Check = Callable[[], tuple[bool, str]]
+"""Gives whether all is well, and a text about it."""
+
+_FRESH = {"Cache-Control": "no-store"}
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The callables behind the paths. Each returns at once, from any thread, and takes no lock a pass may hold."""
+
+    metrics: Callable[[], bytes]
+    live: Check
+    ready: Check
 
 
 @contextmanager
@@ -47,7 +71,7 @@ def _configuration(endpoints: Endpoints) -> uvicorn.Config:
     """The settings of uvicorn: plain HTTP/1.1 and nothing that is not needed; logs go where those of all
     libraries go."""
     return uvicorn.Config(
-        make_app(endpoints),
+        _app(endpoints),
         http="h11",
         ws="none",
         loop="asyncio",
@@ -61,3 +85,70 @@ def _configuration(endpoints: Endpoints) -> uvicorn.Config:
         timeout_keep_alive=5,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _app(endpoints: Endpoints) -> Starlette:
+    """The application; whatever is not one of its paths is 404, whatever is not GET (or HEAD) is 405."""
+
+    # On the event loop itself, not on a pool of threads: nothing here waits for anything.
+    async def metrics(_: Request) -> Response:
+        return Response(endpoints.metrics(), media_type=_METRICS_TYPE, headers=_FRESH)
+
+    paths = {"/metrics": metrics, "/livez": _checked(endpoints.live), "/readyz": _checked(endpoints.ready)}
+    return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in paths.items()])
+
+
+def _checked(check: Check) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        ok, text = check()
+        return PlainTextResponse(text + "\n", 200 if ok else 503, headers=_FRESH)
+
+    return answer
+
+
+def parse(address: str) -> tuple[str, int]:
+    """Host and port of ``127.0.0.1:9733`` or ``[::1]:9733``; UsageError otherwise."""
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise _wrong(address, "it is not a host and a port up to 65535")
+    return bare, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it. A name other than localhost is taken to reach further."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens on the address; UsageError when it is wrong or taken, before anything else begins."""
+    host, port = parse(address)
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as problem:
+        raise _wrong(address, f"the host is not known: {problem.strerror or problem}") from problem
+    try:
+        # The next run can have it at once; a listener of another process is still in the way.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # [::] is every address, as elsewhere
+        return socket.create_server(where, family=family, backlog=MAX_CONNECTIONS, dualstack_ipv6=both)
+    except OSError as problem:
+        taken = problem.errno == errno.EADDRINUSE
+        why = "something else listens there" if taken else os.strerror(problem.errno or 0)
+        raise _wrong(address, why) from problem
+
+
+def shown(listening: socket.socket) -> str:
+    """The address as a URL has it; with port 0, the port that was chosen."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _wrong(address: str, why: str) -> UsageError:
+    hint = (
+        "give every run on a machine an address of its own: `listen: 127.0.0.1:PORT` in the settings or "
+        "GITOPS_AGENT_LISTEN=127.0.0.1:PORT (port 0 takes any free one); GITOPS_AGENT_LISTEN= serves nothing"
+    )
+    return UsageError(f"listen: cannot listen on {address}: {why}", hint=hint)

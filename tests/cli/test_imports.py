@@ -54,7 +54,7 @@ def run(*arguments: str) -> set[str]:
 def test_verbs_that_read_load_no_driver_no_git_and_no_scheduler(tmp_path: Path, verb: str) -> None:
     open_journal(tmp_path).close()
     found = run(verb, "--state-dir", str(tmp_path))
-    assert "gitops_agent.query.reader" in found
+    assert "gitops_agent.query.fleet" in found
     assert found & (HEAVY | DISTANT) == set()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.store import SqlJournal, open_journal
-from gitops_agent.journal.stored import MAX_SINGLE_READS
+from gitops_agent.journal.tables import MAX_SINGLE_READS
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey
 from tests.support.statements import statements

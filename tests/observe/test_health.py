@@ -16,7 +16,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.observe.health.monitor import HealthTarget
+from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.reconcile.make import ONE, TWO

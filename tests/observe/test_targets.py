@@ -14,10 +14,10 @@ from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.health_spec import DEFAULTS
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import AgentInstance, Observation, Owner
+from gitops_agent.model.passes import Live, Observed
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.observe.health.history import HealthTarget
-from gitops_agent.observe.health.targets import HealthSources, health_targets
+from gitops_agent.observe.health.targets import HealthTarget, health_targets
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
 from tests.reconcile.make import ONE, SHA, TWO, base
 from tests.support.plugins import connect
@@ -41,8 +41,8 @@ def agent(key: AgentKey, *, health: bool = True, stopped: bool = False, **more: 
 def judged(*agents: Agent, seen: Any = None, bases: Any = (), scope: Any = None) -> dict[AgentKey, HealthTarget]:
     snapshot = Snapshot(Revision(SHA, "t", (), "", 0, 0, ""), {a.key: a for a in agents}, PolicySpec())
     known = {each.key: each for each in bases}
-    sources = HealthSources(seen or {}, known, DRIVERS.executing, DRIVERS.plugins.catalog)
-    return {each.agent: each for each in health_targets(snapshot, scope, sources)}
+    live = Live(Observed(seen or {}, {}), {}, scope)
+    return {each.agent: each for each in health_targets(snapshot, live, known, DRIVERS)}
 
 
 def running(**more: Any) -> Observation:

@@ -11,7 +11,8 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import AgentInstance, Heartbeat, Observation, Owner
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.observe.health.monitor import HealthMonitor, HealthTarget
+from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.reconcile.make import ONE

@@ -18,6 +18,7 @@ from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.codec import decode, encode
 from gitops_agent.snapshot.positions import Locator, Positions
 from gitops_agent.snapshot.yaml_documents import FileParser
+from gitops_agent.support.text import escape_control
 from tests.snapshot.styles import documents, styled
 from tests.snapshot.world import World, agent, other
 
@@ -82,7 +83,7 @@ def outcome(files: dict[str, Any], world: World | None = None) -> Snapshot | tup
         found = invalid.findings
     findings = found.findings if isinstance(found, Snapshot) else found
     assert any(finding.severity == "error" for finding in findings) != isinstance(found, Snapshot)
-    assert all(f.summary.isprintable() and f.address.isprintable() for f in findings)
+    assert all(escape_control(text) == text for f in findings for text in (f.summary, f.address))
     return found
 
 

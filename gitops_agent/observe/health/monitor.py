@@ -4,21 +4,18 @@ Agents are held to the enforced spec, the one last applied (the field ``health``
 HEAD. A probe is believed under the definition it has passed under: one that was changed starts anew.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 
-from gitops_agent.journal.reader import SqlReader
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Owner
-from gitops_agent.observe.health.crosscheck import cross_check, suspicion
-from gitops_agent.observe.health.evaluate import aggregate, alive, known_health
-from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeSpec, ProbeState
+from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
+from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
 from gitops_agent.observe.health.probe import probe
-from gitops_agent.ports import Clock
-
-__all__ = ["HealthMonitor", "HealthTarget", "Recall", "recalled"]
+from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
+from gitops_agent.ports import Clock, JournalReader
 
 MIN_RECHECK_SECONDS = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
@@ -30,7 +27,7 @@ Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
 """Which of some agents were Ready when they were last reported, before this process began."""
 
 
-def recalled(journal: SqlReader) -> Recall:
+def recalled(journal: JournalReader) -> Recall:
     """The memory of a journal: the agents that were last reported Ready, and running."""
 
     def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
@@ -86,11 +83,7 @@ class HealthMonitor:
     def _driver_rechecks(self, targets: Iterable[HealthTarget], now: float) -> dict[AgentKey, float]:
         """When to look again at agents that some driver reports not to be healthy, without saying when."""
         at = now + DRIVER_RECHECK_SECONDS
-        return {
-            each.agent: min(at, self._recheck.get(each.agent, at))
-            for each in targets
-            if any(health.state in _UNSETTLED and health.recheck_at is None for health in _reported(each))
-        }
+        return {each.agent: min(at, self._recheck.get(each.agent, at)) for each in targets if _is_unsettled(each)}
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
         """Agents that left Git are not looked at again."""
@@ -143,10 +136,10 @@ class HealthMonitor:
             return aggregate(known, target.others)
         history = self._histories[target.agent]
         # Asked afresh, the source may report otherwise.
-        reason = self._suspicion(target) if suspected else None
-        proven = self._proven.get(target.agent)
-        found = cross_check(target, history, reason, proven, now) if reason is not None else None
-        health = alive(target, history, found, now)
+        if suspected and (reason := self._suspicion(target)) is not None:
+            health = cross_checked(target, history, reason, self._proven.get(target.agent), now)
+        else:
+            health = alive(target, history, now)
         history.was_healthy = history.was_healthy or health.state is HealthState.HEALTHY
         return aggregate(health, target.others)
 
@@ -154,11 +147,9 @@ class HealthMonitor:
         return ClockReading(self._clock.monotonic(), self._clock.now())
 
 
-_UNSETTLED = (HealthState.STARTING, HealthState.UNHEALTHY, HealthState.STUCK, HealthState.UNKNOWN)
-
-
-def _reported(target: HealthTarget) -> Iterator[Health]:
-    """The healths of an agent's resources that drivers reported."""
-    if target.runtime is not None and target.runtime.health is not None:
-        yield target.runtime.health
-    yield from target.others
+def _is_unsettled(target: HealthTarget) -> bool:
+    """Whether some driver reports an object of an agent not to be healthy, and not when to look again."""
+    own = target.runtime.health if target.runtime is not None else None
+    reported = target.others if own is None else (own, *target.others)
+    settled = (HealthState.HEALTHY, HealthState.STOPPED)
+    return any(health.state not in settled and health.recheck_at is None for health in reported)

@@ -8,24 +8,23 @@ from typing import Any
 from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.history import HealthTarget
+from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.support.http import HttpError, request
 from gitops_agent.support.text import one_line
 
 _READ_CAP_BYTES = 4096
+_HEADERS = {"User-Agent": "gitops-agent-probe"}
 _COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
 
 def probe(spec: Mapping[str, Any], target: HealthTarget) -> ExecResult:
     """The answer of one probe; what goes wrong is an answer too, never an exception.
-
     An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
-    there are several, all must answer.
-    """
+    there are several, all must answer."""
     timeout = seconds(spec.get("timeout", "1s")) or 1.0
     try:
         if http_spec := spec.get("http"):
-            return _http_all(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
+            return _http(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
         if target.executing is None:
             return ExecResult(False, "this runtime cannot run commands")
         return _exec(spec["exec"]["command"], target.agent, timeout, target.executing)
@@ -40,22 +39,17 @@ def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Ex
     return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
 
 
-def _http_all(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
+def _http(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
+    """The answer of the first address that fails, or of the last."""
     answer = ExecResult(False, f"GET :{port}{path}: the runtime reports no address to probe")
     for address in addresses:
-        shown = address if len(addresses) > 1 else ""
-        answer = _http(address, port, path, timeout, f"GET {shown}:{port}{path}")
+        asked = f"GET {address if len(addresses) > 1 else ''}:{port}{path}"
+        url = f"http://{f'[{address}]' if ':' in address else address}:{port}{path}"
+        try:
+            status = request("GET", url, timeout=timeout, headers=_HEADERS, body_cap=_READ_CAP_BYTES).status
+        except HttpError as problem:
+            return ExecResult(False, f"{asked}: {problem}")
+        answer = ExecResult(200 <= status < 400, f"{asked}: {status}")
         if not answer.ok:
             break
     return answer
-
-
-def _http(address: str, port: int, path: str, timeout: float, asked: str) -> ExecResult:
-    host = f"[{address}]" if ":" in address else address
-    headers = {"User-Agent": "gitops-agent-probe"}
-    try:
-        url = f"http://{host}:{port}{path}"
-        status = request("GET", url, timeout=timeout, headers=headers, body_cap=_READ_CAP_BYTES).status
-    except HttpError as problem:
-        return ExecResult(False, f"{asked}: {problem}")
-    return ExecResult(200 <= status < 400, f"{asked}: {status}")

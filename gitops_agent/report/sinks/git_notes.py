@@ -23,7 +23,7 @@ class GitNotesSink(Sink):
     def __init__(self, instance: str, store: Notes, redactor: Redactor, *, push: bool = True) -> None:
         self._instance = instance
         self._store = store
-        self._redact = redactor
+        self._redactor = redactor
         self.complete = push
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
@@ -45,14 +45,7 @@ class GitNotesSink(Sink):
         end."""
         try:
             previous = parse_note(present) if present and change.record.phase.terminal else None
-            return render_note(
-                self._instance,
-                change.record,
-                change.statuses,
-                change.entries,
-                previous=previous,
-                redact=self._redact,
-            )
+            return render_note(self._instance, change, previous, self._redactor.tree)
         except Exception:  # trying again would not help, and the other commits must get their notes
             log.exception("a note could not be rendered", commit=change.record.sha)
             return None
