@@ -20,7 +20,7 @@ HEAVY = {
 """Libraries that answering from the journal needs none of."""
 
 DISTANT = {
-    "gitops_agent.control", "gitops_agent.daemon", "gitops_agent.drivers", "gitops_agent.model.document_agent",
+    "gitops_agent.control", "gitops_agent.daemon", "gitops_agent.drivers",
     "gitops_agent.model.passes", "gitops_agent.observe", "gitops_agent.pipeline", "gitops_agent.plan",
     "gitops_agent.proposals", "gitops_agent.reconcile", "gitops_agent.rollout", "gitops_agent.snapshot",
     "gitops_agent.source", "gitops_agent.web", "gitops_agent.wiring",
