@@ -50,7 +50,7 @@ from gitops_agent.proposals.import_live import ImportProposer
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
-from gitops_agent.query.drift import Drifter, Reporter
+from gitops_agent.query.drift import Reporter
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
@@ -227,15 +227,6 @@ def open_planner(
             journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
         parts = _opened(settings, environment, journal, stack, fetching=fetching)
         yield Planner(parts.mirror, parts.loader, journal, _pipeline(parts), parts.redactor)
-
-
-@contextmanager
-def open_drifter(
-    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
-) -> Iterator[Drifter]:
-    """What is in force and what is live, for looking only."""
-    with open_planner(settings, environment, fetching) as planner:
-        yield Drifter(planner, Reporter(settings.instance, planner.journal, SystemClock(), planner.redactor))
 
 
 @contextmanager
