@@ -202,6 +202,7 @@ def _proposals(parts: _Parts) -> ProposalOutbox:
         branch=settings.branch,
         instance=settings.instance,
         limits=settings.limits,
+        documents=parts.drivers.plugins.documents,
         section=parts.drivers.plugins.catalog.section,
         push=settings.push,
     )
@@ -311,11 +312,10 @@ def open_daemon(
         measured = bool(settings.listen)
         instance = stack.enter_context(open_instance(settings, environment, fetching, measured=measured))
         if settings.listen:
-            from gitops_agent.web.server import Endpoints, serving
+            from gitops_agent.web.server import serving
 
             liveness = instance.context.liveness
-            endpoints = Endpoints(instance.metrics, liveness.live, liveness.ready)
-            stack.enter_context(serving(settings.listen, endpoints))
+            stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
         queue = instance.context.queue
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -379,7 +379,7 @@ def _watchers(parts: _Parts) -> list[Watching]:
     watchers: list[Watching] = [parts.drivers, controls]
     if mirror.address.local is not None:
         moved = partial(queue.fetch, "watch", urgent=True)
-        watchers.append(RefWatcher(mirror.address, mirror.branch, moved, (APPROVALS,)))
+        watchers.append(RefWatcher(mirror, moved, (APPROVALS,)))
     return watchers
 
 

@@ -46,7 +46,7 @@ __all__ = ["Catalog", "CheckResult", "Class", "Clock", "Context", "Plugin", "Rea
 __all__ += ["BUILT_IN_KINDS", "CHANNEL", "CONFIG", "CREDENTIAL", "DNS", "ENTITLEMENT", "HOOK", "RUNTIME", "Kind"]
 # The pure part
 __all__ += ["JSON", "AgentDocument", "AgentKey", "Compilation", "Fields", "Refused", "Resource", "ResourceKey"]
-__all__ += ["Strict", "health_fields", "iso", "memory_bytes", "seconds"]
+__all__ += ["CredentialPoolSpec", "Strict", "health_fields", "iso", "memory_bytes", "seconds"]
 # The live part
 __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "ObserveError", "ObserveRequest"]
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
@@ -79,17 +79,26 @@ class Compilation:
     """One document to compile, with what it refers to.
 
     ``options``: the validated ``spec.runtime.<name>`` or ``spec.<section>`` of this plugin; None when the document
-    has none. ``pools``: the credential pools of the repository that the document names. ``run_as``: what the
-    document's runtime needs to run a command as the agent (``Plugin.run_as``), its driver's name included.
-    ``bundle_file``: the document's runtime reads the bundle from a file of this host.
+    has none. ``pools``: the credential pools of the repository that the document names. ``runtime``: the plugin
+    that the document names as ``runtime.driver``, if it is installed.
     """
 
     agent: AgentKey
     document: AgentDocument
     options: BaseModel | None = None
     pools: Mapping[str, CredentialPoolSpec] = field(default_factory=_nothing)
-    run_as: Mapping[str, JSON] = field(default_factory=_nothing)
-    bundle_file: bool = False
+    runtime: "Plugin | None" = None
+
+    @cached_property
+    def run_as(self) -> Mapping[str, JSON]:
+        """What the runtime needs to run a command as the agent (``Plugin.run_as``), with its driver's name."""
+        own = self.runtime.run_as(self.document) if self.runtime is not None and self.runtime.run_as else {}
+        return {"driver": self.document.spec.runtime.driver, **own}
+
+    @property
+    def bundle_file(self) -> bool:
+        """Whether the document's runtime reads the bundle from a file of this host."""
+        return self.runtime is not None and self.runtime.bundle_file
 
     @cached_property
     def bundle(self) -> Fields:

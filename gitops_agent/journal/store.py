@@ -224,7 +224,9 @@ class SqlJournal(History):
             },
             "status": {
                 "agents": tables.StoredStatuses(
-                    lambda: self._read(tables.statuses), lambda agent: self._read(tables.status, agent)
+                    lambda: self._read(tables.statuses),
+                    lambda agent: self._read(tables.status, agent),
+                    lambda: self._read(tables.unsettled),
                 )
             },
         }

@@ -7,7 +7,7 @@ what a restart depends on. A live system that probes by itself takes it from the
 from collections.abc import Mapping
 from typing import Any
 
-from gitops_agent.model.document import AgentDocument, Probes, Runtime
+from gitops_agent.model.document import AgentDocument, Runtime
 from gitops_agent.model.fields import JSON, Fields
 
 FIELD = "health"
@@ -16,17 +16,18 @@ STOPPED = "stopped"
 last applied running or stopped, and starting it again by commit would look like a process that died."""
 
 DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
-_NO_PROBES = Probes()
 _MIN_UPTIME: str = Runtime.model_fields["min_uptime"].default
 
 
 def health_fields(document: AgentDocument) -> dict[str, JSON]:
     """The field ``health`` of a runtime's resource; nothing when probes, heartbeat and minUptime are defaults."""
     spec = document.spec
-    if spec.probes == _NO_PROBES and spec.heartbeat is None and spec.runtime.min_uptime == _MIN_UPTIME:
+    probes = spec.probes
+    asks = probes.readiness or probes.liveness or spec.heartbeat
+    if asks is None and spec.runtime.min_uptime == _MIN_UPTIME:
         return {}
     asked = {
-        "probes": spec.probes.model_dump(by_alias=True),
+        "probes": probes.model_dump(by_alias=True),
         "heartbeat": spec.heartbeat.model_dump(by_alias=True) if spec.heartbeat else None,
         "minUptime": spec.runtime.min_uptime,
     }

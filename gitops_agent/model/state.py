@@ -210,7 +210,7 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
             known.pop(key, None)
         made, concerned = AgentStatuses(known), {*news, *removed}
         made.not_ready = (self.not_ready - concerned) | {k for k, each in news.items() if not each.ready}
-        made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
+        made._having = {k: (self.having(k) - concerned) | _with_condition(news, k) for k in _INDEXED}
         return made
 
 

@@ -25,8 +25,9 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import LiveImport, ProposalState
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_at
+from gitops_agent.snapshot.editing import CannotEdit, Path, edited, value_at
 from gitops_agent.snapshot.loader import Loader
+from gitops_agent.snapshot.schema import Documents
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 
@@ -76,7 +77,8 @@ class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
 
     ``mask`` turns a value that holds a secret into another one. ``section`` gives the path in a document below
-    which the fields of a kind of resource are written; None when they have no place there.
+    which the fields of a kind of resource are written; None when they have no place there. ``documents``: the
+    models of documents, with what the drivers add to them.
     """
 
     source: Mirror
@@ -86,6 +88,7 @@ class ImportProposer:
     branch: str
     instance: str
     limits: Limits
+    documents: Documents
     section: Callable[[str], Path | None]
     push: bool = True
 
@@ -125,7 +128,7 @@ class ImportProposer:
         origin = change.agent.origin
         data = dict(self.source.blobs([origin.blob]))[origin.blob]
         try:
-            content = edited(data, origin.line, values, self.limits)
+            content = edited(data, origin.line, values, self.limits, self.documents)
             return self.writer.edit({origin.path: content}, _message(change, values, self.instance))
         except CannotEdit as problem:
             raise ImportRefused(change, str(problem)) from problem

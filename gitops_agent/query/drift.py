@@ -1,24 +1,19 @@
 """Drift reports on demand: what is live against what is in force."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.names import named
+from gitops_agent.model.plan import Plan
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.ports import Clock, JournalReader
 from gitops_agent.query.fleet import one_agent
+from gitops_agent.query.plan_preview import Planner
 from gitops_agent.report.drift import drift_shape, drifting, only
 from gitops_agent.report.words import Shape
 from gitops_agent.support.clock import SystemClock
-
-if TYPE_CHECKING:
-    from gitops_agent.model.plan import Plan
-    from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.ports import Clock, JournalReader
-    from gitops_agent.query.plan_preview import Planner
-    from gitops_agent.support.secrets import Redactor
+from gitops_agent.support.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +28,7 @@ class Reporter:
     def report(self, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
         """The report on one observation, masked."""
         size, now = len(snapshot.agents), self.clock.now()
-        shape = drift_shape(plan, self.journal, self.instance, size, unreachable, now)
-        masked: Shape = self.redactor.tree(shape)
-        return masked
+        return {**self.redactor.tree(drift_shape(plan, self.journal, self.instance, size, unreachable, now))}
 
 
 def drift_report(planner: Planner, instance: str, agent: str | None = None, tenant: str | None = None) -> Shape:

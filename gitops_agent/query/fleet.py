@@ -31,16 +31,10 @@ if TYPE_CHECKING:
     from gitops_agent.report.workflows import WorkflowInputs
     from gitops_agent.settings import Settings
 
-MAX_ACTIONS = 100_000
-"""More actions than the journal keeps of any agent within its retention."""
-
-SHOWN_ACTIONS = 20
-"""How many of the newest actions ``explain`` shows at first."""
-
-SEARCHED_ACTIONS = 20_000
-"""How many of the newest actions are searched for the name of an agent that is gone."""
-
-SUGGESTED_NAMES = 10
+_SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
+_ALL_ACTIONS = 100_000  # more than the journal keeps of any agent within its retention
+_SEARCHED_ACTIONS = 20_000  # the newest, searched for the name of an agent that is gone
+_SUGGESTED_NAMES = 10
 _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 
 
@@ -90,7 +84,7 @@ class FleetReader:
             agent,
             state,
             self.journal.commit_record(own_commit) if own_commit else None,
-            self.journal.entries(agent=agent, limit=MAX_ACTIONS if everything else SHOWN_ACTIONS),
+            self.journal.entries(agent=agent, limit=_ALL_ACTIONS if everything else _SHOWN_ACTIONS),
             [finding for finding in concerning if finding not in turned_down],
             self.now,
         )
@@ -105,7 +99,7 @@ class FleetReader:
     def find(self, text: str) -> AgentKey:
         """The agent a person means, also one that is gone; UsageError with what there is otherwise."""
         known = self.journal.state().status.agents
-        gone = (entry.key.agent for entry in self.journal.entries(limit=SEARCHED_ACTIONS))
+        gone = (entry.key.agent for entry in self.journal.entries(limit=_SEARCHED_ACTIONS))
         return one_agent(text, named(text, known) or named(text, set(gone)), known)
 
 
@@ -114,7 +108,7 @@ def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey])
     if len(matches) == 1:
         return matches[0]
     problem = "more than one agent is" if matches else "no agent is"
-    hint = f"agents: {listed(text, matches, list(known), SUGGESTED_NAMES)}"
+    hint = f"agents: {listed(text, matches, list(known), _SUGGESTED_NAMES)}"
     raise UsageError(f"{problem} called {text!r}", hint=hint)
 
 
@@ -145,8 +139,7 @@ def _resources(known: Shape) -> Sequence[Shape]:
 
 
 def _concerning(agent: AgentKey, state: State, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings about one agent, its document, the source, the freeze it is under, or a newest commit that is
-    not enforced."""
+    """The findings about one agent, its document, the source, its freeze, or a newest commit not enforced."""
     status, head = state.status.agents.get(agent), state.head
     file = status.origin.rpartition(":")[0] if status else ""
     frozen = status is not None and status.has(ConditionType.FROZEN)

@@ -38,7 +38,14 @@ class Planner:
         head, state = self.source.refresh(), self.journal.state()
         if ref is None:
             self.pipeline.stages.source.refuse(state, head)
-        return self._preview(state, self.loader.load(revision_named(self.source, ref) if ref else head))
+        target = self.loader.load(revision_named(self.source, ref) if ref else head)
+        in_force = self.pipeline.stages.source.in_force(state.rollout)
+        around = self._around(state, target.revision)
+        source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
+        step = next_step(state, source, around)
+        wanted = without_given_up(target, state)
+        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
+        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
 
     def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
         """The plan for what is in force now, which that is, and the drivers that were unreachable."""
@@ -56,15 +63,6 @@ class Planner:
         context = context_for(state, wanted, live, decision.earlier_policy, around)
         plan = build(wanted, live.observed.seen.values(), context, live.health)
         return with_approvals(plan, around.directives), wanted, live.observed.unreachable
-
-    def _preview(self, state: State, target: Snapshot) -> Plan:
-        in_force = self.pipeline.stages.source.in_force(state.rollout)
-        around = self._around(state, target.revision)
-        source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
-        step = next_step(state, source, around)
-        wanted = without_given_up(target, state)
-        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
-        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
 
     def _around(self, state: State, head: Revision) -> PassContext:
         now = self.pipeline.now()

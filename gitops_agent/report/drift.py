@@ -29,8 +29,7 @@ ORDER = (
 )
 """The classes as a report lists them: what needs people most comes first."""
 
-SEARCHED_OBSERVATIONS = 200
-"""How many of the newest observations of one agent are searched for the beginning of its drift."""
+_SEARCHED_OBSERVATIONS = 200  # the newest of one agent, searched for the beginning of its drift
 
 
 def drifting(plan: Plan) -> list[Action]:
@@ -57,7 +56,7 @@ def drift_shape(
     found, statuses = drifting(plan), journal.state().status.agents
 
     def drift(action: Action) -> Shape:
-        seen = journal.observations(action.key.agent, limit=SEARCHED_OBSERVATIONS)
+        seen = journal.observations(action.key.agent, limit=_SEARCHED_OBSERVATIONS)
         return {
             **to_json(action),
             "since": iso(since(action, seen, statuses.get(action.key.agent), at)),
@@ -82,9 +81,7 @@ def drift_shape(
 
 def since(action: Action, history: Iterable[Observation], status: AgentStatus | None, at: float) -> float:
     """Since when a resource deviates: the first observation of the present unbroken deviation.
-
-    Where observations do not show it (health), since when the agent is called Drifted; else since now.
-    """
+    Where observations do not show it (health), since when the agent is called Drifted; else since now."""
     first: float | None = None
     for seen in history:
         if seen.key != action.key:

@@ -20,8 +20,6 @@ def setup_logs(
     stream: TextIO,
     redactor: Redactor,
     environment: Mapping[str, str] | None = None,
-    *,
-    level: int = logging.INFO,
 ) -> None:
     """Send our logs, and those of the libraries, to one stream. ``auto``: text on a terminal, else JSON."""
     is_terminal = stream.isatty()
@@ -47,7 +45,7 @@ def setup_logs(
     root.handlers[:] = [handler]
     # Libraries say at INFO what is our business to say (every job run, every request).
     root.setLevel(logging.WARNING)
-    logging.getLogger("gitops_agent").setLevel(level)
+    logging.getLogger("gitops_agent").setLevel(logging.INFO)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -29,11 +29,9 @@ MAX_BACKOFF_SECONDS = 300.0
 
 class DeliveryTimer:
     """When a sink is served: not more often than its interval, later and later while it fails.
-
     Work waits one interval from the first sign of it, so that a burst costs one delivery; a flush need not wait
     for that, only for the interval since the last delivery. Given the time, never reads a clock; ``jitter`` gives
-    numbers in [0, 1).
-    """
+    numbers in [0, 1)."""
 
     def __init__(self, interval: float, jitter: Callable[[], float]) -> None:
         self._interval = interval
@@ -56,8 +54,7 @@ class DeliveryTimer:
         return max(0.0, self._dirty_since + self._interval - now, self._allowed_at - now, self._retry_at - now)
 
     def earliest(self, now: float) -> float | None:
-        """Seconds until a flush may deliver (None: nothing to deliver): the interval holds, the backoff does
-        not."""
+        """Seconds until a flush may deliver (None: nothing to deliver): after the interval, whatever failed."""
         return None if self._dirty_since is None else max(0.0, self._allowed_at - now)
 
     def begin(self, now: float) -> None:
@@ -141,9 +138,7 @@ class Outbox:
 
     def collect(self, state: State) -> None:
         """Queue what the journal owes as of a state just committed. Never raises.
-
-        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on.
-        """
+        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on."""
         if self.pending:
             self._wake.set()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
@@ -179,8 +174,7 @@ class Outbox:
             self._delivering.release()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Flush and end the thread; whether nothing is left. A sink that hangs is left to the end of the
-        process."""
+        """Flush and end the thread; whether nothing is left. A sink that hangs is left behind."""
         deadline = self._clock.monotonic() + timeout
         empty = self.flush(timeout)
         self._closing = True
@@ -206,13 +200,13 @@ class Outbox:
         with self._lock:
             # What was delivered since the journal was asked is not queued again.
             known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
-        news = {sha: version for sha, version in owed.items() if known.get(sha, 0) < version}
-        changes = [change for sha, version in news.items() if (change := self._change(sha, version, state))]
-        with self._lock:
-            for change in changes:
-                lane.waiting[change.record.sha] = _merged(lane.waiting.get(change.record.sha), change)
-        if changes:
-            self._mark(lane)
+        for sha in (sha for sha, version in owed.items() if known.get(sha, 0) < version):
+            if record := state.commits.records.get(sha) or self._journal.commit_record(sha):
+                entries = self._journal.entries(commit=sha)
+                change = CommitChange(record, state.status.agents, entries, owed[sha])
+                with self._lock:
+                    lane.waiting[sha] = _merged(lane.waiting.get(sha), change)
+                self._mark(lane)
 
     def _mark(self, lane: _Lane) -> None:
         with self._lock:
@@ -222,12 +216,6 @@ class Outbox:
     def _may_deliver(self, lane: _Lane) -> bool:
         """Whether this process may serve a sink: commits are reported by the leading one alone."""
         return not lane.sink.durable or self._leading()
-
-    def _change(self, sha: str, version: int, state: State) -> CommitChange | None:
-        record = state.commits.records.get(sha) or self._journal.commit_record(sha)
-        if record is None:
-            return None
-        return CommitChange(record, state.status.agents, self._journal.entries(commit=sha), version)
 
     def _flush(self, lane: _Lane, deadline: float) -> bool:
         with self._lock:
@@ -278,8 +266,7 @@ def _paid(lane: _Lane, versions: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
-    """The newer change. Of a commit that had ended, the statuses of its end are kept: by now other commits
-    decide."""
+    """The newer change. A commit that had ended keeps the statuses of its end: by now other commits decide."""
     if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
         return replace(change, statuses=waiting.statuses)
     return change

@@ -24,9 +24,7 @@ _SHOWN_ROWS = 20
 
 class ProgressView:
     """A table that redraws in place. Use as a context manager; ``update`` may come from any thread.
-
-    ``transient``: it leaves nothing behind, because the caller prints the end result.
-    """
+    ``transient``: it leaves nothing behind, because the caller prints the end result."""
 
     def __init__(self, instance: str, stream: TextIO, *, colour: bool = True, transient: bool = False) -> None:
         self._instance = instance

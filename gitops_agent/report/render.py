@@ -5,7 +5,6 @@ Without a terminal nothing is folded, cut or coloured: one line for each row, fo
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -75,8 +74,7 @@ Mask = Callable[[str], str]
 
 
 def page(blocks: Sequence[str], style: Style = PLAIN) -> str:
-    """The blocks that are not empty, with an empty line between two; lines that the terminal is too narrow for are
-    wrapped."""
+    """The blocks with an empty line between two, without empty ones; lines too long for the terminal wrapped."""
     text = "\n\n".join(filter(None, blocks))
     return text if style.width is None else "\n".join(_wrapped(line, style) for line in text.split("\n"))
 
@@ -91,10 +89,11 @@ def _wrapped(line: str, style: Style) -> str:
     indent = len(line) - len(line.lstrip(" "))
     console = _console(style)
     parts = Text.from_ansi(line[indent:]).wrap(console, max(8, width - indent - 2))
-    for position, part in enumerate(parts):
-        part.rstrip()
-        console.print(Text(" " * (indent + (2 if position else 0))) + part, soft_wrap=True)
-    return _output(console)
+    with console.capture() as output:
+        for position, part in enumerate(parts):
+            part.rstrip()
+            console.print(Text(" " * (indent + (2 if position else 0))) + part, soft_wrap=True)
+    return _trimmed(output.get())
 
 
 def table(columns: Sequence[Column], rows: Sequence[Any], style: Style = PLAIN, mask: Mask = str) -> str:
@@ -151,8 +150,9 @@ def _drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Sty
         # Text, never markup: what comes from a repository must not be able to style, link or hide anything.
         grid.add_row(*(Text(cell.text, style=" ".join(cell.colours)) for cell in row))
     console = _console(style)
-    console.print(grid)
-    return _output(console)
+    with console.capture() as output:
+        console.print(grid)
+    return _trimmed(output.get())
 
 
 def _padded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int], style: Style) -> str:
@@ -183,7 +183,6 @@ def _console(style: Style) -> Console:
     from rich.console import Console
 
     return Console(
-        file=io.StringIO(),
         width=style.width,
         height=25,  # with both given, no terminal is asked
         force_terminal=style.colour,
@@ -195,6 +194,5 @@ def _console(style: Style) -> Console:
     )
 
 
-def _output(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip("\n").split("\n"))
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.rstrip("\n").split("\n"))

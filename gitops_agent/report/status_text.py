@@ -96,9 +96,7 @@ def status_text(
 
 def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
     """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
-
-    ``fleet``: how the fleet is in words, where the shape does not hold all agents.
-    """
+    ``fleet``: how the fleet is in words, where the shape does not hold all agents."""
     instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
     if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"

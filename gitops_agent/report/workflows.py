@@ -22,18 +22,14 @@ from gitops_agent.model.quantity import ago, ahead, counted, epoch
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
-from gitops_agent.report.json_shapes import age_shape, fields_shape
+from gitops_agent.report.json_shapes import age_shape, shaper
 from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
 from gitops_agent.report.words import Shape, as_of, is_about, sentence, short
 from gitops_agent.support.text import escape_control
 
-LONGEST_ACTION_SECONDS = 600.0
-"""After which an action that was begun and has no outcome is taken for stuck."""
-
-_ENDS = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
-"""The verbs that take something away."""
-
-_KEYS = "kind subject stuck message done since next actor commit reason way_out"
+_LONGEST_ACTION_SECONDS = 600.0  # after which an action that was begun and has no outcome is taken for stuck
+_TAKING_AWAY = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
+_shape_of = shaper("kind subject stuck message done since next actor commit reason way_out")
 _REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown"}
 
 
@@ -90,21 +86,15 @@ def workflows_shape(known: WorkflowInputs) -> Shape:
 
 def _shape(each: Workflow) -> Shape:
     # What a workflow does not have is null; only a message may be without content.
-    shape = fields_shape(_KEYS, each)
+    shape = _shape_of(each)
     return {key: None if value == "" and key != "message" else value for key, value in shape.items()}
 
 
 def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
     """How the hooks on record stand: called with what end, to be called again, or only written down."""
-    states = Counter(_state(base) for key, base in bases.items() if key.kind == Kind.HOOK)
+    shots = [OneShot.read(base.handle) for key, base in bases.items() if key.kind == Kind.HOOK]
+    states = Counter("recorded" if shot is None else (shot.result or "due").lower() for shot in shots)
     return {state: states[state] for state in ("done", "failed", "unknown", "due", "recorded")}
-
-
-def _state(base: Base) -> str:
-    shot = OneShot.read(base.handle)
-    if shot is None:
-        return "recorded"
-    return shot.result.value.lower() if shot.result else "due"
 
 
 def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
@@ -187,7 +177,7 @@ def _actions(known: WorkflowInputs) -> Iterator[Workflow]:
 def _longest_seconds(intent: Intent) -> float:
     fields = intent.action.desired or intent.action.base
     timeout = fields.value.get("timeout") if fields is not None and intent.action.key.kind == Kind.HOOK else None
-    return timeout + 60.0 if isinstance(timeout, int | float) else LONGEST_ACTION_SECONDS
+    return timeout + 60.0 if isinstance(timeout, int | float) else _LONGEST_ACTION_SECONDS
 
 
 def _hooks(known: WorkflowInputs) -> Iterator[Workflow]:
@@ -235,7 +225,7 @@ def _agents(known: WorkflowInputs) -> Iterator[Workflow]:
 
 def _is_ending(journal: JournalReader, agent: AgentKey) -> bool:
     """Whether the last thing done to an agent took something away."""
-    return any(entry.verb in _ENDS for entry in journal.entries(agent=agent, limit=1))
+    return any(entry.verb in _TAKING_AWAY for entry in journal.entries(agent=agent, limit=1))
 
 
 def _of_agent(
@@ -248,12 +238,11 @@ def _of_agent(
     following = _name(left[0]) if left else "Ready" if kind == "provisioning" else ""
     stalled = next((each for each in status.conditions if each.type is ConditionType.STALLED), None)
     reason, message = (stalled.reason, stalled.message) if stalled else _held(known, status.agent, following)
-    way_out = (
-        f"gitops-agent explain {status.agent} says more; gitops-agent retry {status.agent} tries again at once"
-    )
+    name = str(status.agent)
+    way_out = f"gitops-agent explain {name} says more; gitops-agent retry {name} tries again at once"
     return Workflow(
         kind,
-        str(status.agent),
+        name,
         stuck=stalled is not None,
         done=tuple(map(_name, done)),
         next=following,

@@ -8,9 +8,9 @@ from itertools import islice
 
 from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.key import AgentKey
-from gitops_agent.snapshot.codes import Code
-from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, PolicyUnit, PoolUnit
-from gitops_agent.snapshot.schema_errors import nearest
+from gitops_agent.snapshot.codes import Code, Issue
+from gitops_agent.snapshot.compiled_file import AgentUnit, PolicyUnit, PoolUnit, Shared
+from gitops_agent.snapshot.schema import nearest
 
 _NAMED = 20
 
@@ -21,37 +21,32 @@ def _listed(names: Iterable[str], count: int, between: str = " and ") -> str:
     return shown if count <= _NAMED else f"{shown} and {count - _NAMED} more"
 
 
-def same_key(key: AgentKey, origins: Iterable[Origin]) -> list[Issue]:
-    """Two documents that declare one agent: each is addressed, both are named."""
-    places = sorted(origins, key=lambda origin: (origin.path, origin.line))
-    named = _listed(map(str, places), len(places))
-    summary = f"agent {key} is declared {len(places)} times: {named}"
-    detail = "Rename one of them, or remove it."
-    return [Issue(Code.DUPLICATE_AGENT, origin, ("metadata", "name"), summary, detail) for origin in places]
-
-
-def same_pool(pools: Iterable[PoolUnit]) -> list[Issue]:
-    """Two documents that declare one credential pool."""
-    by_name: dict[tuple[str, str], list[Origin]] = {}
+def duplicates(
+    agents: Mapping[AgentKey, Iterable[Origin]], pools: Iterable[PoolUnit], policies: Iterable[PolicyUnit]
+) -> list[Issue]:
+    """Documents that declare one thing: each is addressed, all are named."""
+    same: dict[tuple[str, str], list[Origin]] = {}
     for pool in pools:
-        by_name.setdefault((pool.tenant, pool.name), []).append(pool.origin)
-    issues: list[Issue] = []
-    for (_, name), origins in by_name.items():
-        if len(origins) > 1:
-            named = _listed(sorted(map(str, origins)), len(origins))
-            summary = f"credential pool {name} is declared {len(origins)} times: {named}"
-            issues += [Issue(Code.DUPLICATE_POOL, origin, ("metadata", "name"), summary) for origin in origins]
-    return issues
-
-
-def several_policies(policies: Collection[PolicyUnit]) -> list[Issue]:
-    """More than one policy: which of them holds would be a guess."""
-    if len(policies) < 2:
-        return []
-    named = _listed(sorted(str(policy.origin) for policy in policies), len(policies))
-    summary = f"{len(policies)} Policy documents: {named}"
+        same.setdefault((pool.tenant, pool.name), []).append(pool.origin)
+    name = ("metadata", "name")
+    found: list[Issue] = []
+    for key, origins in agents.items():
+        what = f"agent {key} is declared {{}} times"
+        found += _repeated(Code.DUPLICATE_AGENT, origins, name, what, "Rename one of them, or remove it.")
+    for (_, pool_name), origins in same.items():
+        what = f"credential pool {pool_name} is declared {{}} times"
+        found += _repeated(Code.DUPLICATE_POOL, origins, name, what)
     detail = "Keep one; limits for one tenant go into its spec.tenants."
-    return [Issue(Code.SEVERAL_POLICIES, policy.origin, ("kind",), summary, detail) for policy in policies]
+    origins = [policy.origin for policy in policies]
+    return found + _repeated(Code.SEVERAL_POLICIES, origins, ("kind",), "{} Policy documents", detail)
+
+
+def _repeated(
+    code: Code, origins: Iterable[Origin], loc: tuple[str, ...], what: str, detail: str = ""
+) -> list[Issue]:
+    places = sorted(origins, key=lambda origin: (origin.path, origin.line))
+    summary = f"{what.format(len(places))}: {_listed(map(str, places), len(places))}"
+    return [Issue(code, loc, summary, detail, origin=origin) for origin in places] if len(places) > 1 else []
 
 
 def missing_dependencies(
@@ -62,56 +57,44 @@ def missing_dependencies(
     tenants: dict[str, list[str]] = {}
     for agent in touched:
         for position, key in enumerate(agent.depends_on):
-            if key not in agents and key.tenant == agent.key.tenant and key.name not in suspects:
-                if key.tenant not in tenants:
-                    tenants[key.tenant] = [other.name for other in agents if other.tenant == key.tenant]
-                hint = nearest(key.name, tenants[key.tenant])
-                summary = f"agent {agent.key} depends on {key}, which no document declares{hint}"
-                loc = ("spec", "rollout", "dependsOn", position)
-                issues.append(
-                    Issue(Code.UNKNOWN_DEPENDENCY, agent.origin, loc, summary, "Declare it, or drop it.")
-                )
+            if key in agents or key.tenant != agent.key.tenant or key.name in suspects:
+                continue
+            if key.tenant not in tenants:
+                tenants[key.tenant] = [other.name for other in agents if other.tenant == key.tenant]
+            hint = nearest(key.name, tenants[key.tenant])
+            summary = f"agent {agent.key} depends on {key}, which no document declares{hint}"
+            loc, detail = ("spec", "rollout", "dependsOn", position), "Declare it, or drop it."
+            issues.append(Issue(Code.UNKNOWN_DEPENDENCY, loc, summary, detail, origin=agent.origin))
     return issues
 
 
-def missing_pools(
-    pools: Collection[tuple[str, str]], touched: Iterable[AgentUnit], suspects: Collection[str]
-) -> list[Issue]:
+def missing_pools(shared: Shared, touched: Iterable[AgentUnit], suspects: Collection[str]) -> list[Issue]:
     """References to credential pools that are not declared for the tenant or for all."""
     issues: list[Issue] = []
     for unit in touched:
         tenant, pool = unit.agent.key.tenant, unit.pool
-        if pool is None or pool in suspects:
+        if pool is None or pool in suspects or shared.pool(tenant, pool) is not None:
             continue
-        if (tenant, pool) not in pools and ("", pool) not in pools:
-            hint = nearest(pool, [name for owner, name in pools if owner in ("", tenant)])
-            summary = f"agent {unit.agent.key} uses credential pool {pool}, which no document declares{hint}"
-            loc = ("spec", "credentialPoolRef", "name")
-            detail = "Declare a CredentialPool of this tenant or of all tenants."
-            issues.append(Issue(Code.UNKNOWN_POOL, unit.agent.origin, loc, summary, detail))
+        hint = nearest(pool, [name for owner, name in shared.pools if owner in ("", tenant)])
+        summary = f"agent {unit.agent.key} uses credential pool {pool}, which no document declares{hint}"
+        detail = "Declare a CredentialPool of this tenant or of all tenants."
+        loc = ("spec", "credentialPoolRef", "name")
+        issues.append(Issue(Code.UNKNOWN_POOL, loc, summary, detail, origin=unit.agent.origin))
     return issues
 
 
 def cycles(agents: Mapping[AgentKey, Agent], touched: Iterable[AgentKey]) -> list[Issue]:
     """Agents that wait for each other in a ring. A new ring leads through a touched agent."""
-    issues: list[Issue] = []
-    for ring in _rings(agents, sorted(touched)):
-        members = (str(key) for key in (*ring, ring[0]))
-        named = _listed(members, len(ring) + 1, " -> ")
-        for key in ring:
-            summary = f"dependency cycle: {named}"
-            loc = ("spec", "rollout", "dependsOn")
-            detail = "None of these agents could ever start; remove one of the dependencies."
-            issues.append(Issue(Code.DEPENDENCY_CYCLE, agents[key].origin, loc, summary, detail))
-    return issues
-
-
-def _rings(agents: Mapping[AgentKey, Agent], starts: Iterable[AgentKey]) -> list[list[AgentKey]]:
     search = _RingSearch(agents)
-    for start in starts:
-        if start in agents and agents[start].depends_on:
-            search.explore(start)
-    return search.rings
+    for start in sorted(touched):
+        search.explore(start)
+    issues: list[Issue] = []
+    for ring in search.rings:
+        named = _listed((str(key) for key in (*ring, ring[0])), len(ring) + 1, " -> ")
+        summary, loc = f"dependency cycle: {named}", ("spec", "rollout", "dependsOn")
+        detail = "None of these agents could ever start; remove one of the dependencies."
+        issues += [Issue(Code.DEPENDENCY_CYCLE, loc, summary, detail, origin=agents[key].origin) for key in ring]
+    return issues
 
 
 class _RingSearch:

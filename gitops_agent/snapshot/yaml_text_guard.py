@@ -30,6 +30,12 @@ class DocumentText(NamedTuple):
     text: str
 
 
+def decoded(data: bytes, errors: str = "strict") -> str:
+    """The text of a file without its byte order mark, every line ended by a line feed alone."""
+    content = data.decode("utf-8", errors).removeprefix(BYTE_ORDER_MARK)
+    return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
+
+
 def split(text: str) -> list[DocumentText]:
     """The documents of a stream. A marker at column 0 always separates documents, whatever surrounds it."""
     if "\n---" not in text and "\n..." not in text and not text.startswith("..."):
@@ -55,11 +61,9 @@ def _only_directives(part: str) -> bool:
 
 def _without_end_marker(document: DocumentText) -> DocumentText:
     # The rest of that line may hold a comment only; the parser judges it as the beginning of the next document.
-    return (
-        DocumentText(document.line, "   " + document.text[3:])
-        if _MARKER.match(document.text) and document.text[0] == "."
-        else document
-    )
+    if _MARKER.match(document.text) and document.text[0] == ".":
+        return document._replace(text="   " + document.text[3:])
+    return document
 
 
 def is_safe(text: str) -> bool:
@@ -71,13 +75,10 @@ def is_safe(text: str) -> bool:
     """
     if len(text) <= 2 * SAFE_DEPTH or sum(map(text.count, "-?:[{")) <= SAFE_DEPTH:
         return True
-    indented = max((_width(match.group()) for match in _LINE_PREFIX.finditer(text)), default=0)
+    prefixes = {match.group() for match in _LINE_PREFIX.finditer(text)}
+    indented = max((sum(map(prefix.count, " \t-?:")) for prefix in prefixes), default=0)
     depth = 2 * (indented + 1)
     return depth * (min(count_properties(text, "*"), 64) + 1) <= 4 * SAFE_DEPTH and depth <= SAFE_DEPTH
-
-
-def _width(prefix: str) -> int:
-    return sum(map(prefix.count, " \t-?:"))
 
 
 def has_control_bytes(data: bytes) -> bool:

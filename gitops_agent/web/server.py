@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import structlog
 import uvicorn
@@ -19,8 +18,7 @@ from starlette.routing import Route
 
 from gitops_agent.errors import UsageError
 
-GRACE_SECONDS = 2
-"""How long answers under way get when we end."""
+_GRACE_SECONDS = 2  # that answers under way get when we end
 
 MAX_CONNECTIONS = 64
 """At the same time; more are turned away, so that they cannot use up the file handles that passes need."""
@@ -34,21 +32,29 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """The callables behind the paths. Each returns at once, from any thread, and takes no lock a pass may hold."""
-
-    metrics: Callable[[], bytes]
-    live: Check
-    ready: Check
-
-
 @contextmanager
-def serving(address: str, endpoints: Endpoints) -> Iterator[str]:
-    """Answer on this address while the block runs; gives the address in force. UsageError when it is not free."""
+def serving(address: str, metrics: Callable[[], bytes], live: Check, ready: Check) -> Iterator[str]:
+    """Answer on this address while the block runs; gives the address in force. UsageError when it is not free.
+    Each callable returns at once, from any thread, and takes no lock a pass may hold."""
     listening = listen(address)
     where = shown(listening)
-    server = uvicorn.Server(_configuration(endpoints))
+    # Plain HTTP/1.1 and nothing that is not needed; logs go where those of all libraries go.
+    config = uvicorn.Config(
+        _app(metrics, live, ready),
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    server = uvicorn.Server(config)
     # The thread is not the main one, so uvicorn leaves the signals to us.
     thread = threading.Thread(target=server.run, args=([listening],), name="web", daemon=True)
     thread.start()
@@ -63,38 +69,18 @@ def serving(address: str, endpoints: Endpoints) -> Iterator[str]:
         yield where
     finally:
         server.should_exit = True
-        thread.join(GRACE_SECONDS + 3)
+        thread.join(_GRACE_SECONDS + 3)
         listening.close()
 
 
-def _configuration(endpoints: Endpoints) -> uvicorn.Config:
-    """The settings of uvicorn: plain HTTP/1.1 and nothing that is not needed; logs go where those of all
-    libraries go."""
-    return uvicorn.Config(
-        _app(endpoints),
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
-
-
-def _app(endpoints: Endpoints) -> Starlette:
+def _app(metrics: Callable[[], bytes], live: Check, ready: Check) -> Starlette:
     """The application; whatever is not one of its paths is 404, whatever is not GET (or HEAD) is 405."""
 
     # On the event loop itself, not on a pool of threads: nothing here waits for anything.
-    async def metrics(_: Request) -> Response:
-        return Response(endpoints.metrics(), media_type=_METRICS_TYPE, headers=_FRESH)
+    async def all_metrics(_: Request) -> Response:
+        return Response(metrics(), media_type=_METRICS_TYPE, headers=_FRESH)
 
-    paths = {"/metrics": metrics, "/livez": _checked(endpoints.live), "/readyz": _checked(endpoints.ready)}
+    paths = {"/metrics": all_metrics, "/livez": _checked(live), "/readyz": _checked(ready)}
     return Starlette(routes=[Route(path, answer, methods=["GET"]) for path, answer in paths.items()])
 
 

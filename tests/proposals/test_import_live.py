@@ -72,6 +72,7 @@ class Fleet:
             "branch": "main",
             "instance": "prod-eu",
             "limits": Limits(),
+            "documents": PLUGINS.documents,
             "section": {"runtime": ("spec", "runtime"), "config": ("spec",)}.get,
         }
         return ImportProposer(**(values | changes))

@@ -32,7 +32,8 @@ from gitops_agent.model.status import (
     ResourceStatus,
 )
 from gitops_agent.ports import ActionRecord, CommitChange
-from gitops_agent.report import json_shapes, note
+from gitops_agent.report import json_shapes
+from gitops_agent.report.sinks import git_notes
 
 NOW = 1_700_000_000.0
 SHA = "a1" * 20
@@ -235,4 +236,4 @@ def render_note(
     entries: Sequence[ActionRecord],
     **more: Any,
 ) -> str:
-    return note.render_note(instance, a_change(record, statuses=statuses, entries=entries), **more)
+    return git_notes.render_note(instance, a_change(record, statuses=statuses, entries=entries), **more)

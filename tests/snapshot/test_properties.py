@@ -15,7 +15,7 @@ from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
-from gitops_agent.snapshot.codec import decode, encode
+from gitops_agent.snapshot.compiled_file import decode, encode
 from gitops_agent.snapshot.positions import Locator, Positions
 from gitops_agent.snapshot.yaml_documents import FileParser
 from gitops_agent.support.text import escape_control
@@ -67,11 +67,11 @@ def test_positions_point_at_what_they_name(data: st.DataObject) -> None:
     text = data.draw(styled(value))
     lines, positions = text.split("\n"), Positions(text, 1)
     for loc in paths(value):
-        spot = positions.key(loc)
+        spot = positions.find(loc, at_key=True)
         if loc and isinstance(loc[-1], str):
             there = lines[spot.line - 1][spot.column - 1 :]
             assert there.startswith((loc[-1], '"'))
-        assert positions.value(loc) >= spot
+        assert positions.find(loc) >= spot
 
 
 def outcome(files: dict[str, Any], world: World | None = None) -> Snapshot | tuple[Finding, ...]:

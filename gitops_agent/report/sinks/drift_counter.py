@@ -16,14 +16,9 @@ from gitops_agent.model.outcome import Result
 from gitops_agent.model.passes import Live, PassRecord, Scope
 from gitops_agent.model.plan import Action, Class
 
-REPEAT_WINDOW_SECONDS = 3600.0
-"""Deviations longer ago than this do not count as repeated."""
-
-MAX_REMEMBERED = 10_000
-"""Deviations remembered at most: beyond that the oldest are forgotten, whatever the window says."""
-
-LATE_EVENT_SECONDS = 5.0
-"""How long an event may come after the observation that found its cause."""
+_REPEAT_WINDOW_SECONDS = 3600.0  # deviations longer ago than this do not count as repeated
+_MAX_REMEMBERED = 10_000  # deviations: beyond that the oldest are forgotten, whatever the window says
+_LATE_EVENT_SECONDS = 5.0  # that an event may come after the observation that found its cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +34,7 @@ class DriftCounter:
         """The counter after one more pass."""
         actions = record.plan.actions
         found = {_name(action): action for action in actions if action.drift_class.is_drift}
-        done = [
-            action
-            for action, outcome in record.executed
-            if outcome.result is Result.DONE and action.drift_class.is_drift
-        ]
+        done = [a for a, outcome in record.executed if outcome.result is Result.DONE and a.drift_class.is_drift]
         planned = {id(action) for action in actions}
         # An action that this pass did not plan was begun by an earlier one: what is found again happened again.
         earlier = {_name(action) for action in done if id(action) not in planned}
@@ -81,7 +72,7 @@ class RepeatRate:
     """The share of recent drift that hit what had drifted before. Time is an argument. Written by passes and read
     by scrapes without a lock: a reader takes a copy in one operation."""
 
-    def __init__(self, window: float = REPEAT_WINDOW_SECONDS, remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(self, window: float = _REPEAT_WINDOW_SECONDS, remembered: int = _MAX_REMEMBERED) -> None:
         self._window = window
         self._seen: deque[tuple[float, ResourceKey]] = deque(maxlen=remembered)
 
@@ -97,13 +88,11 @@ class RepeatRate:
 
 class UnannouncedChanges:
     """Counts live changes that no event announced. Time is monotonic, and an argument.
-
     An event and the observation that finds its cause race each other, so a change counts only when no event
     about its agent came since the observation before, nor shortly after. Written by watchers and passes and read
-    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole.
-    """
+    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole."""
 
-    def __init__(self, late_event: float = LATE_EVENT_SECONDS) -> None:
+    def __init__(self, late_event: float = _LATE_EVENT_SECONDS) -> None:
         self._late_event = late_event
         self._events: dict[AgentKey, float] = {}
         self._open: tuple[tuple[AgentKey, float], ...] = ()

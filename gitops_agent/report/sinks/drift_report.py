@@ -18,8 +18,7 @@ from gitops_agent.report.words import Shape
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.atomic_file import write_atomic
 
-MAX_NOTE_BYTES = 60_000
-"""Bytes of a note; what does not fit is counted."""
+_MAX_NOTE_BYTES = 60_000  # what does not fit is counted
 
 Reporting = Callable[[Plan, Snapshot, Mapping[str, str]], Shape]
 """Makes the report on one observation of everything, masked; the last argument names unreachable drivers."""
@@ -86,6 +85,6 @@ def drift_note(report: Shape) -> str:
     while True:
         more = {"andMore": len(drifts) - kept} if kept < len(drifts) else {}
         yaml = to_yaml({**shape, "drifts": drifts[:kept], **more})
-        if len(yaml.encode()) <= MAX_NOTE_BYTES or not kept:
+        if len(yaml.encode()) <= _MAX_NOTE_BYTES or not kept:
             return f"{headline(report)}\n\n{yaml}"
         kept //= 2

@@ -12,14 +12,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Protocol
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import disable_created_metrics
 
 from gitops_agent import __version__
 from gitops_agent.model.freezes import KINDS_OF_SCOPE, frozen_kinds
@@ -32,14 +26,10 @@ from gitops_agent.model.status import CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, Sink
 from gitops_agent.report.sinks.drift_counter import DriftCounter, RepeatRate, UnannouncedChanges, by_class
 
-MEAN_COMMITS = 20
-"""How many converged commits the mean is taken of."""
-
-STUCK_PERIOD_SECONDS = 60.0
-"""Time between two counts of stuck workflows, unless a pass observes everything anyway."""
-
 ORPHAN_REASON = "Orphan"
 
+_MEAN_COMMITS = 20  # converged ones, that the mean is taken of
+_STUCK_PERIOD_SECONDS = 60.0  # between two counts of stuck workflows, unless a pass observes everything anyway
 _LIVE_CHANGES = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
 _SURENESS = {Confidence.LOW: 0.0, Confidence.MEDIUM: 0.5, Confidence.HIGH: 1.0}
 _SETS: Mapping[str, Sequence[str]] = {
@@ -109,7 +99,7 @@ class MetricsSink(Sink):
         self._drift = DriftCounter()
         self._repeats = RepeatRate()
         self._unannounced = UnannouncedChanges()
-        self._times: deque[float] = deque(maxlen=MEAN_COMMITS)
+        self._times: deque[float] = deque(maxlen=_MEAN_COMMITS)
         self._converged: set[str] = set()
         self._statuses = AgentStatuses()
         self._failed_passes = 0
@@ -120,8 +110,7 @@ class MetricsSink(Sink):
         self._follow_all()
 
     def recall(self, records: Iterable[CommitRecord]) -> None:
-        """Take the times to converge from commits of earlier runs, oldest first; to be called before the first
-        pass."""
+        """Take the times to converge from commits of earlier runs, oldest first, before the first pass."""
         for record in records:
             self._note_convergence(record)
 
@@ -209,7 +198,7 @@ class MetricsSink(Sink):
 
     def _count_stuck(self, scope: Scope, now: float) -> None:
         """Count stuck workflows, which reads the whole record: a scoped pass soon after another does without."""
-        if scope is None or now - self._stuck_at >= STUCK_PERIOD_SECONDS:
+        if scope is None or now - self._stuck_at >= _STUCK_PERIOD_SECONDS:
             self._stuck_at = now
             self._metrics["stuck_workflow_count"].set(self._stuck())
 

@@ -55,16 +55,13 @@ class SentrySink(Sink):
         self._commit = result.commit or self._commit
 
     def capture(self, error: BaseException, **about: str | None) -> None:
-        """Send one unexpected error, with what it was about (commit, agent, driver); known conditions are
-        dropped."""
+        """Send one unexpected error, and what it was about (commit, agent, driver); drop known conditions."""
         from sentry_sdk import new_scope
 
         tags = {**about, "commit": about.get("commit") or self._commit, "instance": self._instance}
         with new_scope() as scope:
             scope.set_client(self._client)
-            for name, value in tags.items():
-                if value is not None:
-                    scope.set_tag(name, value)
+            scope.set_tags({name: value for name, value in tags.items() if value is not None})
             scope.capture_exception(error)
 
     def close(self, timeout: float = 2.0) -> None:
