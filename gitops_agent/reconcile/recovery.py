@@ -8,6 +8,7 @@ is harmless for everything idempotent. What is not must not be tried twice: it e
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
@@ -16,16 +17,14 @@ from gitops_agent.model.passes import Now, Observed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.plan.three_way import differing
-from gitops_agent.ports import Journal
 from gitops_agent.reconcile.bases import base_after
 
 
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
-
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SqlJournal) -> None:
         self._journal = journal
         self.finished = False
 
@@ -79,14 +78,13 @@ def settle_intents(
         result = _result(intent, seen)
         if result is None:
             continue
-        handle = EMPTY if seen is None else seen.handle
-        outcomes.append(Outcome(intent.id, result, _MESSAGES[result], now, 0.0, handle))
-        spent = result is Result.UNKNOWN
-        if spent:  # its end is not known: with this on record, no plan does it again
-            handle = OneShot(generation_of(action.handle, intent.id), result, _MESSAGES[result]).handle
-        if spent or result is Result.DONE:
-            old = bases.get(action.key)
-            after[action.key] = base_after(action, old, intent.commit, now, handle, spent=spent)
+        outcome = Outcome(intent.id, result, _MESSAGES[result], now, 0.0, EMPTY if seen is None else seen.handle)
+        outcomes.append(outcome)
+        if result is Result.UNKNOWN:  # with this on record, no plan does it again
+            spent = OneShot(generation_of(action.handle, intent.id), result, outcome.message).handle
+            outcome = replace(outcome, handle=spent, spent=True)
+        if outcome.spent or result is Result.DONE:
+            after[action.key] = base_after(intent, outcome, bases.get(action.key))
     written = [base for base in after.values() if base is not None]
     return outcomes, written, [key for key, base in after.items() if base is None]
 

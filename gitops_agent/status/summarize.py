@@ -14,7 +14,7 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
-from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
+from gitops_agent.proposals.revert import propose_if_due, revert_finding
 from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
@@ -104,29 +104,18 @@ def freeze_if_tripped(summary: Summary) -> Summary:
     tripped = [verdict for verdict in plan.verdicts if verdict.freeze]
     if not tripped:
         return summary
-    known = {each.target for each in freezes(control.controls, now)}
-    new = tuple(
-        Control(
-            ControlVerb.FREEZE,
-            verdict.freeze,
-            f"guard {verdict.guard}",
-            now,
-            "; ".join(finding.summary for finding in verdict.findings),
-            plan=plan.digest,
-        )
-        for verdict in tripped
-        if verdict.freeze not in known
-    )
-    return summary.with_state(control=replace(control, controls=control.controls + new)) if new else summary
+    known, new = {each.target for each in freezes(control.controls, now)}, list[Control]()
+    for verdict in tripped:
+        if verdict.freeze not in known:
+            by, why = f"guard {verdict.guard}", "; ".join(finding.summary for finding in verdict.findings)
+            new.append(Control(ControlVerb.FREEZE, verdict.freeze, by, now, why, plan=plan.digest))
+    return summary.with_state(control=replace(control, controls=(*control.controls, *new))) if new else summary
 
 
 def proposals_due(summary: Summary) -> Summary:
     """With the commits that we are to push: the answer to a failed gate, and what live decided."""
     state, record, now = summary.state, summary.record, summary.now
-    proposals = state.proposals
-    if summary.terms.may_push:
-        frozen = rollout_is_frozen(state.rollout, record, now)
-        proposals = propose_if_due(state.rollout, record.source.head, proposals, frozen=frozen)
+    proposals = propose_if_due(state, record, now) if summary.terms.may_push else state.proposals
     proposals = update_imports(proposals, record, now, hold_seconds=summary.terms.import_hold_seconds)
     return summary if proposals == state.proposals else summary.with_state(proposals=proposals)
 
@@ -154,14 +143,9 @@ def findings(summary: Summary) -> Summary:
     earlier = status.findings if record.live.scope is not None else ()
     kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
-    return summary.with_state(
-        status=replace(
-            status,
-            findings=status.findings if found == status.findings else found,
-            last_pass=now.wall,
-            active_seconds=now.active,
-        )
-    )
+    found = status.findings if found == status.findings else found  # the very same need not be written again
+    status = replace(status, findings=found, last_pass=now.wall, active_seconds=now.active)
+    return summary.with_state(status=status)
 
 
 STEPS: tuple[Step, ...] = (

@@ -75,17 +75,18 @@ def health_targets(
             found.append(HealthTarget(agent.key, own, stopped=True, kept=runtime.kept, others=others))
             continue
         known = bases.get(runtime.key)
-        running = own is not None and own.fields is not None
-        target = HealthTarget(
-            agent.key,
-            own,
-            read_health(known.fields if known is not None else runtime.fields),
-            executing=executing(runtime.driver) if running else None,
-            asked_since=known.applied_at if known is not None else None,
-            suspicion=_suspicion(own, catalog),
-            others=others,
+        fields, since = (known.fields, known.applied_at) if known is not None else (runtime.fields, None)
+        found.append(
+            HealthTarget(
+                agent.key,
+                own,
+                read_health(fields),
+                executing=executing(runtime.driver) if own is not None and own.fields is not None else None,
+                asked_since=since,
+                suspicion=_suspicion(own, catalog),
+                others=others,
+            )
         )
-        found.append(target)
     return found
 
 
