@@ -39,7 +39,7 @@ from gitops_agent.drivers.api import Context, Driver, Watching
 from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
-from gitops_agent.journal.lock import StateLock, make_state_dir
+from gitops_agent.journal.lock import make_state_dir, state_lock
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor
@@ -263,7 +263,7 @@ def open_instance(
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
-        stack.enter_context(StateLock(settings.state))
+        stack.enter_context(state_lock(settings.state))
         journal, wrap = _with_faults(stack.enter_context(open_journal(settings.state)), environment)
         parts = _opened(settings, environment, journal, stack, wrap=wrap, fetching=fetching)
         leases = stack.enter_context(_leases(parts, environment))

@@ -1,10 +1,10 @@
 """The lock of a state directory: one ``once`` or ``run`` at a time, released by the kernel however we end."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,61 +16,46 @@ MAX_TRIES, PAUSE_SECONDS = 100, 0.02
 """How often, and how far apart, the lock of a holder that is gone is asked for."""
 
 
-class StateLock:
-    """Holds a state directory while it is entered; LockHeld names the other holder.
+@contextmanager
+def state_lock(state_dir: Path) -> Iterator[None]:
+    """Hold a state directory meanwhile; LockHeld names the other holder.
 
     The lock belongs to an open file that agents do not inherit, so it ends with us even by ``kill -9``, while the
     agents live on. The file stays: removing it would let two processes lock two different files of one name.
     """
-
-    def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / FILE_NAME
-        self._handle: int | None = None
-
-    def __enter__(self) -> StateLock:
-        make_state_dir(self.path.parent)
+    make_state_dir(state_dir)
+    with ExitStack() as stack:
+        path = state_dir / FILE_NAME
         try:
-            self._handle = open_lock_file(self.path)
-            if _lock(self._handle, self.path):
-                os.ftruncate(self._handle, 0)
-                os.write(self._handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
-                return self
-            other = _holder(self.path)
+            handle = open_lock_file(path)
+            stack.callback(os.close, handle)
+            _lock(handle, path)
         except OSError as error:
-            self._release()
             raise UsageError(
-                f"{self.path}: the state directory cannot be locked: {error.strerror}",
+                f"{path}: the state directory cannot be locked: {error.strerror}",
                 hint="let the user that runs gitops-agent write there, or choose another --state-dir",
             ) from error
-        self._release()
-        raise LockHeld(
-            f"{self.path.parent}: another gitops-agent works in this state directory: {other}",
-            hint="wait for it or stop it, or give this one its own --state-dir; "
-            "status, explain, history and plan work beside it",
-        )
-
-    def __exit__(self, *_: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        yield
 
 
-def _lock(handle: int, path: Path) -> bool:
-    """Whether the lock is ours now.
+def _lock(handle: int, path: Path) -> None:
+    """Take the lock and write down whose it is.
 
     A process that a killed holder was just starting keeps the lock until it runs: a matter of milliseconds
     and good so: before that, it could not be seen whose it is.
     """
-    for _ in range(MAX_TRIES):
-        if try_lock(handle):
-            return True
-        if not _is_gone(path):
-            return False
+    tries = 0
+    while not try_lock(handle):
+        if tries == MAX_TRIES or not _is_gone(path):
+            raise LockHeld(
+                f"{path.parent}: another gitops-agent works in this state directory: {_holder(path)}",
+                hint="wait for it or stop it, or give this one its own --state-dir; "
+                "status, explain, history and plan work beside it",
+            )
+        tries += 1
         time.sleep(PAUSE_SECONDS)
-    return try_lock(handle)
+    os.ftruncate(handle, 0)
+    os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
 
 def _is_gone(path: Path) -> bool:

@@ -43,8 +43,14 @@ def bring_up_to_date(database: Database) -> None:
         if found is None:
             schema.metadata.create_all(connection, checkfirst=False)
             connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
-        else:
-            _walk(connection, found)
+            return
+        for version in range(found + 1, schema.VERSION + 1):
+            for step in STEPS[version]:
+                if isinstance(step, str):
+                    connection.execute(text(step))
+                else:
+                    step(connection)
+        connection.execute(schema.schema_version.update().values(version=schema.VERSION))
 
 
 def require_current(database: Database) -> None:
@@ -66,16 +72,6 @@ def no_journal(path: Path) -> NoJournal:
         f"{path}: there is no journal yet",
         hint="run gitops-agent once or run first, or name the right directory with --state-dir",
     )
-
-
-def _walk(connection: Connection, found: int) -> None:
-    for version in range(found + 1, schema.VERSION + 1):
-        for step in STEPS[version]:
-            if isinstance(step, str):
-                connection.execute(text(step))
-            else:
-                step(connection)
-    connection.execute(schema.schema_version.update().values(version=schema.VERSION))
 
 
 def _found(connection: Connection, path: Path) -> int | None:

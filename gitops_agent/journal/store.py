@@ -222,13 +222,7 @@ class SqlJournal(History):
                 "bases": LazyMap(lambda: self._read(tables.bases)),
                 "open_intents": LazyMap(lambda: self._read(tables.open_intents)),
             },
-            "status": {
-                "agents": tables.StoredStatuses(
-                    lambda: self._read(tables.statuses),
-                    lambda agent: self._read(tables.status, agent),
-                    lambda: self._read(tables.unsettled),
-                )
-            },
+            "status": {"agents": tables.StoredStatuses(self._read)},
         }
         return changes.state_of(found, stored), found.get(_VERSION, 0)
 

@@ -2,8 +2,9 @@
 history is."""
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from sys import intern
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 
@@ -68,23 +69,18 @@ MAX_SINGLE_READS = 8
 
 
 class StoredStatuses(AgentStatuses):
-    """The statuses of the database. A few are read one by one; then, or when all are asked about, all at once."""
+    """The statuses of the database. A few are read one by one; then, or when all are asked about, all at once.
+    ``ask`` answers one of the questions of this module."""
 
-    def __init__(
-        self,
-        read: Callable[[], dict[AgentKey, AgentStatus]],
-        read_one: Callable[[AgentKey], AgentStatus | None],
-        read_unsettled: Callable[[], dict[AgentKey, AgentStatus]],
-    ) -> None:
+    def __init__(self, ask: Callable[..., Any]) -> None:
         super().__init__()
-        self._read = read
-        self._read_one = read_one
-        self._read_unsettled = read_unsettled
+        self._read = partial(ask, statuses)
+        self._ask = ask
         self._singles: dict[AgentKey, AgentStatus | None] = {}
 
     @cached_property
     def _unsettled(self) -> AgentStatuses:
-        return AgentStatuses(self._read_unsettled())
+        return AgentStatuses(self._ask(unsettled))
 
     @cached_property
     def not_ready(self) -> frozenset[AgentKey]:
@@ -101,7 +97,7 @@ class StoredStatuses(AgentStatuses):
         if "_known" in self.__dict__ or len(self._singles) >= MAX_SINGLE_READS:
             return self._known[key]
         if key not in self._singles:
-            self._singles[key] = self._read_one(key)
+            self._singles[key] = self._ask(status, key)
         if (found := self._singles[key]) is None:
             raise KeyError(key)
         return found

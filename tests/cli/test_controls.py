@@ -17,7 +17,7 @@ from gitops_agent.cli.app import app
 from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.control_watch import ControlWatcher
-from gitops_agent.journal.lock import StateLock, holder
+from gitops_agent.journal.lock import holder, state_lock
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb, freezes
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -290,7 +290,7 @@ def test_a_reason_is_needed(tmp_path: Path, verb: str) -> None:
 
 def test_it_says_which_process_picks_it_up(tmp_path: Path, journal: SqlJournal) -> None:
     assert "the next once or run picks it up" in call(tmp_path, "freeze", "--reason", "night").stdout
-    with StateLock(tmp_path):
+    with state_lock(tmp_path):
         assert f"pid {os.getpid()}" in call(tmp_path, "unfreeze", "--reason", "day").stdout
         assert f"pid {os.getpid()}" in (holder(tmp_path) or "")
     assert holder(tmp_path) is None

@@ -171,7 +171,7 @@ CLOSED_DOOR = """
 import os, sys
 from pathlib import Path
 from gitops_agent.errors import GitopsAgentError
-from gitops_agent.journal.lock import StateLock
+from gitops_agent.journal.lock import state_lock
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.control import Control, ControlVerb
 state, extra = Path(sys.argv[1]), sys.argv[2]
@@ -185,7 +185,7 @@ if os.geteuid() == 0:
 try:
     with open_journal(state, read_only=True) as journal:
         print("read", journal.state().control.controls[0].target)
-    with (StateLock(state) if extra == "lock" else open_journal(state)):
+    with (state_lock(state) if extra == "lock" else open_journal(state)):
         print("opened")
 except GitopsAgentError as error:
     print(error.message, "|", error.hint)

@@ -32,7 +32,7 @@ class ProcessApplier(ProcessObserver):
     def apply(self, action: Action, key: str) -> Applied:  # noqa: ARG002 - the marks make it idempotent
         """Converge one agent; what was started and stopped.
         One writer at a time per agent is the caller's promise: a lane per agent, one process per state directory
-        (StateLock), one reconciler per agent and host (leases)."""
+        (state_lock), one reconciler per agent and host (leases)."""
         try:
             return self._apply(_Task(action))
         except ObserveError as problem:
