@@ -89,8 +89,9 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Watch]:
 
         def passed(result: PassResult) -> None:
             nonlocal note
-            note = _last_action(result) or note or (result.head.summary if result.head else "")
-            if (rollout := rollout_shape(result.rollout, result.commit)) is not None:
+            head = result.state.head
+            note = _last_action(result) or note or (head.summary if head else "")
+            if (rollout := rollout_shape(result.state)) is not None:
                 note = rollout_line(rollout)
             view.update(result.state, clean(note), now=result.state.status.last_pass)
 
@@ -124,7 +125,7 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
                 seconds=round(outcome.duration, 3),
             )
         ready = sum(status.ready for status in result.statuses.values())
-        summary = result.head.summary if result.head else ""
+        summary = result.state.head.summary if result.state.head else ""
         shown = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
         if shown != last:
             last = shown

@@ -9,8 +9,7 @@ lock and a pass that hangs cannot hide it.
 import threading
 from dataclasses import dataclass
 
-from gitops_agent.model.freezes import frozen_kinds
-from gitops_agent.model.passes import PassResult
+from gitops_agent.model.passes import PassResult, frozen_kinds
 from gitops_agent.ports import Clock
 
 

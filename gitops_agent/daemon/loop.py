@@ -140,8 +140,9 @@ class Daemon:
                 wait = delay(failed_passes, 1.0, MAX_FAILURE_DELAY_SECONDS)
                 continue
             if scope is None:
-                self._full_pass_at, self._judged = self._context.clock.monotonic(), result.enforced
-            elif result.enforced != self._judged and is_settled(result):
+                self._full_pass_at = self._context.clock.monotonic()
+                self._judged = result.state.rollout.enforced
+            elif result.state.rollout.enforced != self._judged and is_settled(result):
                 # The commit is done with what it changes; all other agents are judged by it once as well.
                 queue.everything("commit")
             self._progress(result)

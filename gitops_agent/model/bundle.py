@@ -4,7 +4,7 @@ One value for every runtime: a file for local ones, a ConfigMap elsewhere. Its d
 depends on, unless the runtime declares hot reload.
 """
 
-from gitops_agent.model.document import AgentDocument, Model
+from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey
 
@@ -16,10 +16,10 @@ def compile_bundle(agent: AgentKey, document: AgentDocument) -> Fields:
     content: dict[str, JSON] = {
         "tenant": agent.tenant,
         "name": agent.name,
-        "model": _model(spec.model) if spec.model else None,
+        "model": spec.model.model_dump() if spec.model else None,
         "instructions": spec.instructions,
-        "tools": [{"name": t.name, "allow": t.allow, "approval": t.approval} for t in spec.tools],
-        "mcpServers": [{"name": server.name, "url": server.url} for server in spec.mcp_servers],
+        "tools": [tool.model_dump() for tool in spec.tools],
+        "mcpServers": [server.model_dump() for server in spec.mcp_servers],
         "limits": spec.limits,
     }
     try:
@@ -29,8 +29,3 @@ def compile_bundle(agent: AgentKey, document: AgentDocument) -> Fields:
             f"model.parameters or limits hold a value that JSON cannot carry ({problem}); "
             "use text, numbers below 2^63, booleans, lists and maps with text keys"
         ) from None
-
-
-def _model(model: Model) -> dict[str, JSON]:
-    names = {"provider": model.provider, "name": model.name}
-    return {**names, "fallbacks": model.fallbacks, "parameters": model.parameters}

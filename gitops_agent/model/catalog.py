@@ -39,11 +39,6 @@ class Reason:
         """Whether an object with this reason has to be restarted."""
         return self.repair is Repair.RESTART
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it is about progress, which no field shows."""
-        return self.drift is Class.STUCK_PROGRESS
-
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:

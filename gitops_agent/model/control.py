@@ -3,11 +3,13 @@
 What is in force is folded from all of them, so a daemon that is restarted knows what one that ran on knows.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops_agent.model.document import Freeze, PolicySpec
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.quantity import epoch
 
 
 class ControlVerb(StrEnum):
@@ -53,6 +55,30 @@ def freezes(controls: Iterable[Control], now: float) -> tuple[Control, ...]:
             in_force.pop(control.target, None)
     every = (control for same in in_force.values() for control in same)
     return tuple(control for control in every if control.until is None or control.until > now)
+
+
+def git_freezes(policy: PolicySpec, now: float) -> Iterator[tuple[str, Freeze]]:
+    """Every freeze of a policy that is in force, with its scope; a tenant's own never reaches beyond it."""
+    own = ((tenant, limits.freeze) for tenant, limits in sorted(policy.tenants.items()))
+    for tenant, freeze in (("", policy.freeze), *own):
+        if freeze is not None and (freeze.until is None or epoch(freeze.until) > now):
+            is_within = not tenant or freeze.scope.startswith(f"{tenant}/")
+            yield freeze.scope if is_within else tenant, freeze
+
+
+def frozen_since(policy: PolicySpec, known: Mapping[str, float], now: float) -> dict[str, float]:
+    """When each freeze of a policy was first seen, by what is known of those of the policy before."""
+    return {scope: known.get(scope, now) for scope, _ in git_freezes(policy, now)}
+
+
+def frozen_scopes(policy: PolicySpec, others: Iterable[Control], now: float) -> tuple[str, ...]:
+    """Every frozen scope: of the policy, and of these freezes of operators and guards."""
+    return (*(scope for scope, _ in git_freezes(policy, now)), *(each.target for each in others))
+
+
+def is_frozen(agent: AgentKey, scopes: Iterable[str]) -> bool:
+    """Whether one of these scopes covers an agent."""
+    return any(covers(scope, agent) for scope in scopes)
 
 
 def approved_plans(controls: Sequence[Control]) -> dict[str, Control]:

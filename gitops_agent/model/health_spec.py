@@ -15,8 +15,8 @@ STOPPED = "stopped"
 """The field that a stopped resource carries in its base: without it a base could not tell whether the agent was
 last applied running or stopped, and starting it again by commit would look like a process that died."""
 
-DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
 _MIN_UPTIME: str = Runtime.model_fields["min_uptime"].default
+DEFAULTS: Mapping[str, Any] = {"minUptime": _MIN_UPTIME, "probes": {}, "heartbeat": None}
 
 
 def health_fields(document: AgentDocument) -> dict[str, JSON]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gitops_agent.model.control import Control
+from gitops_agent.model.control import EVERYTHING, Control, frozen_scopes
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -13,10 +13,9 @@ from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.revision import Revision
-from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus, CommitRecord, Health, Phase
+from gitops_agent.model.status import AgentStatus, Health, Phase
 
 Executed = tuple[Action, Outcome]
 
@@ -170,11 +169,6 @@ class PassRecord:
             if action.key not in self.done and action.decision is not Decision.IMPORT
         )
 
-    @cached_property
-    def held_for_people(self) -> frozenset[AgentKey]:
-        """The agents of which something is held that only people release."""
-        return frozenset(key.agent for v in self.plan.verdicts if v.for_people for key in v.held)
-
     def held_by(self, *guards: str) -> frozenset[AgentKey]:
         """The agents some of these guards hold something of."""
         return frozenset(key.agent for v in self.plan.verdicts if v.guard in guards for key in v.held)
@@ -202,19 +196,9 @@ class PassResult:
         return self.state.source.head
 
     @property
-    def enforced(self) -> str | None:
-        """The last commit that every agent follows."""
-        return self.state.rollout.enforced
-
-    @property
-    def head(self) -> CommitRecord | None:
-        """The record of the newest commit seen."""
-        return self.state.head
-
-    @property
     def phase(self) -> Phase | None:
         """The phase of the newest commit seen."""
-        return self.head.phase if self.head is not None else None
+        return self.state.head.phase if self.state.head is not None else None
 
     @property
     def statuses(self) -> Mapping[AgentKey, AgentStatus]:
@@ -222,19 +206,20 @@ class PassResult:
         return self.state.status.agents
 
     @property
-    def rollout(self) -> Rollout | None:
-        """How far the newest commit has got."""
-        return self.state.rollout.rollout
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that people should see: that of a blocked commit first."""
-        return None if self.record is None else self.record.decision.blocked or self.record.plan
-
-    @property
     def executed(self) -> Sequence[Executed]:
         """What was done."""
         return () if self.record is None else self.record.executed
+
+
+KINDS_OF_SCOPE = ("fleet", "tenant", "agent")
+
+
+def frozen_kinds(record: PassRecord, now: float) -> tuple[str, ...]:
+    """Which kinds of scopes are frozen after a pass, without names: some of ``KINDS_OF_SCOPE``."""
+    tripped = (verdict.freeze for verdict in record.plan.verdicts if verdict.freeze)
+    scopes = (*frozen_scopes(record.snapshot.policy, record.directives.freezes, now), *tripped)
+    kinds = {"fleet" if scope == EVERYTHING else "agent" if "/" in scope else "tenant" for scope in scopes}
+    return tuple(kind for kind in KINDS_OF_SCOPE if kind in kinds)
 
 
 def is_settled(result: PassResult) -> bool:

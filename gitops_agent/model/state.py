@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator,
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
@@ -33,7 +33,6 @@ from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, 
 
 K = TypeVar("K")
 V = TypeVar("V")
-_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 MAX_RECORDS = 500
 """How many records of commits the state holds at most, apart from the ones that others refer to."""
@@ -184,7 +183,7 @@ _INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILI
 class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
     """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
 
-    def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
+    def __init__(self, known: Mapping[AgentKey, AgentStatus] = MappingProxyType({})) -> None:
         super().__init__(lambda: known)
 
     @cached_property

@@ -9,6 +9,7 @@ from enum import StrEnum
 from gitops_agent.model.agent import live_paths
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Owner
+from gitops_agent.model.plan import Class
 from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, same
 
 
@@ -87,7 +88,8 @@ def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
     if moved:
         # What moved out of the driver's sight takes effect only when it is applied. A driver's reason about fields
         # does not count here: it compares live with the base, and the base is what is behind.
-        stuck = three_way.reason is not None and three_way.reason.is_stuck
+        # No field shows progress.
+        stuck = three_way.reason is not None and three_way.reason.drift is Class.STUCK_PROGRESS
         visible = moved <= three_way.live_fields.value.keys() and not stuck
         return Difference.ADOPT if visible else Difference.CHANGE
     # All that Git decides is as it should be: a reason about fields is then about one that live decides.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from gitops_agent.errors import NothingToDo, SourceRefused
+from gitops_agent.model.control import frozen_scopes, is_frozen
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout

@@ -19,7 +19,6 @@ from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.quantity import iso_or_none
-from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ResourceStatus
 from gitops_agent.ports import ActionRecord
@@ -157,7 +156,7 @@ def status_shape(
         "commit": state.source.head,
         "enforced": state.rollout.enforced,
         "phase": state.head.phase if state.head else None,
-        "rollout": rollout_shape(state.rollout.rollout, state.source.head),
+        "rollout": rollout_shape(state),
         "agents": list(map(to_json, sorted(statuses, key=attrgetter("agent")))),
         "findings": findings_shape(findings),
         "journalAgeSeconds": age_shape(state, now),
@@ -170,9 +169,10 @@ def age_shape(state: State, now: float | None) -> float | None:
     return None if now is None or last is None else round(max(0.0, now - last), 3)
 
 
-def rollout_shape(rollout: Rollout | None, commit: str | None) -> Shape | None:
+def rollout_shape(state: State) -> Shape | None:
     """The rollout of the newest commit; None when every agent follows it already."""
-    if rollout is None or rollout.commit != commit or rollout.done:
+    rollout = state.rollout.rollout
+    if rollout is None or rollout.commit != state.source.head or rollout.done:
         return None
     return {
         "commit": rollout.commit,

@@ -1,10 +1,11 @@
 """JSON as we print it: readable, and inert on a terminal without losing a byte."""
 
 import json
-import unicodedata
 from typing import Any
 
 import orjson
+
+from gitops_agent.support.text import is_harmless
 
 
 def dump_json(value: Any) -> str:
@@ -25,9 +26,5 @@ def dump_line(value: Any) -> str:
 def _escaped(text: str) -> str:
     if all(line.isprintable() for line in text.split("\n")):
         return text
-    return "".join(json.dumps(char)[1:-1] if _risky(char) else char for char in text)
-
-
-def _risky(char: str) -> bool:
     # The only bare line breaks in a dump are its own; those of strings are escaped already.
-    return char != "\n" and not char.isprintable() and unicodedata.category(char) != "Zs"
+    return "".join(char if char == "\n" or is_harmless(char) else json.dumps(char)[1:-1] for char in text)

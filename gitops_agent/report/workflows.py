@@ -24,7 +24,7 @@ from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
 from gitops_agent.report.json_shapes import age_shape, shaper
 from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
-from gitops_agent.report.words import Shape, as_of, is_about, sentence, short
+from gitops_agent.report.words import Shape, as_of, is_about, own_name, sentence, short
 from gitops_agent.support.text import escape_control
 
 _LONGEST_ACTION_SECONDS = 600.0  # after which an action that was begun and has no outcome is taken for stuck
@@ -235,7 +235,8 @@ def _of_agent(
     done: Sequence[ResourceKey],
     left: Sequence[ResourceKey],
 ) -> Workflow:
-    following = _name(left[0]) if left else "Ready" if kind == "provisioning" else ""
+    names = [own_name(str(key)) for key in left]
+    following = names[0] if names else "Ready" if kind == "provisioning" else ""
     stalled = next((each for each in status.conditions if each.type is ConditionType.STALLED), None)
     reason, message = (stalled.reason, stalled.message) if stalled else _held(known, status.agent, following)
     name = str(status.agent)
@@ -244,7 +245,7 @@ def _of_agent(
         kind,
         name,
         stuck=stalled is not None,
-        done=tuple(map(_name, done)),
+        done=tuple(own_name(str(key)) for key in done),
         next=following,
         since=min((each.last_transition_at for each in status.conditions), default=None),
         commit=status.observed_commit,
@@ -257,14 +258,10 @@ def _of_agent(
 def _held(known: WorkflowInputs, agent: AgentKey, following: str) -> tuple[str, str]:
     """The reason code and message of what the next checkpoint waits for: its next try, or a guard."""
     for key, attempt in known.state.reconcile.attempts.items():
-        if key.agent == agent and _name(key) == following:
+        if key.agent == agent and own_name(str(key)) == following:
             return "Backoff", f"{attempt.error.rstrip('.')}; tried again {ahead(attempt.next_at, known.now)}"
     about = next((each for each in known.findings if is_about(each, agent)), None)
     return (about.code, about.summary) if about else ("", "")
-
-
-def _name(key: ResourceKey) -> str:
-    return f"{key.kind}/{key.id}"
 
 
 # -- for people

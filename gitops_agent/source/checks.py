@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gitops_agent.model.control import git_freezes
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.freezes import git_freezes
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
+from gitops_agent.model.control import frozen_since
 from gitops_agent.model.finding import Finding, Severity, errors
-from gitops_agent.model.freezes import frozen_since
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, SourceResult
 from gitops_agent.model.revision import Revision

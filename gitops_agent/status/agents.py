@@ -73,7 +73,8 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     record, reconcile = summary.record, summary.state.reconcile
     snapshot, live = record.snapshot, record.live
     unreachable, since = live.observed.unreachable, summary.state.rollout.unready_since
-    held, frozen = record.held_for_people, record.held_by("freeze", "mass_drift")
+    frozen = record.held_by("freeze", "mass_drift")
+    held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     rollout = summary.state.rollout.rollout if summary.is_halted else None
     behind = dict.fromkeys(rollout.waiting, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.

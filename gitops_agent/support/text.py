@@ -15,10 +15,11 @@ def escape_control(text: str, *, lines: bool = False) -> str:
         return text
     if lines:
         return "\n".join(escape_control(line) for line in text.replace("\r\n", "\n").split("\n"))
-    return "".join(char if _harmless(char) else _visible(char) for char in text)
+    return "".join(char if is_harmless(char) else _visible(char) for char in text)
 
 
-def _harmless(char: str) -> bool:
+def is_harmless(char: str) -> bool:
+    """Whether a terminal only shows a character."""
     # Zs: no-break and other wide spaces are not "printable" for Python, yet only ever move the cursor right.
     return char.isprintable() or unicodedata.category(char) == "Zs"
 

@@ -38,8 +38,8 @@ def check(world: World, good: str) -> None:
     assert world.journal.state().reconcile.open_intents == {}, "every intent has an outcome"
     again = world.run()
     assert again.executed == []
-    assert again.plan is not None
-    assert again.plan.actions == ()
+    assert again.record is not None
+    assert again.record.plan.actions == ()
 
 
 # -- every point of some passes, one after the other

@@ -158,8 +158,8 @@ def test_eyes_that_miss_what_a_commit_removes_lose_track_but_delete_nothing(worl
     world.boot()
     result = world.run()
     assert TWO in world.live.live
-    assert result.plan is not None
-    assert {"Orphan"} <= {action.reason for action in result.plan.actions}
+    assert result.record is not None
+    assert {"Orphan"} <= {action.reason for action in result.record.plan.actions}
 
 
 def test_things_of_others_are_left_alone(world: World) -> None:

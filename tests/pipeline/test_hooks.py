@@ -285,10 +285,10 @@ def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
     world.runs.answers["hello"] = ExecResult(False, "exit code 1")
     world.fleet("a")
     result = world.converge()
-    assert result.plan is not None
+    assert result.record is not None
     result = world.run()
-    assert result.plan is not None
-    world.journal.control(Control(ControlVerb.APPROVE, result.plan.digest, "ada", world.clock.now()))
+    assert result.record is not None
+    world.journal.control(Control(ControlVerb.APPROVE, result.record.plan.digest, "ada", world.clock.now()))
     world.converge()
     assert world.condition("a", ConditionType.STALLED) is None
     assert len(world.runs.calls) == 1
@@ -296,7 +296,9 @@ def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
     assert shot is not None
     assert shot.result is Result.DONE
     with pytest.raises(UsageError, match="done already"):
-        OperatorCommands(world.journal, world.clock, Operator("ada", "host")).approve(result.plan.digest, "")
+        OperatorCommands(world.journal, world.clock, Operator("ada", "host")).approve(
+            result.record.plan.digest, ""
+        )
 
 
 def test_a_hook_that_never_started_is_tried_again(world: HookWorld) -> None:

@@ -14,7 +14,7 @@ DOWN = SourceUnavailable("cannot reach the repository", retry_after=7.0)
 def test_the_first_commit_is_taken_whole(world: World) -> None:
     sha = world.commit("one", "two")
     result = world.converge()
-    assert (result.commit, result.enforced, result.phase) == (sha, sha, Phase.CONVERGED)
+    assert (result.commit, result.state.rollout.enforced, result.phase) == (sha, sha, Phase.CONVERGED)
     assert names(list(result.statuses)) == ["one", "two"]
 
 
@@ -25,7 +25,7 @@ def test_a_broken_commit_leaves_the_last_good_one_in_force_and_repaired(world: W
     world.live.lose([*world.running])
     world.clock.advance(60)
     result = world.run()
-    assert (result.commit, result.enforced, result.phase) == (bad, good, Phase.INVALID)
+    assert (result.commit, result.state.rollout.enforced, result.phase) == (bad, good, Phase.INVALID)
     assert [finding.summary for finding in result.findings if finding.code == "BadYaml"] == ["duplicate key: name"]
     assert world.running == world.wanted(good)
     assert world.phase(good) is Phase.CONVERGED
@@ -58,7 +58,7 @@ def test_a_good_commit_after_a_broken_one_is_followed(world: World) -> None:
 def test_nothing_is_done_when_no_commit_was_ever_good(world: World) -> None:
     bad = world.repository.commit({"one": {}}, broken="x")
     result = world.run()
-    assert (result.commit, result.enforced, result.phase) == (bad, None, Phase.INVALID)
+    assert (result.commit, result.state.rollout.enforced, result.phase) == (bad, None, Phase.INVALID)
     assert world.live.calls["apply"] == 0
     assert not result.statuses
 
@@ -123,7 +123,7 @@ def test_a_restart_without_the_source_goes_on_from_what_is_known(world: World) -
     world.live.lose([*world.running])
     world.clock.advance(60)
     result = world.run()
-    assert (result.commit, result.enforced, result.unavailable) == (good, good, True)
+    assert (result.commit, result.state.rollout.enforced, result.unavailable) == (good, good, True)
     assert world.running == world.wanted(good)
 
 
@@ -139,7 +139,7 @@ def test_a_mirror_that_lost_everything_touches_nothing(world: World) -> None:
     assert world.live.live == before
     world.repository.commits[good] = lost
     world.repository.down = None
-    assert world.converge().enforced == good
+    assert world.converge().state.rollout.enforced == good
     assert world.live.live == before
 
 
@@ -152,7 +152,7 @@ def test_a_rewritten_branch_is_refused_and_so_is_everything_on_top_of_it(world: 
     world.converge()
     rewritten = world.commit("three", parent=first)
     result = world.run()
-    assert (result.phase, result.enforced) == (Phase.REFUSED, good)
+    assert (result.phase, result.state.rollout.enforced) == (Phase.REFUSED, good)
     assert any("ForcePush" in finding.code for finding in result.findings)
     on_top = world.commit("three", "four")
     assert world.run().phase is Phase.REFUSED
@@ -183,7 +183,7 @@ def test_back_to_the_commit_in_force_is_no_rewrite(world: World) -> None:
     world.run()
     world.repository.head = good
     result = world.converge()
-    assert (result.commit, result.enforced) == (good, good)
+    assert (result.commit, result.state.rollout.enforced) == (good, good)
     assert result.phase is Phase.CONVERGED
 
 
@@ -193,7 +193,7 @@ def test_the_policy_in_force_may_follow_a_rewritten_branch(world: World) -> None
     world.converge()
     rewritten = world.commit("one", "three", parent=first)
     result = world.converge()
-    assert (result.phase, result.enforced) == (Phase.CONVERGED, rewritten)
+    assert (result.phase, result.state.rollout.enforced) == (Phase.CONVERGED, rewritten)
     assert world.running == world.wanted(rewritten)
 
 
@@ -211,7 +211,7 @@ def test_a_path_that_vanished_is_refused_not_an_empty_fleet(world: World) -> Non
     world.converge()
     world.repository.commit({}, missing_path=True)
     result = world.run()
-    assert (result.phase, result.enforced) == (Phase.REFUSED, good)
+    assert (result.phase, result.state.rollout.enforced) == (Phase.REFUSED, good)
     assert world.running == world.wanted(good)
 
 

@@ -329,7 +329,7 @@ class Machine(RuleBasedStateMachine):
             if result.phase is Phase.DEGRADED:
                 self.retry("a0", True)
             done = result.phase is Phase.CONVERGED and not result.busy
-            if done and not (result.plan and result.plan.actions) and not result.executed:
+            if done and not (result.record and result.record.plan.actions) and not result.executed:
                 break
             self.world.clock.advance(max(4.0, result.wait or 60.0))
         check(self.world, good)

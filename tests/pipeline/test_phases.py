@@ -35,7 +35,7 @@ def test_a_quiet_pass_does_nothing_and_tells_nobody(world: World) -> None:
     world.converge()
     told, applied, entries = len(world.sink.changes), world.live.calls["apply"], len(world.journal.entries())
     result = world.run()
-    assert (result.executed, result.plan.actions if result.plan else None, result.wait) == ([], (), None)
+    assert (result.executed, result.record.plan.actions if result.record else None, result.wait) == ([], (), None)
     assert (len(world.sink.changes), world.live.calls["apply"]) == (told, applied)
     assert len(world.journal.entries()) == entries
 
@@ -303,7 +303,7 @@ def test_a_blocked_commit_changes_nothing_and_the_last_good_one_is_repaired(worl
     world.live.remove(gone)
     world.clock.advance(60)
     result = world.run()
-    assert (result.phase, result.enforced) == (Phase.BLOCKED, good)
+    assert (result.phase, result.state.rollout.enforced) == (Phase.BLOCKED, good)
     assert world.phase(blocked) is Phase.BLOCKED
     assert world.running == world.wanted(good)
     assert any("would lose their runtime" in finding.summary for finding in result.findings)

@@ -67,8 +67,8 @@ def test_mass_drift_freezes_for_good_and_who_lifts_it_approves_exactly_that_plan
 def test_a_tripped_plan_can_be_let_through_and_the_freeze_stays(ten: World) -> None:
     kill(ten, *TEN[:6])
     tripped = ten.run()
-    assert tripped.plan is not None
-    said(ten, ControlVerb.APPROVE, tripped.plan.digest)
+    assert tripped.record is not None
+    said(ten, ControlVerb.APPROVE, tripped.record.plan.digest)
     ten.converge()
     assert alive(ten) == 10
     kill(ten, "bot-9")
@@ -135,12 +135,14 @@ class TakesTime(MemoryDriver):
 def test_a_stopped_commit_is_approved_also_when_an_invalid_one_lies_on_top(ten: World) -> None:
     stopped = ten.commit(*TEN[:2])
     blocked = ten.converge()
-    assert (blocked.phase, blocked.plan is not None) == (Phase.BLOCKED, True)
+    assert blocked.phase is Phase.BLOCKED
     ten.commit(*TEN[:3], broken="not YAML")
     result = ten.run()
     assert (result.phase, alive(ten)) == (Phase.INVALID, 10)
-    assert blocked.plan is not None
-    OperatorCommands(ten.journal, ten.clock, Operator("ann", "host")).approve(blocked.plan.digest, "meant")
+    assert blocked.record is not None
+    plan = blocked.record.decision.blocked
+    assert plan is not None
+    OperatorCommands(ten.journal, ten.clock, Operator("ann", "host")).approve(plan.digest, "meant")
     ten.converge()
     assert alive(ten) == 2
     assert ten.journal.state().rollout.enforced == stopped

@@ -7,10 +7,9 @@ operator, and a guard that tripped. A guard's freeze lets through what people ap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gitops_agent.model.control import EVERYTHING, Control, covers
+from gitops_agent.model.control import EVERYTHING, Control, covers, git_freezes
 from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.freezes import git_freezes
 from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.context import PlanContext

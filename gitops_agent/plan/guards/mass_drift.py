@@ -10,9 +10,8 @@ before it could see the others.
 
 from collections.abc import Iterable
 
-from gitops_agent.model.control import covers
+from gitops_agent.model.control import covers, frozen_scopes, is_frozen
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.model.quantity import seconds

@@ -7,7 +7,7 @@ observed it no longer does, or until it is repaired; found again after that, it 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -58,12 +58,6 @@ def _covers(live: Live, action: Action) -> bool:
     return observed and action.driver not in live.observed.unreachable
 
 
-def by_class(actions: Iterable[Action]) -> dict[Class, int]:
-    """How many of each class of drift, those without any included."""
-    counted = Counter(action.drift_class for action in actions)
-    return {each: counted[each] for each in Class if each.is_drift}
-
-
 def _name(action: Action) -> tuple[ResourceKey, Class]:
     return action.key, action.drift_class
 
@@ -92,8 +86,7 @@ class UnannouncedChanges:
     about its agent came since the observation before, nor shortly after. Written by watchers and passes and read
     by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole."""
 
-    def __init__(self, late_event: float = _LATE_EVENT_SECONDS) -> None:
-        self._late_event = late_event
+    def __init__(self) -> None:
         self._events: dict[AgentKey, float] = {}
         self._open: tuple[tuple[AgentKey, float], ...] = ()
         self._settled = 0
@@ -104,7 +97,9 @@ class UnannouncedChanges:
 
     def change_found(self, changed: Iterable[AgentKey], scope: Scope, since: float, now: float) -> None:
         """Note live changes that a pass found which began at ``since`` and observed the scope."""
-        self._settle(now)
+        waiting = [(agent, at) for agent, at in self._open if agent not in self._events]
+        self._open = tuple((agent, at) for agent, at in waiting if now - at <= _LATE_EVENT_SECONDS)
+        self._settled += len(waiting) - len(self._open)
         self._open += tuple((agent, now) for agent in changed if agent not in self._events)
         # What was announced before this pass began is accounted for by it.
         for agent, at in list(self._events.items()):
@@ -113,10 +108,5 @@ class UnannouncedChanges:
 
     def count(self, now: float) -> int:
         """How many changes no event announced."""
-        late = (agent not in self._events and now - at > self._late_event for agent, at in self._open)
+        late = (agent not in self._events and now - at > _LATE_EVENT_SECONDS for agent, at in self._open)
         return self._settled + sum(late)
-
-    def _settle(self, now: float) -> None:
-        waiting = [(agent, at) for agent, at in self._open if agent not in self._events]
-        self._open = tuple((agent, at) for agent, at in waiting if now - at <= self._late_event)
-        self._settled += len(waiting) - len(self._open)

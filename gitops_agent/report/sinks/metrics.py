@@ -16,15 +16,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics import disable_created_metrics
 
 from gitops_agent import __version__
-from gitops_agent.model.freezes import KINDS_OF_SCOPE, frozen_kinds
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.passes import PassRecord, PassResult, Scope
+from gitops_agent.model.passes import KINDS_OF_SCOPE, PassRecord, PassResult, Scope, frozen_kinds
 from gitops_agent.model.plan import Action, Class, Confidence
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import AgentStatuses
 from gitops_agent.model.status import CommitRecord, ConditionType, Phase
 from gitops_agent.ports import Clock, Sink
-from gitops_agent.report.sinks.drift_counter import DriftCounter, RepeatRate, UnannouncedChanges, by_class
+from gitops_agent.report.sinks.drift_counter import DriftCounter, RepeatRate, UnannouncedChanges
 
 ORPHAN_REASON = "Orphan"
 
@@ -32,7 +31,7 @@ _MEAN_COMMITS = 20  # converged ones, that the mean is taken of
 _STUCK_PERIOD_SECONDS = 60.0  # between two counts of stuck workflows, unless a pass observes everything anyway
 _LIVE_CHANGES = frozenset({Class.MISSING_EXTERNAL, Class.MISSING_INTERNAL, Class.CONFLICTING})
 _SURENESS = {Confidence.LOW: 0.0, Confidence.MEDIUM: 0.5, Confidence.HIGH: 1.0}
-_SETS: Mapping[str, Sequence[str]] = {
+_SETS: Mapping[str, Sequence[Any]] = {
     "$drift": tuple(str(cls) for cls in Class if cls.is_drift),
     "$scope": KINDS_OF_SCOPE,
     "$condition": tuple(map(str, ConditionType)),
@@ -132,7 +131,7 @@ class MetricsSink(Sink):
             self._metrics["gitops_agent_commit_phase"].labels(phase=phase).set(phase is result.phase)
         if result.record is not None:
             self._count_drift(result.record, now)
-            self._count_commit(result.head)
+            self._count_commit(result.state.head)
             self._show_state(result, result.record)
             self._count_stuck(result.record.live.scope, now)
 
@@ -147,9 +146,8 @@ class MetricsSink(Sink):
 
     def _count_drift(self, record: PassRecord, now: float) -> None:
         drift = self._drift = self._drift.after(record)
-        for drift_class, number in by_class(drift.began).items():
-            self._metrics["drift_detected_total"].labels(type=drift_class).inc(number)
         for action in drift.began:
+            self._metrics["drift_detected_total"].labels(type=action.drift_class).inc()
             self._metrics["repair_confidence_distribution"].observe(_SURENESS[action.confidence])
         for action in drift.repaired:
             policy = "approved" if action.digest in record.directives.approved else "automatic"
@@ -157,8 +155,9 @@ class MetricsSink(Sink):
         self._repeats.began((action.key for action in drift.began), now)
         changed = (action.key.agent for action in drift.began if self._is_live_change(action))
         self._unannounced.change_found(changed, record.live.scope, self._loops.pass_began_at, now)
-        for drift_class, number in by_class(drift.open.values()).items():
-            self._metrics["gitops_agent_drift_standing"].labels(type=drift_class).set(number)
+        standing = [action.drift_class for action in drift.open.values()]
+        for drift_class in _SETS["$drift"]:
+            self._metrics["gitops_agent_drift_standing"].labels(type=drift_class).set(standing.count(drift_class))
         orphans = sum(action.reason == ORPHAN_REASON for action in drift.open.values())
         self._metrics["orphan_resource_count"].set(orphans)
 
@@ -190,7 +189,7 @@ class MetricsSink(Sink):
             circuit = result.state.reconcile.circuits.get(driver)
             is_open = circuit is not None and circuit.open_until is not None
             self._metrics["gitops_agent_breaker_open"].labels(driver=driver).set(is_open)
-        rollout = result.rollout or Rollout("", "", ())
+        rollout = result.state.rollout.rollout or Rollout("", "", ())
         total, released = len(rollout.waves), rollout.released
         waves = {"total": total, "released": released, "held": total - released if rollout.failed else 0}
         for state, number in waves.items():

@@ -93,6 +93,14 @@ def test_drift_is_counted_from_pass_to_pass(metered: Metered) -> None:
     assert metered["repair_confidence_distribution_count"] == 3
 
 
+def test_every_class_of_drift_has_a_number(metered: Metered) -> None:
+    metered.run(lost("a"))
+    for cls in (each for each in Class if each.is_drift):
+        number = int(cls is Class.MISSING_EXTERNAL)
+        assert metered[f"gitops_agent_drift_standing{{{cls}}}"] == number
+        assert metered[f"drift_detected_total{{{cls}}}"] == number
+
+
 def test_an_absence_that_is_explained_is_no_manual_patch(metered: Metered) -> None:
     metered.run(lost("a", reason="HostRestarted"))
     metered.clock.advance(10)
