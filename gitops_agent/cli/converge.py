@@ -51,7 +51,7 @@ def once(
     ):
         result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
         now = instance.context.clock.now()
-        fleet = status_shape(settings.instance, result.state, result.statuses.values(), result.findings)
+        fleet = status_shape(settings.instance, result.state, result.state.status.agents.values(), result.findings)
     show_fleet(call, fleet, instance.redactor, now)
     if timed_out and not call.is_json:
         _print_timeout(settings, result)
@@ -78,7 +78,7 @@ def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:
 
 
 def _print_timeout(settings: Settings, result: PassResult) -> None:
-    waiting = sorted(str(key) for key, status in result.statuses.items() if not status.ready)
+    waiting = sorted(str(key) for key, status in result.state.status.agents.items() if not status.ready)
     names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
     sys.stderr.write(
         f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"

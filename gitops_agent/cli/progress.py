@@ -124,17 +124,18 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
                 message=outcome.message,
                 seconds=round(outcome.duration, 3),
             )
-        ready = sum(status.ready for status in result.statuses.values())
-        summary = result.state.head.summary if result.state.head else ""
-        shown = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
+        state, agents = result.state, result.state.status.agents
+        ready = sum(status.ready for status in agents.values())
+        summary = state.head.summary if state.head else ""
+        shown = (state.source.head, result.phase, ready, len(agents), result.findings, summary)
         if shown != last:
             last = shown
             log.info(
                 "pass",
-                commit=result.commit,
+                commit=state.source.head,
                 phase=str(result.phase) if result.phase else None,
                 ready=ready,
-                agents=len(result.statuses),
+                agents=len(agents),
                 summary=summary,
                 findings=[f"{f.address}: {f.summary}" for f in result.findings[:10]],
             )

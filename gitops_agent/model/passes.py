@@ -15,7 +15,7 @@ from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus, Health, Phase
+from gitops_agent.model.status import Health, Phase
 
 Executed = tuple[Action, Outcome]
 
@@ -191,19 +191,9 @@ class PassResult:
     record: PassRecord | None = None
 
     @property
-    def commit(self) -> str | None:
-        """The newest commit seen."""
-        return self.state.source.head
-
-    @property
     def phase(self) -> Phase | None:
         """The phase of the newest commit seen."""
         return self.state.head.phase if self.state.head is not None else None
-
-    @property
-    def statuses(self) -> Mapping[AgentKey, AgentStatus]:
-        """The status of every agent."""
-        return self.state.status.agents
 
     @property
     def executed(self) -> Sequence[Executed]:

@@ -131,7 +131,7 @@ def test_once_says_why_it_did_not_follow(world: World, broken: str, down: bool, 
     result, timed_out, _ = once(world)
     assert exit_code(result, timed_out=timed_out) == code
     assert runtime_key(key("one")) in world.live.live, "the last good commit is repaired all the same"
-    assert result.statuses[key("one")].ready
+    assert result.state.status.agents[key("one")].ready
 
 
 def test_a_push_while_once_runs_is_followed_at_once(world: World) -> None:
@@ -143,11 +143,11 @@ def test_a_push_while_once_runs_is_followed_at_once(world: World) -> None:
         if not commits:
             world.commit("one", "two")
             queue.fetch("watch", urgent=True)
-        commits.append(result.commit)
+        commits.append(result.state.source.head)
 
     result, _ = run_once(context(world, queue), 600.0, progress)
     assert commits[0] == first
-    assert commits[1] == result.commit == world.repository.head
+    assert commits[1] == result.state.source.head == world.repository.head
     assert (result.phase, world.phase(first)) == (Phase.CONVERGED, Phase.SUPERSEDED)
     assert world.repository.refreshed == 2
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_seen_is_not_touched(world: World, problem: BaseException
     result = world.run()
     assert result.executed == []
     assert world.live.live == before
-    assert not result.statuses[key("one")].ready
+    assert not result.state.status.agents[key("one")].ready
     ready = world.condition("one")
     assert ready is not None
     assert ready.reason == "ObserveFailed"
@@ -74,10 +74,10 @@ def test_a_blink_leaves_no_trace(world: World) -> None:
     world.converge()
     starts = world.live.starts.copy()
     world.live.unreachable_next()
-    assert not world.run().statuses[key("one")].ready
+    assert not world.run().state.status.agents[key("one")].ready
     result = world.run()
     assert result.executed == []
-    assert result.statuses[key("one")].ready
+    assert result.state.status.agents[key("one")].ready
     assert (world.live.starts, world.phase(good)) == (starts, Phase.CONVERGED)
 
 
@@ -212,7 +212,7 @@ def test_a_clock_that_jumps_between_passes_restarts_nobody(world: World, jump: f
     result = world.run()
     assert result.executed == []
     assert world.live.live == before
-    assert result.statuses[key("one")].ready
+    assert result.state.status.agents[key("one")].ready
     assert world.phase(good) is Phase.CONVERGED
 
 

@@ -309,7 +309,7 @@ def test_a_hook_that_never_started_is_tried_again(world: HookWorld) -> None:
         world.clock.advance(400.0)
     assert len(world.runs.calls) > 1
     world.runs.answers.clear()
-    assert world.converge().statuses[key("a")].ready
+    assert world.converge().state.status.agents[key("a")].ready
     shot = world.shot("a")
     assert shot is not None
     assert shot.result is Result.DONE

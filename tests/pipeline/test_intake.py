@@ -14,8 +14,8 @@ DOWN = SourceUnavailable("cannot reach the repository", retry_after=7.0)
 def test_the_first_commit_is_taken_whole(world: World) -> None:
     sha = world.commit("one", "two")
     result = world.converge()
-    assert (result.commit, result.state.rollout.enforced, result.phase) == (sha, sha, Phase.CONVERGED)
-    assert names(list(result.statuses)) == ["one", "two"]
+    assert (result.state.source.head, result.state.rollout.enforced, result.phase) == (sha, sha, Phase.CONVERGED)
+    assert names(list(result.state.status.agents)) == ["one", "two"]
 
 
 def test_a_broken_commit_leaves_the_last_good_one_in_force_and_repaired(world: World) -> None:
@@ -25,7 +25,7 @@ def test_a_broken_commit_leaves_the_last_good_one_in_force_and_repaired(world: W
     world.live.lose([*world.running])
     world.clock.advance(60)
     result = world.run()
-    assert (result.commit, result.state.rollout.enforced, result.phase) == (bad, good, Phase.INVALID)
+    assert (result.state.source.head, result.state.rollout.enforced, result.phase) == (bad, good, Phase.INVALID)
     assert [finding.summary for finding in result.findings if finding.code == "BadYaml"] == ["duplicate key: name"]
     assert world.running == world.wanted(good)
     assert world.phase(good) is Phase.CONVERGED
@@ -58,9 +58,9 @@ def test_a_good_commit_after_a_broken_one_is_followed(world: World) -> None:
 def test_nothing_is_done_when_no_commit_was_ever_good(world: World) -> None:
     bad = world.repository.commit({"one": {}}, broken="x")
     result = world.run()
-    assert (result.commit, result.state.rollout.enforced, result.phase) == (bad, None, Phase.INVALID)
+    assert (result.state.source.head, result.state.rollout.enforced, result.phase) == (bad, None, Phase.INVALID)
     assert world.live.calls["apply"] == 0
-    assert not result.statuses
+    assert not result.state.status.agents
 
 
 def test_a_push_of_several_commits_enforces_the_newest(world: World) -> None:
@@ -111,7 +111,7 @@ def test_an_unreachable_source_changes_nothing_and_repairs_go_on(world: World) -
 def test_a_source_that_was_never_reached(world: World) -> None:
     world.repository.down = DOWN
     result = world.run()
-    assert (result.commit, result.phase, result.unavailable) == (None, None, True)
+    assert (result.state.source.head, result.phase, result.unavailable) == (None, None, True)
     assert world.live.calls["apply"] == 0
 
 
@@ -123,7 +123,7 @@ def test_a_restart_without_the_source_goes_on_from_what_is_known(world: World) -
     world.live.lose([*world.running])
     world.clock.advance(60)
     result = world.run()
-    assert (result.commit, result.state.rollout.enforced, result.unavailable) == (good, good, True)
+    assert (result.state.source.head, result.state.rollout.enforced, result.unavailable) == (good, good, True)
     assert world.running == world.wanted(good)
 
 
@@ -183,7 +183,7 @@ def test_back_to_the_commit_in_force_is_no_rewrite(world: World) -> None:
     world.run()
     world.repository.head = good
     result = world.converge()
-    assert (result.commit, result.state.rollout.enforced) == (good, good)
+    assert (result.state.source.head, result.state.rollout.enforced) == (good, good)
     assert result.phase is Phase.CONVERGED
 
 

@@ -148,7 +148,7 @@ def test_drift_that_waits_for_its_time_is_still_on_its_way(world: World) -> None
         world.live.edit(config_key(key("one")), instructions="Be rude.")
         result = world.run()
     assert (result.phase, result.executed) == (Phase.CONVERGED, [])
-    assert result.statuses[key("one")].ready
+    assert result.state.status.agents[key("one")].ready
     assert result.busy
     reconciling = world.condition("one", ConditionType.RECONCILING)
     assert reconciling is not None

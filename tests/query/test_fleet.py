@@ -184,6 +184,6 @@ def test_a_name_that_fits_none_or_several(text: str, problem: str, hint: str) ->
 
 def test_the_fleet_as_a_pass_left_it() -> None:
     result = PassResult(a_state(), (a_finding(),))
-    fleet = status_shape("x", result.state, result.statuses.values(), result.findings)
+    fleet = status_shape("x", result.state, result.state.status.agents.values(), result.findings)
     assert (fleet["commit"], fleet["phase"], fleet["journalAgeSeconds"]) == (SHA, "Converged", None)
     assert fleet["findings"] == findings_shape([a_finding()])

@@ -52,7 +52,7 @@ class SentrySink(Sink):
 
     def on_pass(self, result: PassResult) -> None:
         """Remember the newest commit, which errors that name none are filed under."""
-        self._commit = result.commit or self._commit
+        self._commit = result.state.source.head or self._commit
 
     def capture(self, error: BaseException, **about: str | None) -> None:
         """Send one unexpected error, and what it was about (commit, agent, driver); drop known conditions."""
