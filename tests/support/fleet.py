@@ -34,6 +34,7 @@ import jsonschema
 
 from gitops_agent.report.json_shapes import SHAPES, schema
 from tests.support.launcher import Launched, Launcher, Step, launcher
+from tests.support.repositories import make_pair
 
 PATIENCE = 30.0
 """How long anything may take before a test says that it never happened."""
@@ -118,7 +119,8 @@ class Fleet:
     def __init__(self, folder: Path, **environment: str) -> None:
         self.instance = f"e2e-{uuid.uuid4().hex[:10]}"
         self.tenant = f"t{uuid.uuid4().hex[:8]}"
-        self.bare, self.work, self.state = folder / "fleet.git", folder / "work", folder / "state"
+        self.state = folder / "state"
+        self.bare, self.work = make_pair(folder)
         self.repo = str(self.bare)
         self.branch = "main"
         home = folder / "home"
@@ -134,9 +136,6 @@ class Fleet:
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             **environment,
         }
-        self.git("init", "-q", "--bare", "--initial-branch=main", str(self.bare), where=folder)
-        self.git("clone", "-q", str(self.bare), str(self.work), where=folder)
-        self.git("checkout", "-q", "-B", "main")
 
     # ----- what people do in Git
 

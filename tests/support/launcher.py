@@ -145,9 +145,8 @@ def launcher(search_path: str = "") -> Launcher:
 
 def serve(listening: socket.socket) -> None:
     """The server: read a call, fork, tell the pid; tell the exit code when the process has ended."""
-    _import_everything()
+    warm()
     event.listen(Engine, "connect", hurry)
-    gc.freeze()  # else a collection in a child would copy every page of what was imported
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
     selector.register(listening, selectors.EVENT_READ)
@@ -187,14 +186,32 @@ def _tell(line: socket.socket, number: int) -> None:
         pass  # the test that asked is over
 
 
-def _import_everything() -> None:
+def warm() -> None:
+    """Do once what every process would do again: import everything, and what follows from the code alone."""
     import gitops_agent
 
     for module in pkgutil.walk_packages(gitops_agent.__path__, "gitops_agent."):
         if not module.name.endswith("__main__"):
             __import__(module.name)
-    for name in ("apscheduler.schedulers.background", "jsonpatch", "ruamel.yaml"):
+    for name in ("apscheduler.schedulers.background", "git", "jsonpatch", "ruamel.yaml"):
         __import__(name)
+
+    import typer.main
+
+    from gitops_agent import wiring
+    from gitops_agent.cli.app import app
+    from gitops_agent.journal.store import open_journal
+    from gitops_agent.snapshot import cache as snapshot_cache
+
+    typer.main.get_command = cache(typer.main.get_command)
+    typer.main.get_command(app)
+    wiring.load_plugins = cache(wiring.load_plugins)
+    documents, make = wiring.load_plugins().documents, snapshot_cache.json_schema
+    known = make(documents)
+    snapshot_cache.json_schema = lambda asked: known if asked is documents else make(asked)
+    with tempfile.TemporaryDirectory() as folder:
+        open_journal(Path(folder)).close()  # imports the dialect
+    gc.freeze()  # else a collection in a child would copy every page of what was imported
 
 
 def _become(call: dict[str, Any]) -> None:
