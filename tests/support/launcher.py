@@ -30,6 +30,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from tests.support.fast_disk import hurry
+from tests.support.shared_statements import share_statements
 
 ROOT = Path(__file__).parents[2]
 Step = tuple[str, str, str]
@@ -200,8 +201,8 @@ def warm() -> None:
 
     from gitops_agent import wiring
     from gitops_agent.cli.app import app
-    from gitops_agent.journal.store import open_journal
     from gitops_agent.snapshot import cache as snapshot_cache
+    from tests.pipeline.world import World
 
     typer.main.get_command = cache(typer.main.get_command)
     typer.main.get_command(app)
@@ -209,8 +210,13 @@ def warm() -> None:
     documents, make = wiring.load_plugins().documents, snapshot_cache.json_schema
     known = make(documents)
     snapshot_cache.json_schema = lambda asked: known if asked is documents else make(asked)
+    share_statements()
     with tempfile.TemporaryDirectory() as folder:
-        open_journal(Path(folder)).close()  # imports the dialect
+        world = World(Path(folder))
+        for fleet in (("one", "two"), ("one",)):
+            world.commit(*fleet)
+            world.converge()
+        world.shut()
     gc.freeze()  # else a collection in a child would copy every page of what was imported
 
 
