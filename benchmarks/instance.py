@@ -40,8 +40,11 @@ class Unprobed(MemoryDriver):
     def compile(self, asked: Compilation) -> tuple[Resource, ...]:
         """The same resources, without probes."""
         config, *runtimes = super().compile(asked)
-        plain = (replace(each, fields=Fields.of({**each.fields.value, "health": None})) for each in runtimes)
-        return (config, *plain)
+        return (config, *(replace(each, fields=_unprobed(each.fields)) for each in runtimes))
+
+
+def _unprobed(fields: Fields) -> Fields:
+    return Fields.of({name: value for name, value in fields.value.items() if name != "health"})
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gitops_agent.report.sinks.registry import metrics
+from gitops_agent.report.sinks.metrics import metrics
 
 PAGE = Path(__file__).with_name("metrics.md")
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
@@ -14,9 +14,9 @@ BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 def table() -> str:
     """The list of all metrics."""
     rows = (
-        f"| `{metric.name}` | {metric.kind} | {'; '.join(_label(*item) for item in metric.labels.items()) or '-'} "
-        f"| {metric.meaning} |"
-        for metric in metrics()
+        f"| `{name}` | {metric['kind']} | {'; '.join(_label(*item) for item in metric['labels'].items()) or '-'} "
+        f"| {metric['meaning']} |"
+        for name, metric in metrics().items()
     )
     return "\n".join(("| name | kind | labels | meaning |", "|---|---|---|---|", *rows))
 

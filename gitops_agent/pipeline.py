@@ -52,6 +52,7 @@ class Pipeline:
     def run(self, request: Request) -> PassResult:
         """Run one pass over the requested agents, or over all of them."""
         stages, write, now = self.stages, self._writer, self.now()
+        health = stages.observer.monitor
         if request.fetch or self._source_changed:
             stages.source.fetch()
         stages.executor.collect_finished()
@@ -66,7 +67,7 @@ class Pipeline:
         directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
 
         # 2. What is live. Everything is observed until the intents of an earlier process are settled.
-        due = stages.observer.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
+        due = health.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
         scope = widened(request.scope, due, state, source) if stages.recovery.finished else None
         live = stages.observer.observe(source.desired, state.reconcile.bases, scope)
         settled = stages.recovery.settle(state, live.observed, now)
@@ -76,7 +77,7 @@ class Pipeline:
         # 3. Which spec each agent follows now: admit the commit as a whole, then release the next wave.
         around = PassContext(now, directives, stages.executor.running, self._journal, stages.observer.catalog)
         state, decision = advance(state, source, live, around)
-        stages.observer.forget(key for key in source.changed if key not in decision.in_force.agents)
+        health.forget(key for key in source.changed if key not in decision.in_force.agents)
         live = stages.observer.evaluate_health(
             live, without_given_up(decision.in_force, state), state.reconcile.bases
         )
@@ -99,7 +100,7 @@ class Pipeline:
         # 6. What it means for agents and commits; when to run again.
         record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
         summary = summarize(record, state, now := self.now(), stages.terms)
-        dues = (stages.observer.next_due(), stages.leases.next_due(), stages.executor.next_due())
+        dues = (health.next_due(), stages.leases.next_due(), stages.executor.next_due())
         proposals = stages.proposals.progress(before.proposals, summary.state, record, now)
         result = write.end(finished(summary, dues, proposals))  # commit 3: the end of the pass, on every path
         self._source_changed = result.source_changed

@@ -2,7 +2,7 @@
 
 Three levels, each on the one before: ``_opened`` (source, loader, drivers, pools), ``_pipeline`` (the stages of
 a pass, for verbs that look), ``open_instance`` (lock, leases, sinks, queue, for verbs that act). Verbs that read
-only the journal use ``query/reader.py``, which imports none of this.
+only the journal use ``query/fleet.py``, which imports none of this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -32,7 +31,7 @@ from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.daemon.loop import ControllerContext, Daemon, Intervals, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.drivers.api import CheckResult, Context, Driver, Notify, Watching
-from gitops_agent.drivers.plugins import Connections, check_settings, load_plugins
+from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder, make_state_dir
@@ -40,7 +39,7 @@ from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
-from gitops_agent.observe.health.monitor import HealthMonitor, recalled
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
 from gitops_agent.ports import Clock, Journal, Sink
@@ -49,28 +48,26 @@ from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
 from gitops_agent.query.drift import Drifter, Reporter
+from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
-from gitops_agent.query.reader import make_redactor
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.leases.driver_leases import DriverLeases
-from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder
+from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
-from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.logging_setup import setup_logs
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.drift_report import DriftReportSink, drift_note, write_drift_report
 from gitops_agent.report.sinks.git_notes import GitNotesSink
 from gitops_agent.report.sinks.sentry import SentrySink, setup_sentry
+from gitops_agent.report.words import Shape
 from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.bounded_process import OnProgress
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import OnProgress
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -142,10 +139,8 @@ def connect_drivers(
     settings: Settings, clock: Clock, wrap: Callable[[Driver], Driver] = lambda driver: driver
 ) -> Connections:
     """The drivers of an instance, each connected when it is first asked for."""
-    plugins = load_plugins()
-    check_settings(plugins, settings.drivers)
     context = Context(settings.instance, str(settings.state.absolute()), clock, hook_hosts=settings.hook_hosts)
-    return Connections(plugins, context, settings.drivers, wrap)
+    return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +167,14 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         interrupted=acting.interrupted,
         on_unexpected=acting.on_unexpected,
         leases=leases,
-        rates=parts.drivers.rates(),
+        rates=parts.drivers.rates,
     )
     location = SourceLocation(settings.branch, settings.path)
+    monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
     stages = Stages(
         source=SourceTracker(parts.mirror, parts.loader, clock, location, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
-        observer=Observer(
-            parts.drivers, HealthMonitor(clock, parts.observe_pool, recalled(journal)), parts.observe_pool
-        ),
+        observer=Observer(parts.drivers, monitor, parts.observe_pool),
         recovery=Recovery(journal),
         leases=LeaseHolder(leases),
         executor=Executor(executor),
@@ -207,6 +201,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
         branch=settings.branch,
         instance=settings.instance,
         limits=settings.limits,
+        documents=parts.drivers.plugins.documents,
         section=parts.drivers.plugins.catalog.section,
         push=settings.push,
     )
@@ -405,11 +400,10 @@ def _served(settings: Settings, instance: Instance) -> Iterator[None]:
     if not settings.listen:
         yield
         return
-    from gitops_agent.web.app import Endpoints
     from gitops_agent.web.server import serving
 
     liveness = instance.context.liveness
-    with serving(settings.listen, Endpoints(instance.metrics, liveness.live, liveness.ready)):
+    with serving(settings.listen, instance.metrics, liveness.live, liveness.ready):
         yield
 
 
@@ -427,14 +421,16 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
 
 def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[MetricsSink, Watching]:
     """The sink behind ``/metrics``, and the drivers' events as it counts them."""
-    from gitops_agent.query.fleet import FleetReader
-    from gitops_agent.report.sinks.metrics import MetricLabels, MetricsSink
+    from gitops_agent.report.sinks.metrics import MetricsSink
     from gitops_agent.report.workflows import stuck
 
     settings, plugins = parts.settings, parts.drivers.plugins
-    reader = FleetReader(parts.journal, settings, parts.clock, parts.redactor)
-    labels = MetricLabels(settings.instance, version("gitops-agent"), plugins.names, plugins.catalog.explained)
-    sink = MetricsSink(labels, parts.clock, liveness, lambda: stuck(reader.workflows()))
+
+    def stuck_now() -> int:
+        return stuck(FleetReader(parts.journal, settings.instance, parts.clock.now(), parts.redactor).workflows())
+
+    explained = plugins.catalog.explained
+    sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: queue.depth)
     return sink, _Counted(parts.drivers, sink.event_seen)
@@ -442,17 +438,16 @@ def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[Metri
 
 def _drift_sink(parts: _Parts, queue: WorkQueue) -> DriftReportSink | None:
     """Drift reports on a schedule, to a file, as a note, or not at all."""
-    settings, redactor = parts.settings, parts.redactor
-    writers: list[Callable[[DriftReport], None]] = []
+    settings, writers = parts.settings, list[Callable[[Shape], None]]()
     if settings.drift_report:
         path = Path(settings.drift_report)
-        writers.append(lambda report: write_drift_report(report, path, redactor))
+        writers.append(lambda report: write_drift_report(report, path))
     if settings.drift_note:
         notes = DriftNotes(parts.mirror, settings)
-        writers.append(lambda report: notes.write(drift_note(report, redactor)))
+        writers.append(lambda report: notes.write(drift_note(report)))
     if not writers or not settings.drift_interval:
         return None
-    reporter = Reporter(settings.instance, parts.journal, parts.clock, redactor)
+    reporter = Reporter(settings.instance, parts.journal, parts.clock, parts.redactor)
     return DriftReportSink(reporter.report, writers, lambda: queue.everything("drift"))
 
 
@@ -464,7 +459,7 @@ def _watchers(parts: _Parts, queue: WorkQueue, drivers: Watching) -> list[Watchi
     if parts.mirror.address.local is None:
         return [drivers, controls]
     moved = lambda: queue.fetch("watch", urgent=True)  # noqa: E731
-    return [drivers, controls, RefWatcher(parts.mirror.address, parts.mirror.branch, moved, (APPROVALS,))]
+    return [drivers, controls, RefWatcher(parts.mirror, moved, (APPROVALS,))]
 
 
 class _Counted:

@@ -16,7 +16,6 @@ import typer
 
 if TYPE_CHECKING:
     from gitops_agent.errors import GitopsAgentError
-    from gitops_agent.report.json_shapes import FleetStatus
     from gitops_agent.report.render import Style
     from gitops_agent.settings import Settings
     from gitops_agent.support.secrets import Redactor
@@ -162,19 +161,17 @@ def show(call: Call, shape: dict[str, Any], text: Callable[[dict[str, Any], Styl
     print_text(text(shape, style_for(sys.stdout, call.environment)))
 
 
-def show_fleet(call: Call, fleet: FleetStatus, redactor: Redactor) -> None:
-    """Print the state of the fleet on stdout."""
-    from gitops_agent.report.json_shapes import status_shape
+def show_fleet(call: Call, shape: dict[str, Any], redactor: Redactor, now: float) -> None:
+    """Print the state of the fleet on stdout, masked here."""
     from gitops_agent.report.render import style_for
-    from gitops_agent.report.status_text import fleet_text
+    from gitops_agent.report.status_text import status_text
     from gitops_agent.support.gc import gc_paused
 
     with gc_paused():
-        shape = status_shape(fleet)
         if call.is_json:
             print_json(redactor.tree(shape))
         else:
-            print_text(fleet_text(shape, style_for(sys.stdout, call.environment), fleet.at, redactor))
+            print_text(status_text(shape, style_for(sys.stdout, call.environment), now, redactor))
 
 
 def print_text(text: str) -> None:

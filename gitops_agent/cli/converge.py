@@ -51,7 +51,7 @@ def once(
     from gitops_agent.cli.exit_codes import exit_code
     from gitops_agent.cli.progress import watching
     from gitops_agent.daemon.loop import run_once
-    from gitops_agent.query.fleet import fleet_status
+    from gitops_agent.report.json_shapes import status_shape
     from gitops_agent.wiring import open_instance
 
     settings = call.source_settings(**_options(timeout, no_push))
@@ -60,8 +60,9 @@ def once(
         open_instance(settings, call.environment, watch.fetching) as instance,
     ):
         result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
-        fleet = fleet_status(settings, result, instance.context.clock.now())
-    show_fleet(call, fleet, instance.redactor)
+        now = instance.context.clock.now()
+        fleet = status_shape(settings.instance, result.state, result.statuses.values(), result.findings)
+    show_fleet(call, fleet, instance.redactor, now)
     if timed_out and not call.is_json:
         _print_timeout(settings, result)
     return exit_code(result, timed_out=timed_out)

@@ -24,7 +24,7 @@ def _python() -> CheckResult:
 
 
 def _git() -> CheckResult:
-    from gitops_agent.source.git import OLDEST
+    from gitops_agent.source.git_environment import OLDEST
 
     path, hint = shutil.which("git"), f"install git {OLDEST[0]}.{OLDEST[1]} or newer and put it on PATH"
     if path is None:

@@ -25,8 +25,7 @@ def drift(
     """Look at the live systems: what is not as enforced, why, since when, what would be done. Changes nothing."""
     from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import UsageError
-    from gitops_agent.report.drift import drift_shape
-    from gitops_agent.report.drift_text import drift_text
+    from gitops_agent.report.drift import drift_text
     from gitops_agent.wiring import open_drifter
 
     if agent and tenant:
@@ -34,5 +33,5 @@ def drift(
     with fetch_bar(call) as fetching, open_drifter(call.source_settings(), call.environment, fetching) as drifter:
         report = drifter.report(agent, tenant)
     details = agent is not None or tenant is not None
-    show(call, drifter.redactor.tree(drift_shape(report)), partial(drift_text, details=details))
-    return DRIFTED if exit_code and (report.drifted or report.unreachable) else 0
+    show(call, report, partial(drift_text, details=details))
+    return DRIFTED if exit_code and (report["drifted"] or report["unreachable"]) else 0

@@ -10,21 +10,20 @@ from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show, show_fl
 
 def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
-    from gitops_agent.query.reader import open_reader
+    from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.explain_text import gone_text
-    from gitops_agent.report.json_shapes import explanation_shape, status_shape
     from gitops_agent.report.status_text import agent_text
 
     with open_reader(call.settings(), call.environment) as reader:
         key = reader.find(agent) if agent else None
         fleet = reader.fleet(key)
-        gone = reader.explain(key) if key and not fleet.statuses else None
+        gone = reader.explain(key) if key and not fleet["agents"] else None
     if gone is not None and not call.is_json:
-        print_text(gone_text(reader.redactor.tree(explanation_shape(gone))))
+        print_text(gone_text(reader.redactor.tree(gone)))
     elif key is None:
-        show_fleet(call, fleet, reader.redactor)
+        show_fleet(call, fleet, reader.redactor, reader.now)
     else:
-        show(call, reader.redactor.tree(status_shape(fleet)), partial(agent_text, now=fleet.at))
+        show(call, reader.redactor.tree(fleet), partial(agent_text, now=reader.now))
     return 0
 
 
@@ -36,14 +35,12 @@ def explain(
     ] = False,
 ) -> int:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
-    from gitops_agent.query.reader import open_reader
+    from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.explain_text import explain_text
-    from gitops_agent.report.json_shapes import explanation_shape
 
     with open_reader(call.settings(), call.environment) as reader:
         found = reader.explain(reader.find(agent), everything=everything)
-    text = partial(explain_text, now=found.now, everything=everything)
-    show(call, reader.redactor.tree(explanation_shape(found)), text)
+    show(call, reader.redactor.tree(found), partial(explain_text, now=reader.now, everything=everything))
     return 0
 
 
@@ -52,7 +49,7 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
 ) -> int:
     """Show what became of the commits of the branch, newest first."""
-    from gitops_agent.query.reader import open_reader
+    from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.json_shapes import history_shape
     from gitops_agent.report.status_text import history_text
 
@@ -64,11 +61,10 @@ def history(
 
 def workflows(call: Call) -> int:
     """List what is in flight, at which checkpoint, and what is stuck, with the way out."""
-    from gitops_agent.query.reader import open_reader
-    from gitops_agent.report.workflows import workflows_shape
-    from gitops_agent.report.workflows_text import workflows_text
+    from gitops_agent.query.fleet import open_reader
+    from gitops_agent.report.workflows import workflows_shape, workflows_text
 
     with open_reader(call.settings(), call.environment) as reader:
-        known = reader.workflows()
-    show(call, reader.redactor.tree(workflows_shape(known)), partial(workflows_text, now=known.now))
+        shape = workflows_shape(reader.workflows())
+    show(call, reader.redactor.tree(shape), partial(workflows_text, now=reader.now))
     return 0

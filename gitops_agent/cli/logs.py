@@ -12,7 +12,6 @@ from gitops_agent.cli.common import AGENT, FLAG, Call, print_json
 
 if TYPE_CHECKING:
     from gitops_agent.drivers.api import LogLine
-    from gitops_agent.report.json_shapes import Explanation
 
 
 def logs(
@@ -27,39 +26,35 @@ def logs(
 ) -> int:
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.errors import UsageError
-    from gitops_agent.query.logs import agent_logs, instances
-    from gitops_agent.query.reader import open_reader
+    from gitops_agent.query.fleet import agent_logs, instances, open_reader
+    from gitops_agent.report.explain_text import gone_text
     from gitops_agent.support.clock import SystemClock
     from gitops_agent.wiring import connect_drivers
 
     settings = call.settings()
     with open_reader(settings, call.environment) as reader:
-        known = reader.explain(reader.find(agent))
-    running, is_gone = instances(known), known.status is None
+        key = reader.find(agent)
+        known = reader.explain(key)
+    running, is_gone = instances(known), known["status"] is None
     follow = follow and not is_gone and not call.is_json
-    found: Iterable[LogLine] = agent_logs(known, connect_drivers(settings, SystemClock()), lines, follow=follow)
+    found: Iterable[LogLine] = agent_logs(
+        key, known, connect_drivers(settings, SystemClock()), lines, follow=follow
+    )
     if not follow:
         found = list(found)
         running = sorted({*running, *(line.instance for line in found)})
         if is_gone:
-            sys.stderr.write(f"{_gone(known)}{'' if running else ' It has left no log.'}\n")
+            sys.stderr.write(f"{gone_text(known)}{'' if running else ' It has left no log.'}\n")
         elif not running and lines:
-            hint = f"gitops-agent status {known.agent} shows whether it was started"
-            raise UsageError(f"{known.agent} has written no log yet", hint=hint)
+            hint = f"gitops-agent status {key} shows whether it was started"
+            raise UsageError(f"{key} has written no log yet", hint=hint)
     if call.is_json:
         own = {name: [line.text for line in found if line.instance == name] for name in running}
         shape = [{"instance": name, "lines": written} for name, written in own.items()]
-        print_json({"agent": str(known.agent), "logs": shape})
+        print_json({"agent": str(key), "logs": shape})
     else:
         _print(found, named=len(running) > 1)
     return 0
-
-
-def _gone(known: Explanation) -> str:
-    from gitops_agent.report.explain_text import gone_text
-    from gitops_agent.report.json_shapes import explanation_shape
-
-    return gone_text(explanation_shape(known))
 
 
 def _print(found: Iterable[LogLine], *, named: bool) -> None:

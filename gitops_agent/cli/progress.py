@@ -89,8 +89,7 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Watch]:
             note = _last_action(result) or note or (result.head.summary if result.head else "")
             if (rollout := rollout_shape(result.rollout, result.commit)) is not None:
                 note = rollout_line(rollout)
-            commits, now = (result.commit, result.enforced), result.state.status.last_pass
-            view.update(result.statuses, result.phase, commits, clean(note), now=now)
+            view.update(result.state, clean(note), now=result.state.status.last_pass)
 
         yield Watch(passed, view.fetching)
 

@@ -12,7 +12,7 @@ def doctor(call: Call) -> int:
     """Check what gitops-agent needs here, print the settings in force, and say what to mend."""
     from gitops_agent.cli.doctor_checks import run_checks
     from gitops_agent.cli.settings_text import settings_lines, settings_shape
-    from gitops_agent.query.reader import make_redactor
+    from gitops_agent.query.fleet import make_redactor
 
     settings = call.settings()
     clean = make_redactor(settings, call.environment)

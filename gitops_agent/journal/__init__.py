@@ -1,10 +1,10 @@
 """The journal: the durable record of everything observed, decided and done, and the lock of its directory.
 
 What belongs here: the tables (``schema``) and their history (``migrations``, ``version_5``), values to rows and
-back (``rows``, ``parts``), the state in memory and how it is committed (``reader``, ``store``, ``changes``),
-questions about the past (``history``, ``window``), ``retention``, the one file that knows it is SQLite
-(``sqlite``), and the lock of the state directory (``lock``). What does not: deciding what to do (``plan``), doing
-it and settling what a crash left open (``reconcile``), rendering (``report``).
+back (``rows``, ``tables``), the state in memory and how it is committed (``store``, ``changes``), questions about
+the past (``history``), ``retention``, the one file that knows it is SQLite (``sqlite``), and the lock of the state
+directory (``lock``). What does not: deciding what to do (``plan``), doing it and settling what a crash left open
+(``reconcile``), rendering (``report``).
 
 Callers: ``wiring`` opens it, ``pipeline`` and ``reconcile`` write through ``ports.Journal``, and the reading
 verbs of the command line open it read-only while a daemon writes.

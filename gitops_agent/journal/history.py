@@ -1,124 +1,144 @@
-"""The questions ``explain`` and ``history`` ask of the journal: what was done, decided and seen, newest first."""
+"""The questions asked of the journal about the past: what was done, decided and seen, and records of commits."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
+from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Select, case, func, or_, select
+from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
 
-from gitops_agent.journal import rows, schema
-from gitops_agent.model.codec import from_json
+from gitops_agent.journal import tables
+from gitops_agent.journal.rows import from_row, intent_of
+from gitops_agent.journal.schema import commits, decisions, intents, observations
+from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
+from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import ActionRecord, DecisionRecord, PlanRecord
+
+T = TypeVar("T")
 
 MAX_SEARCHED_INTENTS = 1000
 """How many intents are looked through for what was done lately."""
 
-_RECORD_ONLY = [verb.value for verb in Verb if not verb.touches_live]
-_ENTRY = [
-    column for column in schema.intents.c if column.name not in ("base", "handle", "patch", "outcome_handle")
-]
+_COLUMNS = {"intent": "id", "before": "live", "after": "desired"}
+_WORDS = ("verb", "drift_class", "confidence", "result")
 
 
-def entries(
-    connection: Connection, agent: AgentKey | None, commit: str | None, limit: int
-) -> Sequence[ActionRecord]:
-    """Executed actions, newest first; the one in progress has no result."""
-    table = schema.intents
-    query = select(*_ENTRY).order_by(table.c.seq.desc()).limit(limit)
-    if agent is not None:
-        query = query.where(table.c.agent == str(agent))
-    if commit is not None:
-        query = query.where(table.c.commit_sha == commit)
-    return [rows.action_record_of(row) for row in connection.execute(query)]
+def _column(field: str) -> Label[Any]:
+    """The column of a field of ``ActionRecord``, which has plain words."""
+    column: Column[Any] = intents.c[_COLUMNS.get(field, field)]
+    return (type_coerce(column, String) if field in _WORDS else column).label(field)
 
 
-def decisions(
-    connection: Connection, agent: AgentKey | None, commit: str | None, limit: int
-) -> Sequence[DecisionRecord]:
-    """What plans decided, newest plan first and in the order of the plan."""
-    table = schema.decisions
-    query: Select[tuple[object, ...]] = select(table)
-    if agent is not None:
-        query = query.where(table.c.agent == str(agent))
-    if commit is not None:
-        query = query.where(table.c.commit_sha == commit)
-    query = query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit)
-    return [rows.decision_of(row) for row in connection.execute(query)]
+_ENTRY = [_column(each.name) for each in fields(ActionRecord)]
+_REPAIRS = (
+    intents.c.drift_class.in_([member for member in Class if member.is_drift]),
+    intents.c.verb.in_([verb for verb in Verb if verb.touches_live]),
+    intents.c.result == Result.DONE,
+)
 
 
-def plans(connection: Connection, digest: str, commits: Collection[str] | None) -> Sequence[PlanRecord]:
-    """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
-    table = schema.decisions
-    waits = case((or_(table.c.held, table.c.decision == Decision.ASK.value), 1), else_=0)
-    counts = (func.max(table.c.at).label("at"), func.count().label("actions"), func.sum(waits).label("waiting"))
-    agents = func.count(table.c.agent.distinct()).label("agents")
-    query = select(table.c.plan, table.c.commit_sha, *counts, agents).where(
-        table.c.plan.startswith(digest, autoescape=True)
-    )
-    if commits is not None:
-        query = query.where(table.c.commit_sha.in_(commits))
-    query = query.group_by(table.c.plan, table.c.commit_sha).order_by(func.max(table.c.at).desc())
-    return [PlanRecord(*row) for row in connection.execute(query)]
+class History:
+    """The journal as far as it is only read from the database. Close it, or use it in a ``with``."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def commit_record(self, sha: str) -> CommitRecord | None:
+        """The record of one commit, also of one that ``state().commits`` no longer holds."""
+        return self._read(tables.records_among, [sha]).get(sha)
+
+    def commits(
+        self, limit: int | None = None, *, tree: str | None = None, sha: str = ""
+    ) -> Sequence[CommitRecord]:
+        """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
+        of_tree = true() if tree is None else commits.c.tree == tree
+        return self._read(tables.records, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
+
+    def entries(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[ActionRecord]:
+        """Executed actions, newest first; the one in progress has no result."""
+        query = select(*_ENTRY).filter_by(**_given(agent=agent, commit=commit))
+        found = self._found(query.order_by(intents.c.seq.desc()).limit(limit))
+        return [ActionRecord(**{**row._mapping, "outcome": row.outcome or ""}) for row in found]
+
+    def decisions(
+        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
+    ) -> Sequence[DecisionRecord]:
+        """What plans decided, executed or not, newest plan first and in the order of the plan."""
+        table = decisions
+        query = select(table).filter_by(**_given(agent=agent, commit=commit))
+        found = self._found(query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit))
+        return [from_row(table, DecisionRecord, row, action=from_row(table, Action, row)) for row in found]
+
+    def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
+        """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
+        table, at = decisions, func.max(decisions.c.at)
+        waits = case((or_(table.c.held, table.c.decision == Decision.ASK), 1), else_=0)
+        counts = (func.count(), func.sum(waits), func.count(table.c.agent.distinct()))
+        query = select(table.c.plan, table.c.commit, at, *counts).group_by(table.c.plan, table.c.commit)
+        query = query.where(table.c.plan.startswith(digest, autoescape=True)).order_by(at.desc())
+        if commits is not None:
+            query = query.where(table.c.commit.in_(commits))
+        return [PlanRecord(*row) for row in self._found(query)]
+
+    def planned(self, digest: str) -> frozenset[str]:
+        """The digests of the actions of a plan on record; empty when there is none."""
+        found = self._found(select(decisions.c.digest).where(decisions.c.plan == digest))
+        return frozenset(text for (text,) in found if text)
+
+    def carried_out(self, digest: str, since: float) -> frozenset[str]:
+        """The digests of the actions of a plan that were done since a moment."""
+        made = decisions.c.plan == digest
+        same = (decisions.c[name] == intents.c[name] for name in ("agent", "key", "verb"))
+        done = (intents.c.result == Result.DONE, intents.c.finished_at >= since)
+        found = self._found(select(intents).where(made, *same, *done))
+        return frozenset(intent_of(row).action.digest for row in found)
+
+    def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
+        """Actions against drift that were done since a moment, and when, among the newest of all: enough to know
+        a mass by."""
+        newest = select(intents.c.seq).order_by(intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS)
+        query = select(intents).where(intents.c.seq.in_(newest), *_REPAIRS, intents.c.finished_at > since)
+        found = self._found(query.order_by(intents.c.seq.desc()))
+        return [(intent_of(row).action, row.finished_at) for row in found]
+
+    def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
+        """When drift of a resource was repaired. A settled intent took no time of ours, and does not count."""
+        query = select(intents.c.finished_at).filter_by(agent=key.agent, key=key)
+        found = self._found(query.where(*_REPAIRS, intents.c.duration > 0.0, intents.c.finished_at > since))
+        return [at for (at,) in found]
+
+    def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
+        """What was seen of an agent each time it changed, newest first: the answer to "since when"."""
+        query = select(observations.c.value).filter_by(agent=agent)
+        return [seen for (seen,) in self._found(query.order_by(observations.c.seq.desc()).limit(limit))]
+
+    def _is_recorded(self, digest: str, commit: str) -> bool:
+        """Whether the decisions of a plan for a commit are on record."""
+        return bool(self._found(select(decisions.c.plan).filter_by(plan=digest, commit=commit).limit(1)))
+
+    def _found(self, query: Select[Any]) -> Sequence[Any]:
+        with self._database.reading() as connection:
+            return connection.execute(query).all()
+
+    def _read(self, query: Callable[..., T], *arguments: object, **options: object) -> T:
+        with self._database.reading() as connection:
+            return query(connection, *arguments, **options)
 
 
-def planned(connection: Connection, digest: str) -> frozenset[str]:
-    """The digests of the actions of a plan on record; empty when there is none."""
-    table = schema.decisions
-    found = connection.execute(select(table.c.digest).where(table.c.plan == digest))
-    return frozenset(text for text in found.scalars() if text)
-
-
-def is_recorded(connection: Connection, digest: str, commit: str) -> bool:
-    """Whether the decisions of a plan for a commit are on record."""
-    table = schema.decisions
-    query = select(table.c.plan).where(table.c.plan == digest, table.c.commit_sha == commit).limit(1)
-    return connection.execute(query).first() is not None
-
-
-def observations(connection: Connection, agent: AgentKey, limit: int) -> Sequence[Observation]:
-    """What was seen of an agent each time it changed, newest first: the answer to "since when"."""
-    table = schema.observations
-    query = select(table.c.value).where(table.c.agent == str(agent)).order_by(table.c.seq.desc()).limit(limit)
-    return [from_json(Observation, value) for value in connection.execute(query).scalars()]
-
-
-def carried_out(connection: Connection, digest: str, since: float) -> frozenset[str]:
-    """The digests of the actions of a plan that were done since a moment."""
-    done, made = schema.intents, schema.decisions
-    same = (made.c.agent == done.c.agent, made.c.key == done.c.key, made.c.verb == done.c.verb)
-    query = select(done).where(
-        made.c.plan == digest, *same, done.c.result == Result.DONE.value, done.c.finished_at >= since
-    )
-    return frozenset(rows.intent_of(row).action.digest for row in connection.execute(query))
-
-
-_DRIFT = [member.value for member in Class if member.is_drift]
-
-
-def recently_repaired(connection: Connection, since: float) -> Sequence[tuple[Action, float]]:
-    """Actions against drift that were done since a moment, among the newest of all: enough to know a mass by."""
-    newest = select(schema.intents).order_by(schema.intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS).subquery()
-    query = select(newest).where(
-        newest.c.drift_class.in_(_DRIFT),
-        newest.c.verb.not_in(_RECORD_ONLY),
-        newest.c.result == Result.DONE.value,
-        newest.c.finished_at > since,
-    )
-    return [(rows.intent_of(row).action, row.finished_at) for row in connection.execute(query)]
-
-
-def repairs(connection: Connection, key: ResourceKey, since: float) -> Sequence[float]:
-    """When drift of a resource was repaired. A settled intent took no time of ours, and does not count."""
-    table = schema.intents
-    query = select(table.c.finished_at).where(
-        table.c.agent == str(key.agent),
-        table.c.key == str(key),
-        table.c.drift_class.in_(_DRIFT),
-        table.c.verb.not_in(_RECORD_ONLY),
-        table.c.result == Result.DONE.value,
-        table.c.duration > 0.0,
-        table.c.finished_at > since,
-    )
-    return list(connection.execute(query).scalars())
+def _given(**conditions: Any) -> dict[str, Any]:
+    return {name: value for name, value in conditions.items() if value is not None}

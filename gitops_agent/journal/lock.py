@@ -7,7 +7,6 @@ import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from gitops_agent.errors import LockHeld, UsageError
 from gitops_agent.support.file_lock import is_file_locked, open_lock_file, try_lock
@@ -29,50 +28,37 @@ class StateLock:
         self._handle: int | None = None
 
     def __enter__(self) -> StateLock:
-        handle = self._open()
-        try:
-            if not _lock(handle):
-                raise self._held_by(_holder(handle))
-            os.ftruncate(handle, 0)
-            os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
-        except OSError as error:
-            os.close(handle)
-            raise self._unusable(error) from error
-        except LockHeld:
-            os.close(handle)
-            raise
-        self._handle = handle
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    def _open(self) -> int:
         make_state_dir(self.path.parent)
         try:
-            return open_lock_file(self.path)
+            self._handle = open_lock_file(self.path)
+            if _lock(self._handle, self.path):
+                os.ftruncate(self._handle, 0)
+                os.write(self._handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+                return self
+            other = _holder(self.path)
         except OSError as error:
-            raise self._unusable(error) from error
-
-    def _held_by(self, holder: str) -> LockHeld:
-        return LockHeld(
-            f"{self.path.parent}: another gitops-agent works in this state directory: {holder}",
+            self._release()
+            raise UsageError(
+                f"{self.path}: the state directory cannot be locked: {error.strerror}",
+                hint="let the user that runs gitops-agent write there, or choose another --state-dir",
+            ) from error
+        self._release()
+        raise LockHeld(
+            f"{self.path.parent}: another gitops-agent works in this state directory: {other}",
             hint="wait for it or stop it, or give this one its own --state-dir; "
             "status, explain, history and plan work beside it",
         )
 
-    def _unusable(self, error: OSError) -> UsageError:
-        return UsageError(
-            f"{self.path}: the state directory cannot be locked: {error.strerror}",
-            hint="let the user that runs gitops-agent write there, or choose another --state-dir",
-        )
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
-def _lock(handle: int) -> bool:
+def _lock(handle: int, path: Path) -> bool:
     """Whether the lock is ours now.
 
     A process that a killed holder was just starting keeps the lock until it runs: a matter of milliseconds
@@ -81,15 +67,15 @@ def _lock(handle: int) -> bool:
     for _ in range(MAX_TRIES):
         if try_lock(handle):
             return True
-        if not _is_gone(handle):
+        if not _is_gone(path):
             return False
         time.sleep(PAUSE_SECONDS)
     return try_lock(handle)
 
 
-def _is_gone(handle: int) -> bool:
+def _is_gone(path: Path) -> bool:
     """Whether the process named in the file was of this machine, and has ended."""
-    pid, host = _written(handle)
+    pid, host = _written(path)
     if host != socket.gethostname() or not pid.isdigit():
         return False
     try:
@@ -105,15 +91,9 @@ def holder(state_dir: Path) -> str | None:
     """The process that works in a state directory now, in words; None when there is none, or it cannot be seen."""
     path = state_dir / FILE_NAME
     try:
-        if not is_file_locked(path):
-            return None
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return _holder(path) if is_file_locked(path) else None
     except OSError:
         return None
-    try:
-        return _holder(handle)
-    finally:
-        os.close(handle)
 
 
 def make_state_dir(path: Path) -> None:
@@ -128,13 +108,13 @@ def make_state_dir(path: Path) -> None:
         ) from error
 
 
-def _holder(handle: int) -> str:
+def _holder(path: Path) -> str:
     """The process named in the file, and since when: the time is that of the file, so no clock is needed."""
-    pid, host = _written(handle)
-    since = datetime.fromtimestamp(os.fstat(handle).st_mtime, UTC)
+    pid, host = _written(path)
+    since = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return f"pid {pid or 'unknown'} on {host or 'unknown'}, since {since:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _written(handle: int) -> tuple[str, str]:
-    pid, _, host = os.pread(handle, 512, 0).decode("utf-8", "replace").strip().partition(" ")
+def _written(path: Path) -> tuple[str, str]:
+    pid, _, host = path.read_text("utf-8", "replace").strip().partition(" ")
     return pid, host

@@ -11,23 +11,11 @@ from sqlalchemy import Connection, inspect, select, text
 
 from gitops_agent.errors import JournalError, NoJournal
 from gitops_agent.journal import schema, version_5
-from gitops_agent.journal.sqlite import Database
+from gitops_agent.journal.sqlite import MOVE_AWAY, Database
 
 Step = str | Callable[[Connection], None]
 
 STEPS: Mapping[int, tuple[Step, ...]] = {
-    2: (
-        "ALTER TABLE decisions ADD COLUMN held BOOLEAN DEFAULT false NOT NULL",
-        "CREATE INDEX ix_intents_commit ON intents (commit_sha, seq)",
-        "CREATE INDEX ix_decisions_agent ON decisions (agent, at)",
-    ),
-    3: ("ALTER TABLE bases ADD COLUMN established BOOLEAN DEFAULT true NOT NULL",),
-    4: (
-        "ALTER TABLE decisions ADD COLUMN digest VARCHAR DEFAULT '' NOT NULL",
-        "CREATE TABLE controls (seq INTEGER NOT NULL, at DOUBLE NOT NULL, verb VARCHAR NOT NULL, "
-        "target VARCHAR NOT NULL, actor VARCHAR NOT NULL, reason VARCHAR NOT NULL, until DOUBLE, "
-        "plan VARCHAR NOT NULL, PRIMARY KEY (seq))",
-    ),
     5: (
         *(f"ALTER TABLE {table} RENAME COLUMN facts TO handle" for table in ("bases", "intents", "observations")),
         "ALTER TABLE intents RENAME COLUMN outcome_facts TO outcome_handle",
@@ -39,6 +27,9 @@ STEPS: Mapping[int, tuple[Step, ...]] = {
     ),
 }
 """What leads to each version from the one before: SQL that SQLite and PostgreSQL share, and functions."""
+
+OLDEST_VERSION = min(STEPS) - 1
+"""Earlier ones were never released."""
 
 
 def bring_up_to_date(database: Database) -> None:
@@ -104,5 +95,10 @@ def _found(connection: Connection, path: Path) -> int | None:
         raise JournalError(
             f"{path}: the journal has schema {version}, this version of gitops-agent knows up to {schema.VERSION}",
             hint="install the newer gitops-agent that wrote it, or choose another --state-dir",
+        )
+    if version < OLDEST_VERSION:
+        raise JournalError(
+            f"{path}: the journal has schema {version}, of a gitops-agent before the first release",
+            hint=MOVE_AWAY.format(path=path),
         )
     return int(version)

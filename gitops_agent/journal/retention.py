@@ -9,22 +9,22 @@ known of older commits.
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
 
 from gitops_agent.journal import tables
+from gitops_agent.journal.rows import delete
 from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations, owed
-from gitops_agent.journal.statements import delete
 from gitops_agent.model.control import spent
 from gitops_agent.model.state import MAX_RECORDS, State
 from gitops_agent.model.status import Phase
 
-_UNSETTLED = [phase.value for phase in Phase if not phase.terminal]
+_UNSETTLED = [phase for phase in Phase if not phase.terminal]
 
 
 def prune(connection: Connection, before: float, state: State) -> int:
     """Drop what is older than a moment and may go; how many rows went."""
     doomed = (
         intents.delete().where(
-            intents.c.result.is_not(None), intents.c.finished_at < before, _settled(intents.c.commit_sha)
+            intents.c.result.is_not(None), intents.c.finished_at < before, _settled(intents.c.commit)
         ),
-        decisions.delete().where(decisions.c.at < before, _settled(decisions.c.commit_sha)),
+        decisions.delete().where(decisions.c.at < before, _settled(decisions.c.commit)),
         observations.delete().where(observations.c.observed_at < before, not_(_last_of_ours())),
     )
     dropped = sum(connection.execute(statement).rowcount for statement in doomed)
@@ -41,7 +41,7 @@ def _prune_commits(connection: Connection, before: float, state: State) -> int:
     needed = _referenced(state)
     gone = [sha for sha in connection.execute(query).scalars() if sha not in needed]
     delete(connection, commits, "sha", gone)
-    delete(connection, owed, "commit_sha", gone)
+    delete(connection, owed, "commit", gone)
     return len(gone)
 
 

@@ -1,11 +1,14 @@
 """The tables as they are now. How older journals get here is in ``migrations.py``.
 
-Times are seconds since the epoch. Keys are kept in their text form. Only portable column types are used, so that
-the same tables serve SQLite now and PostgreSQL when the journal is shared.
+A column has (as ``key``) the name of the field that it holds, and gives back a value of its type; a new field of
+``Base`` or ``Attempt`` is a new column, and needs a migration. Times are in seconds since the epoch. Only portable
+column types are used, so that the same tables serve SQLite now and PostgreSQL when the journal is shared.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import orjson
 from sqlalchemy import (
@@ -21,17 +24,24 @@ from sqlalchemy import (
     String,
     Table,
     TypeDecorator,
-    false,
-    true,
+    UniqueConstraint,
 )
 
+from gitops_agent.model.codec import coder, from_json
+from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.outcome import Attempt, Intent, Result
+from gitops_agent.model.plan import Action
+from gitops_agent.model.status import AgentStatus, CommitRecord
+from gitops_agent.ports import DecisionRecord
 
 VERSION = 5
 
 
-class Text(TypeDecorator[str]):
-    """Text that can always be stored.
+class Text(TypeDecorator[Any]):
+    """Text that can always be stored; with a type, the text of such a value (a key, a word) by ``model.codec``.
 
     Messages carry what commands printed and files were called: lone surrogates and NUL must not stop the journal,
     and with it the fleet, so they are written as escapes.
@@ -40,27 +50,43 @@ class Text(TypeDecorator[str]):
     impl = String
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Escape what a database refuses."""
-        return None if value is None else storable(value)
+    def __init__(self, hint: Any = str) -> None:
+        super().__init__()
+        self.hint = hint
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str | None]:  # noqa: ARG002
+        """Escapes what a database refuses."""
+        if self.hint is str:
+            return storable
+        encode = coder(self.hint).encode
+        return lambda value: storable(value if value is None else encode(value))
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:  # noqa: ARG002
+        """The decoder itself, because tens of thousands are read at once."""
+        return None if self.hint is str else coder(self.hint).decode
 
 
-class Json(TypeDecorator[Any]):
-    """A small JSON value, kept as text so that people can read it with any SQL shell."""
+class Json(Text):
+    """A value of some type by ``model.codec``, kept as text so that people can read it with any SQL shell."""
 
-    impl = String
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str:  # noqa: ARG002
-        """Encode; a value that is not JSON is kept as its text rather than refused."""
-        try:
-            return orjson.dumps(value).decode()
-        except TypeError:
-            return orjson.dumps(_plain(value)).decode()
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:  # noqa: ARG002
+        """Encodes; a value that is not JSON is kept as its text rather than refused."""
+        encode = coder(self.hint).encode
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
-        """Decode."""
-        return None if value is None else orjson.loads(value)
+        def text(value: Any) -> str:
+            found = encode(value)
+            try:
+                return orjson.dumps(found).decode()
+            except TypeError:
+                return orjson.dumps(_plain(found)).decode()
+
+        return text
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str], Any]:  # noqa: ARG002
+        """Decodes."""
+        return lambda text: from_json(self.hint, orjson.loads(text))
 
 
 class RawFields(TypeDecorator[Fields]):
@@ -78,9 +104,9 @@ class RawFields(TypeDecorator[Fields]):
         return None if value is None else Fields(value)
 
 
-def storable(text: str) -> str:
+def storable(text: str | None) -> str | None:
     """The text with lone surrogates and NUL written as escapes."""
-    if text.isascii() and "\0" not in text:
+    if text is None or (text.isascii() and "\0" not in text):
         return text
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
@@ -97,12 +123,34 @@ def _plain(value: Any) -> Any:
     return storable(str(value))
 
 
-def _action_columns() -> tuple[Column[Any], ...]:
-    """What decisions and intents both keep of an action."""
-    words = ("agent", "key", "driver", "verb", "drift_class", "reason", "message", "confidence", "decision")
-    texts = tuple(Column(word, Text, nullable=False) for word in words)
-    return (*texts, Column("patch", Json, nullable=False), Column("evidence", Json, nullable=False))
+_TYPES: Mapping[Any, Any] = {str: Text, int: Integer, float: Double, bool: Boolean, Fields: RawFields}
 
+
+def _columns(kind: type[Any], *names: str) -> Iterator[Column[Any]]:
+    """Columns for some fields of a type, or for all; what may be None may be NULL."""
+    hints = get_type_hints(kind)
+    for name in names or [each.name for each in fields(kind)]:
+        hint = hints[name]
+        nullable = NoneType in get_args(hint)
+        if nullable:
+            (hint,) = (arg for arg in get_args(hint) if arg is not NoneType)
+        column = _TYPES.get(hint) or (Json(hint) if get_origin(hint) is tuple else Text(hint))
+        yield Column("commit_sha" if name == "commit" else name, column, key=name, nullable=nullable)
+
+
+def _numbered() -> Column[int]:
+    return Column("seq", Integer, primary_key=True, autoincrement=True)
+
+
+def _of_agent() -> Column[AgentKey]:
+    return Column("agent", Text(AgentKey), nullable=False)
+
+
+# What decisions and intents both keep of an action.
+_ACTION = (
+    *("key", "driver", "verb", "drift_class", "reason", "message", "confidence", "decision"),
+    *("patch", "evidence"),
+)
 
 metadata = MetaData()
 
@@ -110,19 +158,18 @@ schema_version = Table("schema_version", metadata, Column("version", Integer, pr
 
 # The fields of ``model.state.State`` that have no table of their own, one row each: ``source.head`` and so on.
 # A field that has its default has no row.
-state = Table("state", metadata, Column("part", Text, primary_key=True), Column("value", Json, nullable=False))
+state = Table(
+    "state", metadata, Column("part", Text, primary_key=True), Column("value", Json(Any), nullable=False)
+)
 
 # ``value`` holds the whole record (``model.codec``); the other columns are what is searched for.
 commits = Table(
     "commits",
     metadata,
-    Column("sha", Text, primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("tree", Text, nullable=False),
-    Column("rolled_back_by", Text),
+    *_columns(CommitRecord, "sha", "position", "phase", "tree", "rolled_back_by"),
     Column("settled_at", Double, nullable=False),
-    Column("value", Json, nullable=False),
+    Column("value", Json(CommitRecord), nullable=False),
+    PrimaryKeyConstraint("sha"),
     Index("ix_commits_position", "position"),
     Index("ix_commits_phase", "phase", "position"),
     Index("ix_commits_tree", "tree", "position"),
@@ -134,88 +181,58 @@ owed = Table(
     "owed",
     metadata,
     Column("sink", Text, nullable=False),
-    Column("commit_sha", Text, nullable=False),
+    Column("commit_sha", Text, key="commit", nullable=False),
     Column("version", Integer, nullable=False),
-    PrimaryKeyConstraint("sink", "commit_sha"),
+    PrimaryKeyConstraint("sink", "commit"),
 )
 
-bases = Table(
-    "bases",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("driver", Text, nullable=False),
-    Column("fields", RawFields, nullable=False),
-    Column("commit_sha", Text, nullable=False),
-    Column("applied_at", Double, nullable=False),
-    Column("deletion_policy", Text, nullable=False),
-    Column("idempotent", Boolean, nullable=False),
-    Column("retained", Boolean, nullable=False),
-    Column("handle", RawFields, nullable=False),
-    Column("established", Boolean, nullable=False, server_default=true()),
-)
+bases = Table("bases", metadata, *_columns(Base), PrimaryKeyConstraint("key"))
 
-attempts = Table(
-    "attempts",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("failures", Integer, nullable=False),
-    Column("next_at", Double, nullable=False),
-    Column("error", Text, nullable=False),
-    Column("permanent", Boolean, nullable=False),
-)
+attempts = Table("attempts", metadata, Column("key", Text(ResourceKey), primary_key=True), *_columns(Attempt))
 
 intents = Table(
     "intents",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("at", Double, nullable=False),
-    Column("commit_sha", Text, nullable=False),
-    Column("plan", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    *_action_columns(),
-    Column("base", RawFields),
-    Column("desired", RawFields),
-    Column("live", RawFields),
-    Column("handle", RawFields),
-    Column("deletion_policy", Text, nullable=False),
-    Column("idempotent", Boolean, nullable=False),
+    _numbered(),
+    *_columns(Intent, "id", "at", "commit", "plan", "actor"),
+    _of_agent(),
+    *_columns(Action, *_ACTION, "base", "desired", "live", "handle", "deletion_policy", "idempotent"),
     # The outcome. NULL in ``result`` is what makes an intent open.
-    Column("result", Text),
+    Column("result", Text(Result | None)),
     Column("outcome", Text),
     Column("finished_at", Double),
     Column("duration", Double),
     Column("outcome_handle", RawFields),
     Column("permanent", Boolean),
+    UniqueConstraint("id"),
     Index("ix_intents_result", "result"),
     Index("ix_intents_agent", "agent", "seq"),
-    Index("ix_intents_commit", "commit_sha", "seq"),
+    Index("ix_intents_commit", "commit", "seq"),
 )
 
 decisions = Table(
     "decisions",
     metadata,
-    Column("plan", Text, nullable=False),
-    Column("commit_sha", Text, nullable=False),
+    *_columns(DecisionRecord, "plan", "commit"),
     Column("ordinal", Integer, nullable=False),
-    Column("at", Double, nullable=False),
-    *_action_columns(),
-    Column("held", Boolean, nullable=False, server_default=false()),
+    *_columns(DecisionRecord, "at"),
+    _of_agent(),
+    *_columns(Action, *_ACTION),
+    *_columns(DecisionRecord, "held"),
     # The digest of the action: what an approval of the plan covers.
-    Column("digest", Text, nullable=False, server_default=""),
-    PrimaryKeyConstraint("plan", "commit_sha", "ordinal"),
+    Column("digest", Text, nullable=False),
+    PrimaryKeyConstraint("plan", "commit", "ordinal"),
     Index("ix_decisions_agent", "agent", "at"),
 )
 
 observations = Table(
     "observations",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("agent", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("observed_at", Double, nullable=False),
+    _numbered(),
+    _of_agent(),
+    *_columns(Observation, "key", "observed_at"),
     Column("fingerprint", LargeBinary, nullable=False),
-    Column("value", Json, nullable=False),
+    Column("value", Json(Observation), nullable=False),
     Index("ix_observations_key", "key", "seq"),
     Index("ix_observations_agent", "agent", "seq"),
 )
@@ -223,16 +240,13 @@ observations = Table(
 controls = Table(
     "controls",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("at", Double, nullable=False),
-    Column("verb", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("until", Double),
-    Column("plan", Text, nullable=False),
+    _numbered(),
+    *_columns(Control, "at", "verb", "target", "actor", "reason", "until", "plan"),
 )
 
 statuses = Table(
-    "statuses", metadata, Column("agent", Text, primary_key=True), Column("value", Json, nullable=False)
+    "statuses",
+    metadata,
+    Column("agent", Text(AgentKey), primary_key=True),
+    Column("value", Json(AgentStatus), nullable=False),
 )

@@ -5,11 +5,12 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import Connection, QueuePool, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gitops_agent.errors import JournalError
@@ -17,7 +18,7 @@ from gitops_agent.errors import JournalError
 FILE_NAME = "journal.db"
 BUSY_SECONDS = 10.0
 _WRITING = "journal_writing"
-_MOVE_AWAY = (
+MOVE_AWAY = (
     "stop gitops-agent, move {path} and the files beside it that start with its name away, and start again: "
     "agents are found again by their marks and none is started twice; only the history is lost"
 )
@@ -39,8 +40,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "the journal cannot be opened: its directory is missing or not accessible",
         "let the user that runs gitops-agent read and write {folder}, or choose another --state-dir",
     ),
-    ("SQLITE_CORRUPT", "the journal is damaged (malformed database)", _MOVE_AWAY),
-    ("SQLITE_NOTADB", "the journal is damaged (not a database)", _MOVE_AWAY),
+    ("SQLITE_CORRUPT", "the journal is damaged (malformed database)", MOVE_AWAY),
+    ("SQLITE_NOTADB", "the journal is damaged (not a database)", MOVE_AWAY),
     (
         "SQLITE_BUSY",
         "another process has kept the journal locked for too long",
@@ -71,8 +72,14 @@ class Database:
         self._kept: Connection | None = None
         self._version = 0
         if not read_only:
-            _prepare(path)
-        self.engine = _engine(path, read_only=read_only)
+            with translated(path):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Specs and messages are for this user alone; SQLite gives the files beside it the same mode.
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        connect = partial(_read_connection if read_only else _write_connection, path)
+        # A pool of connections, because threads of reconcile write and read at the same time.
+        self.engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+        event.listen(self.engine, "begin", _begin)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -136,24 +143,7 @@ def _meaning(path: Path, error: Exception) -> JournalError:
         if name.startswith(beginning):
             hint = hint.format(path=path, folder=path.parent)
             return JournalError(f"{path}: {sentence}: {cause}", hint=hint)
-    return JournalError(f"{path}: the journal failed: {cause}", hint=_MOVE_AWAY.format(path=path))
-
-
-def _prepare(path: Path) -> None:
-    with translated(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Specs and messages are for this user alone; SQLite gives the files beside it the same mode.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-
-
-def _engine(path: Path, *, read_only: bool) -> Engine:
-    def connect() -> sqlite3.Connection:
-        return _read_connection(path) if read_only else _write_connection(path)
-
-    # A pool of connections, because threads of reconcile write and read at the same time.
-    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
-    event.listen(engine, "begin", _begin)
-    return engine
+    return JournalError(f"{path}: the journal failed: {cause}", hint=MOVE_AWAY.format(path=path))
 
 
 def _begin(connection: Connection) -> None:

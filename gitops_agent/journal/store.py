@@ -13,30 +13,19 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gitops_agent.journal import (
-    changes,
-    history,
-    intent_writes,
-    migrations,
-    owed,
-    retention,
-    rows,
-    schema,
-    tables,
-    window,
-)
-from gitops_agent.journal.reader import SqlReader
+from gitops_agent.journal import changes, migrations, retention, rows, tables
+from gitops_agent.journal.history import History
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Plan
-from gitops_agent.model.state import CommitsState, State, trimmed
+from gitops_agent.model.state import CommitsState, LazyMap, State, trimmed
 from gitops_agent.model.status import CommitRecord
 
-MAX_PLANS = 1000
-"""How many plans are remembered as recorded, so that the database need not be asked."""
+_VERSION = "commits.version"
+"""The row of the table ``state`` that counts how often records of commits were written."""
 
 
 def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
@@ -63,8 +52,8 @@ def has_journal(state_dir: Path) -> bool:
         return path.is_file() and path.stat().st_size > 0
 
 
-class SqlJournal(SqlReader):
-    """The journal (``ports.Journal``).
+class SqlJournal(History):
+    """The journal (``ports.Journal``). Safe to share between threads.
 
     ``inside`` is called within every transaction, when all of it is written and nothing is durable yet, with the
     name of the method: a place for tests to fail at.
@@ -75,14 +64,36 @@ class SqlJournal(SqlReader):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.inside = lambda _method: None
+        self._state: State | None = None
+        self._version = 0
+        self._owed: tables.Owed | None = None
         self._seen: dict[ResourceKey, bytes] | None = None
-        self._recorded: set[tuple[str, str]] = set()
+        # The plans of the last commit that had any, by digest and commit: they come again while nothing moves.
+        self._recorded: Collection[tuple[str, str]] = ()
+
+    def state(self) -> State:
+        """The state as last committed, with the controls that other processes have added since."""
+        with self._database.mutex:
+            if self._database.others_wrote():
+                # Beside the writer, operators add controls and nothing else.
+                if self._database.read_only:
+                    self._state = None
+                elif self._state is not None:
+                    self._state = self._with_newer_controls(self._state)
+            return self._current()
+
+    def owed(self) -> tables.Owed:
+        """What sinks have not delivered: by the name of the sink, the shas of commits and the newest versions."""
+        with self._database.mutex:
+            if self._owed is None or self._database.read_only:
+                self._owed = self._read(tables.owed)
+            return self._owed
 
     def control(self, control: Control) -> None:
         """Append a control; the only write allowed beside a running daemon."""
         with self._database.mutex:
             with self._writing("control") as connection:
-                connection.execute(schema.controls.insert().values(rows.control_row(control)))
+                changes.write(connection, changes.Changes(controls=[control]))
             if self._state is not None:
                 self._state = self._with_newer_controls(self._state)
 
@@ -106,6 +117,8 @@ class SqlJournal(SqlReader):
                 self._write(found, owed_to if found.records else (), at)
                 if seen:
                     self._last_seen().update(seen)
+            if plans:
+                self._recorded = {(plan.digest, plan.commit) for plan in plans}
             self._state = self._committed(before, state, found)
             return self._state
 
@@ -114,10 +127,9 @@ class SqlJournal(SqlReader):
         with self._database.mutex:
             before = self._current()
             if intents:
-                known = dict(before.reconcile.open_intents)
+                opened = changes.opened(before.reconcile.open_intents, intents)
                 with self._writing("begin") as connection:
-                    intent_writes.begin(connection, intents)
-                opened = intent_writes.opened(known, intents)
+                    changes.begin_intents(connection, intents)
                 self._state = replace(before, reconcile=replace(before.reconcile, open_intents=opened))
             return self._current()
 
@@ -130,16 +142,15 @@ class SqlJournal(SqlReader):
         attempts: Mapping[ResourceKey, Attempt | None] | None = None,
     ) -> State:
         """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
-        kept = {base.key: base for base in bases}
-        gone = [key for key in forgotten if key not in kept]
-        found = changes.Changes(bases=kept, forgotten=gone, attempts=attempts or {})
+        kept = {**dict.fromkeys(forgotten), **{base.key: base for base in bases}}
+        found = changes.Changes(bases=kept, attempts=attempts or {})
         with self._database.mutex:
             before = self._current()
             if outcomes or found:
                 # Made before the transaction, so that memory never holds a change twice or not at all.
-                after = intent_writes.finished(before.reconcile, outcomes, found)
+                after = changes.finished(before.reconcile, outcomes, found)
                 with self._writing("finish") as connection:
-                    intent_writes.finish(connection, outcomes)
+                    changes.finish_intents(connection, outcomes)
                     changes.write(connection, found)
                 self._state = replace(before, reconcile=after)
             return self._current()
@@ -147,12 +158,11 @@ class SqlJournal(SqlReader):
     def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
         """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
         with self._database.mutex:
-            known = self.owed() if versions else {}
-            left = owed.without(known, sink, versions)
-            if left != known:
+            known = self.owed().get(sink, {}) if versions else {}
+            if any(known[sha] <= versions[sha] for sha in known.keys() & versions.keys()):
                 with self._writing("delivered") as connection:
-                    owed.forget(connection, {sink: versions})
-                self._owed = left
+                    tables.settle(connection, sink, versions)
+                self._owed = None
 
     def prune(self, before: float) -> int:
         """Drop history older than a moment; how many rows were dropped."""
@@ -162,7 +172,7 @@ class SqlJournal(SqlReader):
                 dropped = retention.prune(connection, before, state)
                 controls = tables.controls(connection)
             self._seen = self._owed = None
-            self._recorded.clear()
+            self._recorded = ()
             self._state = replace(state, control=replace(state.control, controls=controls))
         return dropped
 
@@ -173,14 +183,53 @@ class SqlJournal(SqlReader):
             self.inside(method)
 
     def _write(self, found: changes.Changes, owed_to: Collection[str], at: float) -> None:
-        known, version = self.owed() if owed_to else {}, self._version + 1
+        version = self._version + 1
+        if owed_to:
+            found = replace(found, fields={**found.fields, _VERSION: version})
         with self._writing("commit") as connection:
             changes.write(connection, found, at=at)
             if owed_to:
-                changes.write_owed(connection, owed_to, found.records, version)
+                tables.owe(connection, owed_to, found.records, version)
         if owed_to:
-            self._owed, self._version = owed.with_more(known, owed_to, found.records, version), version
-        self._recorded |= {(plan.digest, plan.commit) for plan in found.plans}
+            self._owed, self._version = None, version
+
+    # -- memory
+
+    def _current(self) -> State:
+        """The state in memory; read first if there is none."""
+        if self._state is None:
+            self._state, self._version = self._read(self._loaded)
+        return self._state
+
+    def _loaded(self, connection: Connection) -> tuple[State, int]:
+        """The state and its version; fields that have large tables are read when they are first looked at. Every
+        write to a table is preceded by a look at its map, so that is what the state was when it was given out."""
+        found = tables.state_rows(connection)
+        stored: changes.Stored = {
+            "commits": {"records": self._window(found.get("source.head")).records},
+            "control": {"controls": tables.controls(connection)},
+            "reconcile": {
+                "attempts": LazyMap(lambda: self._read(tables.attempts)),
+                "bases": LazyMap(lambda: self._read(tables.bases)),
+                "open_intents": LazyMap(lambda: self._read(tables.open_intents)),
+            },
+            "status": {
+                "agents": tables.StoredStatuses(
+                    lambda: self._read(tables.statuses),
+                    lambda agent: self._read(tables.status, agent),
+                    lambda: self._read(tables.unsettled),
+                )
+            },
+        }
+        return changes.state_of(found, stored), found.get(_VERSION, 0)
+
+    def _window(self, head: str | None) -> CommitsState:
+        return CommitsState(LazyMap(lambda: self._read(tables.window, head)))
+
+    def _with_newer_controls(self, state: State) -> State:
+        known = state.control.controls
+        newer = self._read(tables.controls, known[-1].seq if known else 0)
+        return replace(state, control=replace(state.control, controls=known + newer)) if newer else state
 
     def _committed(self, before: State, state: State, found: changes.Changes) -> State:
         """The state after a commit: controls with numbers, and no more records than a pass needs."""
@@ -205,18 +254,14 @@ class SqlJournal(SqlReader):
     def _changed_records(self, before: State, found: Mapping[str, CommitRecord]) -> Mapping[str, CommitRecord]:
         """The records without those that came back into memory as they are on record."""
         recalled = found.keys() - before.commits.records.keys()
-        known = self._read(window.among, recalled) if recalled else {}
+        known = self._read(tables.records_among, recalled) if recalled else {}
         return {sha: each for sha, each in found.items() if known.get(sha) != each}
 
     def _unrecorded(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """The plans whose decisions are not on record, once per digest and commit."""
         found = {(plan.digest, plan.commit): plan for plan in plans if plan.actions}
-        if len(self._recorded) > MAX_PLANS:
-            self._recorded.clear()
-        for mark in found.keys() - self._recorded:
-            if self._read(history.is_recorded, *mark):
-                self._recorded.add(mark)
-        return tuple(plan for mark, plan in found.items() if mark not in self._recorded)
+        new = (mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark))
+        return tuple(found[mark] for mark in new)
 
     def _news(self, observations: Sequence[Observation]) -> tuple[list[rows.Row], dict[ResourceKey, bytes]]:
         """The rows of observations that differ from the last one of their resource, and their fingerprints."""

@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
-from sys import intern
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -22,29 +22,20 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 
 def to_json(hint: Any, value: Any) -> JSON:
     """The JSON form of a value of this type."""
-    return _coder(hint).encode(value)
+    return coder(hint).encode(value)
 
 
 def from_json(hint: Any, value: JSON) -> Any:
     """The value of this type in its JSON form; ValueError when it is none."""
     try:
-        return _coder(hint).decode(value)
+        return coder(hint).decode(value)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a {getattr(hint, '__name__', hint)}: {error}") from error
 
 
-def resource_key(text: str) -> ResourceKey:
-    """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
-    try:
-        agent, rest = text.split(":", 1)
-        tenant, name = agent.split("/")
-        kind, identity = rest.split("/", 1)
-    except ValueError:
-        return ResourceKey.parse(text)  # which says what is wrong with it
-    return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
+class Coder(NamedTuple):
+    """How values of a type get into their JSON form and back."""
 
-
-class _Coder(NamedTuple):
     encode: Callable[[Any], JSON]
     decode: Callable[[JSON], Any]
 
@@ -53,12 +44,12 @@ def _same(value: Any) -> Any:
     return value
 
 
-_SAME = _Coder(_same, _same)
+_SAME = Coder(_same, _same)
 _PLAIN = (str, int, bool, object, Any, NoneType)
 
 
 @cache
-def _coder(hint: Any) -> _Coder:
+def coder(hint: Any) -> Coder:
     """How values of a type are encoded and decoded; found out once."""
     if hint in _PLAIN or get_origin(hint) is Literal:
         return _SAME
@@ -73,14 +64,14 @@ def _coder(hint: Any) -> _Coder:
     return _of_generic(hint)
 
 
-def _of_generic(hint: Any) -> _Coder:
+def _of_generic(hint: Any) -> Coder:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return _optional(args)
     if origin in (tuple, frozenset):
-        return _of_collection(origin, _coder(args[0]))
+        return _of_collection(origin, coder(args[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _of_mapping(_coder(args[0]), _coder(args[1]))
+        return _of_mapping(coder(args[0]), coder(args[1]))
     raise TypeError(f"{hint} has no JSON form")
 
 
@@ -92,60 +83,60 @@ def _number(value: float) -> JSON:
     return value if isfinite(value) else str(value)  # JSON knows no infinity
 
 
-_SCALARS: Mapping[Any, _Coder] = {
-    float: _Coder(_number, float),
-    AgentKey: _Coder(str, _agent_key),
-    ResourceKey: _Coder(str, resource_key),
-    Fields: _Coder(lambda value: value.value, Fields.of),
+_SCALARS: Mapping[Any, Coder] = {
+    float: Coder(_number, float),
+    AgentKey: Coder(str, _agent_key),
+    ResourceKey: Coder(str, ResourceKey.parse),
+    Fields: Coder(lambda value: value.value, Fields.of),
 }
 
 
-def _of_enum(hint: type[Enum]) -> _Coder:
+def _of_enum(hint: type[Enum]) -> Coder:
     known = {member.value: member for member in hint}
-    return _Coder(lambda member: member.value, lambda value: known.get(value) or hint(value))
+    return Coder(attrgetter("_value_"), lambda value: known.get(value) or hint(value))
 
 
-def _of_model(hint: Any) -> _Coder:
+def _of_model(hint: Any) -> Coder:
     """A pydantic model: only what was set, so that later defaults count."""
-    return _Coder(
+    return Coder(
         lambda value: value.model_dump(mode="json", by_alias=True, exclude_unset=True),
         lambda found: hint.model_validate_json(orjson.dumps(found)),
     )
 
 
-def _optional(args: tuple[Any, ...]) -> _Coder:
+def _optional(args: tuple[Any, ...]) -> Coder:
     (inner,) = (arg for arg in args if arg is not NoneType)
-    encode, decode = _coder(inner)
+    encode, decode = coder(inner)
     if encode is _same:
         return _SAME
-    return _Coder(
+    return Coder(
         lambda value: None if value is None else encode(value),
         lambda found: None if found is None else decode(found),
     )
 
 
-def _of_collection(kind: type[Collection[Any]], inner: _Coder) -> _Coder:
+def _of_collection(kind: type[Collection[Any]], inner: Coder) -> Coder:
     encode, decode = inner
     if kind is frozenset:
-        return _Coder(lambda value: sorted(map(encode, value)), lambda found: frozenset(map(decode, found)))
-    return _Coder(lambda value: list(map(encode, value)), lambda found: tuple(map(decode, found)))
+        return Coder(lambda value: sorted(map(encode, value)), lambda found: frozenset(map(decode, found)))
+    return Coder(lambda value: list(map(encode, value)), lambda found: tuple(map(decode, found)))
 
 
-def _of_mapping(key: _Coder, inner: _Coder) -> _Coder:
+def _of_mapping(key: Coder, inner: Coder) -> Coder:
     if inner is _SAME and key is _SAME:
-        return _Coder(dict, dict)
-    return _Coder(
+        return Coder(dict, dict)
+    return Coder(
         lambda value: {key.encode(name): inner.encode(item) for name, item in value.items()},
         lambda found: {key.decode(name): inner.decode(item) for name, item in found.items()},
     )
 
 
-def _of_dataclass(hint: type[Any]) -> _Coder:
+def _of_dataclass(hint: type[Any]) -> Coder:
     hints = get_type_hints(hint)
-    parts = [(each.name, _coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
-    writers = [(name, coder.encode, default) for name, coder, default in parts]
+    parts = [(each.name, coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
+    writers = [(name, found.encode, default) for name, found, default in parts]
     names = frozenset(name for name, _, _ in parts)
-    readers = [(name, coder.decode) for name, coder, _ in parts if coder.decode is not _same]
+    readers = [(name, found.decode) for name, found, _ in parts if found.decode is not _same]
 
     def encode(value: Any) -> JSON:
         made = {}
@@ -164,7 +155,7 @@ def _of_dataclass(hint: type[Any]) -> _Coder:
                 made[name] = read(made[name])
         return hint(**made)
 
-    return _Coder(encode, decode)
+    return Coder(encode, decode)
 
 
 def default_of(each: Field[Any]) -> Any:

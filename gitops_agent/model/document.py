@@ -1,77 +1,568 @@
 """The documents people write, as strict pydantic models: Agent, Policy, Overlay, CredentialPool.
 
 Types only: no defaults that depend on the environment, no lookups. Field names are camelCase in YAML and
-snake_case here.
+snake_case here. Durations and quantities stay the text that was written (checked in the compiled validator, which
+keeps ten thousand documents fast); ``model/quantity.py`` turns them into numbers.
 """
 
-from gitops_agent.model.document_agent import (
-    RESERVED_ENV,
-    AgentDocument,
-    AgentSpec,
-    EnvVar,
-    Hook,
-    Hooks,
-    Model,
-    Probes,
-    Reconcile,
-    Runtime,
-)
-from gitops_agent.model.document_policy import (
-    Backoff,
-    Breaker,
-    CredentialPoolDocument,
-    CredentialPoolSpec,
-    Freeze,
-    Oscillation,
-    OverlayDocument,
-    PolicyDocument,
-    PolicySpec,
-    Provisioning,
-    TenantPolicy,
-    Threshold,
-)
-from gitops_agent.model.document_types import (
-    API_GROUP,
-    API_VERSION,
-    NAME_PATTERN,
-    REF_PATTERN,
-    Metadata,
-    SecretRef,
-    Strict,
+from collections import Counter
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+from gitops_agent.model.quantity import (
+    CPU_PATTERN,
+    DURATION_PATTERN,
+    MEMORY_PATTERN,
+    MOMENT_PATTERN,
+    PERCENT_PATTERN,
+    epoch,
+    seconds,
 )
 
-__all__ = [
-    "API_GROUP",
-    "API_VERSION",
-    "DOCUMENTS",
-    "NAME_PATTERN",
-    "REF_PATTERN",
-    "RESERVED_ENV",
-    "AgentDocument",
-    "AgentSpec",
-    "Backoff",
-    "Breaker",
-    "CredentialPoolDocument",
-    "CredentialPoolSpec",
-    "EnvVar",
-    "Freeze",
-    "Hook",
-    "Hooks",
-    "Metadata",
-    "Model",
-    "Oscillation",
-    "OverlayDocument",
-    "PolicyDocument",
-    "PolicySpec",
-    "Probes",
-    "Provisioning",
-    "Reconcile",
-    "Runtime",
-    "SecretRef",
-    "Strict",
-    "TenantPolicy",
-    "Threshold",
-]
+API_VERSION = "gitops-agent.dev/v1"
+API_GROUP = "gitops-agent.dev/"
+
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+REF_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"
+ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+LABEL_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
+# Text reaches terminals, notes and pages: control characters other than tab and line feed stop here.
+TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
+WORD_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+ARGUMENT_PATTERN = r"^[^\x00]*$"
+URL_PATTERN = r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$"
+HOST_PATTERN = r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$"
+URL_PATH_PATTERN = r"^/[^\s\x00-\x1f]*$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+AgentRef = Annotated[str, StringConstraints(pattern=REF_PATTERN)]
+EnvName = Annotated[str, StringConstraints(pattern=ENV_PATTERN)]
+LabelText = Annotated[str, StringConstraints(max_length=63, pattern=LABEL_PATTERN)]
+Text = Annotated[str, StringConstraints(max_length=4096, pattern=TEXT_PATTERN)]
+Word = Annotated[str, StringConstraints(max_length=256, pattern=WORD_PATTERN)]
+Argument = Annotated[str, StringConstraints(max_length=32768, pattern=ARGUMENT_PATTERN)]
+Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
+Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
+Cpu = Annotated[str, StringConstraints(pattern=CPU_PATTERN)]
+Percent = Annotated[str, StringConstraints(pattern=PERCENT_PATTERN)]
+HttpUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN, max_length=2048)]
+RelativePath = Annotated[str, StringConstraints(max_length=1024, pattern=WORD_PATTERN)]
+
+
+def _real(moment: str) -> str:
+    epoch(moment)
+    return moment
+
+
+Moment = Annotated[str, StringConstraints(pattern=MOMENT_PATTERN), AfterValidator(_real)]
+
+_OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
+
+
+def _is_pointer(value: object) -> bool:
+    return isinstance(value, str) and (value == "" or value.startswith("/"))
+
+
+def _patch(patch: dict[str, Any]) -> dict[str, Any]:
+    """One operation of RFC 6902."""
+    operation = patch.get("op")
+    if not isinstance(operation, str) or operation not in _OPERANDS:
+        raise ValueError(f"op must be one of {', '.join(_OPERANDS)}")
+    operand = _OPERANDS[operation]
+    if not _is_pointer(patch.get("path")) or (operand == "from" and not _is_pointer(patch.get("from"))):
+        raise ValueError("path and from are JSON pointers such as /spec/runtime/replicas")
+    if operand is not None and operand not in patch:
+        raise ValueError(f"{operation} needs {operand}")
+    return patch
+
+
+Patch = Annotated[dict[str, Any], AfterValidator(_patch)]
+
+_Named = TypeVar("_Named")
+
+
+def distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
+    """Refuse two items of one name: which of them holds would be a guess."""
+    names = [getattr(item, "name", item) for item in items]
+    if len(set(names)) != len(names):
+        twice = sorted(str(name)[:64] for name, count in Counter(names).items() if count > 1)[:5]
+        raise ValueError(f"each name may stand once; given more than once: {', '.join(twice)}")
+    return items
+
+
+class Strict(BaseModel):
+    """Camel case outside, frozen inside, nothing unknown, nothing coerced."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        populate_by_name=False,
+        allow_inf_nan=False,
+        # A rejected document may hold what no traceback must show.
+        hide_input_in_errors=True,
+    )
+
+
+class SecretRef(Strict):
+    """Where a secret is found; the secret itself is never written in Git."""
+
+    provider: Literal["env", "file"]
+    name: Word
+
+    @model_validator(mode="after")
+    def _names_a_variable(self) -> "SecretRef":
+        if self.provider == "env" and not (self.name.isascii() and self.name.isidentifier()):
+            raise ValueError("with provider env, name is that of an environment variable")
+        return self
+
+
+class Metadata(Strict):
+    """The name of a document."""
+
+    name: Name
+    tenant: Name | None = None
+    labels: dict[LabelText, LabelText] = Field(default_factory=dict)
+
+
+# -- kind: Agent. A driver may add options and sections of its own.
+
+RESERVED_ENV = "MANAGED_AGENT_"
+"""Environment variables that mark what we own: never authored."""
+
+LONGEST_HOOK_SECONDS = 3600.0
+"""Seconds that a hook may take at most."""
+
+
+class ValueFrom(Strict):
+    """The source of an environment variable that is not written in Git."""
+
+    secret_ref: SecretRef
+
+
+class EnvVar(Strict):
+    """One environment variable of the agent."""
+
+    name: EnvName
+    value: Argument | None = None
+    value_from: ValueFrom | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "EnvVar":
+        if (self.value is None) == (self.value_from is None):
+            raise ValueError("give exactly one of value and valueFrom")
+        if self.name.startswith(RESERVED_ENV):
+            raise ValueError(f"names that begin with {RESERVED_ENV} are set by gitops-agent")
+        return self
+
+
+class Amounts(Strict):
+    """CPU and memory amounts."""
+
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+
+
+class Resources(Strict):
+    """What the runtime asks for and may use at most."""
+
+    requests: Amounts = Amounts()
+    limits: Amounts = Amounts()
+
+
+class Stop(Strict):
+    """How the runtime is asked to end: a signal its driver knows, a grace, then SIGKILL for the whole group."""
+
+    signal: Word = "SIGTERM"
+    grace: Duration = "10s"
+
+
+class Runtime(Strict):
+    """What runs the agent and how. A driver may add a block of its own name (``Plugin.options``)."""
+
+    driver: Name
+    command: tuple[Argument, ...] = ()
+    image: Word | None = None
+    workdir: Argument | None = None
+    replicas: Annotated[int, Field(ge=1, le=1000)] = 1
+    env: Annotated[tuple[EnvVar, ...], AfterValidator(distinct)] = ()
+    resources: Resources = Resources()
+    stop: Stop = Stop()
+    reload: Literal["Restart", "Hot"] = "Restart"
+    min_uptime: Duration = "1s"
+
+
+class Model(Strict):
+    """The language model behind the agent."""
+
+    provider: Word
+    name: Word
+    fallbacks: tuple[Word, ...] = ()
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class FileRef(Strict):
+    """A file of the repository, relative to the document that names it."""
+
+    file: RelativePath
+
+
+class Tool(Strict):
+    """A tool the agent may call."""
+
+    name: Word
+    allow: tuple[Word, ...] = ()
+    approval: Literal["Never", "Always", "OnWrite"] = "Never"
+
+
+class McpServer(Strict):
+    """An MCP server the agent talks to."""
+
+    name: Word
+    url: HttpUrl
+
+
+class PoolRef(Strict):
+    """A reference to a CredentialPool."""
+
+    name: Name
+
+
+class Channel(Strict):
+    """A messaging channel of the agent."""
+
+    name: Name
+    type: Word
+    credential_ref: SecretRef | None = None
+
+
+class DnsRecord(Strict):
+    """A DNS record that points at the agent."""
+
+    hostname: Annotated[str, StringConstraints(pattern=HOST_PATTERN)]
+    type: Literal["A", "AAAA", "CNAME", "TXT"]
+    target: Word
+    ttl: Annotated[int, Field(ge=1, le=604800)] = 300
+
+
+class Entitlement(Strict):
+    """What the customer has paid for."""
+
+    plan: Word
+    provider: Word
+    customer: Word
+
+
+class HttpProbe(Strict):
+    """GET on the agent's own address; any 2xx or 3xx is healthy."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    path: Annotated[str, StringConstraints(pattern=URL_PATH_PATTERN, max_length=1024)] = "/"
+
+
+class ExecProbe(Strict):
+    """A command run as the agent; exit 0 is healthy."""
+
+    command: Annotated[tuple[Argument, ...], Field(min_length=1)]
+
+
+class Probe(Strict):
+    """One way to ask the agent how it is."""
+
+    http: HttpProbe | None = None
+    exec: ExecProbe | None = None
+    period: Duration = "10s"
+    timeout: Duration = "1s"
+    failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Probe":
+        if (self.http is None) == (self.exec is None):
+            raise ValueError("give exactly one of http and exec")
+        return self
+
+
+class Probes(Strict):
+    """Readiness decides Ready; liveness decides whether a restart is due."""
+
+    readiness: Probe | None = None
+    liveness: Probe | None = None
+
+
+class HeartbeatSpec(Strict):
+    """The agent writes a heartbeat; when it is stale and no tool call is in progress, this happens."""
+
+    stale_after: Duration = "60s"
+    on_stale: Literal["Restart", "Report"] = "Restart"
+
+
+class Reconcile(Strict):
+    """Whether we act on this agent, and why not."""
+
+    mode: Literal["Observe", "Enforce"] = "Enforce"
+    paused: bool = False
+    until: Moment | None = None
+    reason: Text | None = None
+
+
+class AgentRollout(Strict):
+    """How long the agent may take to become Ready, which agents must be Ready before it, and its part in waves.
+
+    ``canary``: it would rather go first. ``pause``: its wave rests this long after it is Ready, if that is more
+    than the policy asks for.
+    """
+
+    health_timeout: Duration = "2m"
+    pause: Duration = "0s"
+    canary: bool = False
+    depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(distinct)] = ()
+
+
+class HttpHook(Strict):
+    """One HTTP call, with the idempotency key as a header. The host must be on the list ``hookHosts``."""
+
+    url: HttpUrl
+    method: Literal["POST", "PUT"] = "POST"
+
+
+class Hook(Strict):
+    """One call, made at most once: a command run as the agent, or an HTTP call."""
+
+    command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
+    http: HttpHook | None = None
+    timeout: Duration = "30s"
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Hook":
+        if (self.command is None) == (self.http is None):
+            raise ValueError("give exactly one of command and http")
+        if not 0 < seconds(self.timeout) <= LONGEST_HOOK_SECONDS:
+            raise ValueError("timeout is more than 0s and at most 1h")
+        return self
+
+
+class Hooks(Strict):
+    """What is called once in the life of an agent: when it is Ready for the first time, and when it has ended."""
+
+    on_provisioned: Hook | None = None
+    on_retired: Hook | None = None
+
+
+class AgentSpec(Strict):
+    """What an agent is."""
+
+    description: Text | None = None
+    lifecycle: Literal["Running", "Stopped", "Retired"] = "Running"
+    deletion_policy: Literal["Delete", "Retain"] = "Delete"
+    adopt: bool = False
+    reconcile: Reconcile = Reconcile()
+    runtime: Runtime
+    model: Model | None = None
+    instructions: str | None = None
+    instructions_from: FileRef | None = None
+    tools: Annotated[tuple[Tool, ...], AfterValidator(distinct)] = ()
+    mcp_servers: Annotated[tuple[McpServer, ...], AfterValidator(distinct)] = ()
+    limits: dict[str, Any] = Field(default_factory=dict)
+    credential_pool_ref: PoolRef | None = None
+    channels: Annotated[tuple[Channel, ...], AfterValidator(distinct)] = ()
+    dns: tuple[DnsRecord, ...] = ()
+    entitlement: Entitlement | None = None
+    probes: Probes = Probes()
+    heartbeat: HeartbeatSpec | None = None
+    checks: tuple[dict[str, Any], ...] = ()
+    hooks: Hooks = Hooks()
+    rollout: AgentRollout = AgentRollout()
+    authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> "AgentSpec":
+        if self.instructions_from is not None and self.instructions is not None:
+            raise ValueError("give at most one of instructions and instructionsFrom")
+        return self
+
+
+class AgentDocument(Strict):
+    """``kind: Agent``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Agent"]
+    metadata: Metadata
+    spec: AgentSpec
+
+
+# -- kind: Policy, Overlay and CredentialPool
+
+SHORTEST_PAUSE_SECONDS = 0.1
+"""Seconds between two tries of the same at least."""
+
+
+class Threshold(Strict):
+    """A limit that trips at both a count and a ratio."""
+
+    min: Annotated[int, Field(ge=1)] = 5
+    ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
+
+
+class DriftThreshold(Threshold):
+    """How many agents drifted at once are too many. At once: now, or repaired within ``window``."""
+
+    window: Duration = "10s"
+
+
+class Freeze(Strict):
+    """Acting stops; detecting and reporting go on."""
+
+    scope: Word = "*"
+    reason: Text
+    until: Moment | None = None
+
+
+class PolicyRollout(Strict):
+    """The waves of a rollout: so many agents first, then a share of the others, then the rest.
+
+    ``pause`` is between a wave that is Ready and the next one. ``healthTimeout`` is how long a wave may take to
+    become Ready; an agent with a shorter one of its own is held to that.
+    """
+
+    canary: Annotated[int, Field(ge=1)] = 1
+    second: Percent = "10%"
+    pause: Duration = "0s"
+    health_timeout: Duration | None = None
+    on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
+
+
+class Oscillation(Strict):
+    """How many repairs of one resource in a window are too many."""
+
+    repairs: Annotated[int, Field(ge=1)] = 5
+    window: Duration = "10m"
+
+
+class Breaker(Strict):
+    """After so many failures of a driver in a row nothing is tried through it for a while."""
+
+    failures: Annotated[int, Field(ge=1)] = 5
+    pause: Duration = "30s"
+
+
+class Backoff(Strict):
+    """The pause after the first failure of something, doubled with each one in a row up to the longest."""
+
+    first: Duration = "1s"
+    longest: Duration = "5m"
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Backoff":
+        if not SHORTEST_PAUSE_SECONDS <= seconds(self.first) <= seconds(self.longest):
+            raise ValueError(
+                f"give a first pause of {SHORTEST_PAUSE_SECONDS:g} s or more, and none above the longest"
+            )
+        return self
+
+
+class HostRestart(Strict):
+    """How many agents come back at once after the host was restarted."""
+
+    at_once: Annotated[int, Field(ge=1)] = 10
+
+
+class Provisioning(Strict):
+    """How long a new agent may take to become Ready, and whether what was built of it is then taken down again."""
+
+    deadline: Duration = "10m"
+    on_timeout: Literal["Keep", "Compensate"] = "Keep"
+
+
+class TenantPolicy(Strict):
+    """The limits of a policy; for a tenant they may only be stricter."""
+
+    freeze: Freeze | None = None
+    freeze_reminder: Duration = "24h"
+    rollout: PolicyRollout = PolicyRollout()
+    mass_drift: DriftThreshold = DriftThreshold()
+    mass_delete: Threshold = Threshold()
+    mass_change: Threshold | None = None
+    actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500
+    oscillation: Oscillation = Oscillation()
+    backoff: Backoff = Backoff()
+    breaker: Breaker = Breaker()
+    host_restart: HostRestart = HostRestart()
+    provisioning: Provisioning = Provisioning()
+    force_push: Literal["refuse", "follow"] = "refuse"
+
+
+class PolicySpec(TenantPolicy):
+    """The limits within which we act. Without a document these defaults hold."""
+
+    tenants: dict[Name, TenantPolicy] = Field(default_factory=dict)
+
+
+class PolicyMetadata(Strict):
+    """The name of a policy; there is one policy, so it needs none."""
+
+    name: Name = "policy"
+
+
+class PolicyDocument(Strict):
+    """``kind: Policy``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Policy"]
+    metadata: PolicyMetadata = PolicyMetadata()
+    spec: PolicySpec = PolicySpec()
+
+
+class Selector(Strict):
+    """Which agents an overlay applies to: all conditions given must hold; none given is all agents."""
+
+    tenant: Name | None = None
+    names: tuple[Name, ...] = ()
+    labels: dict[LabelText, LabelText] = Field(default_factory=dict)
+
+
+class OverlaySpec(Strict):
+    """RFC 6902 patches for one instance."""
+
+    instance: Word
+    selector: Selector = Selector()
+    patches: Annotated[tuple[Patch, ...], Field(min_length=1)]
+
+
+class OverlayDocument(Strict):
+    """``kind: Overlay``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["Overlay"]
+    metadata: PolicyMetadata = PolicyMetadata(name="overlay")
+    spec: OverlaySpec
+
+
+class PoolKey(Strict):
+    """One credential of a pool."""
+
+    name: Name
+    secret_ref: SecretRef
+
+
+class CredentialPoolSpec(Strict):
+    """Credentials for one model provider."""
+
+    provider: Word
+    keys: Annotated[tuple[PoolKey, ...], Field(min_length=1), AfterValidator(distinct)]
+    strategy: Literal["RoundRobin", "LeastUsed", "Failover"] = "RoundRobin"
+
+
+class CredentialPoolDocument(Strict):
+    """``kind: CredentialPool``."""
+
+    api_version: Literal["gitops-agent.dev/v1"]
+    kind: Literal["CredentialPool"]
+    metadata: Metadata
+    spec: CredentialPoolSpec
+
 
 DOCUMENTS: dict[str, type[Strict]] = {
     "Agent": AgentDocument,

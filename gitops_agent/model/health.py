@@ -55,7 +55,7 @@ _RANK = {
 }
 
 
-def worst(healths: Iterable[Health]) -> Health | None:
-    """The health that decides whether an agent is Ready: the worst one, the first of equals; None without any.
+def worst(healths: Iterable[Health]) -> Health:
+    """The health that decides whether an agent is Ready: the worst one, the first of equals.
     Give the runtime's first: of two that are equally bad it is the one people ask about."""
-    return max(healths, key=lambda health: _RANK[health.state], default=None)
+    return max(healths, key=lambda health: _RANK[health.state])

@@ -4,14 +4,11 @@ It is part of the runtime's record, so that a change of it goes through the wave
 what a restart depends on. A live system that probes by itself takes it from there; else core does.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
-from gitops_agent.model.document import AgentDocument, Probes, Runtime
+from gitops_agent.model.document import AgentDocument, Runtime
 from gitops_agent.model.fields import JSON, Fields
-from gitops_agent.model.key import Kind
-from gitops_agent.model.observation import Base
 
 FIELD = "health"
 STOPPED = "stopped"
@@ -19,17 +16,18 @@ STOPPED = "stopped"
 last applied running or stopped, and starting it again by commit would look like a process that died."""
 
 DEFAULTS: Mapping[str, Any] = {"minUptime": "1s", "probes": {}, "heartbeat": None}
-_NO_PROBES = Probes()
 _MIN_UPTIME: str = Runtime.model_fields["min_uptime"].default
 
 
 def health_fields(document: AgentDocument) -> dict[str, JSON]:
     """The field ``health`` of a runtime's resource; nothing when probes, heartbeat and minUptime are defaults."""
     spec = document.spec
-    if spec.probes == _NO_PROBES and spec.heartbeat is None and spec.runtime.min_uptime == _MIN_UPTIME:
+    probes = spec.probes
+    asks = probes.readiness or probes.liveness or spec.heartbeat
+    if asks is None and spec.runtime.min_uptime == _MIN_UPTIME:
         return {}
     asked = {
-        "probes": spec.probes.model_dump(by_alias=True),
+        "probes": probes.model_dump(by_alias=True),
         "heartbeat": spec.heartbeat.model_dump(by_alias=True) if spec.heartbeat else None,
         "minUptime": spec.runtime.min_uptime,
     }
@@ -43,21 +41,3 @@ def read_health(fields: Fields) -> Mapping[str, Any]:
         return DEFAULTS
     asked: Mapping[str, Any] | None = fields.value.get(FIELD)
     return asked or DEFAULTS
-
-
-def fold_health_bases(bases: Iterable[Base]) -> list[Base]:
-    """The bases of an older journal in today's form: nothing that runs differs from them afterwards.
-    What used to be a record of its own (``tenant/name:health/probes``) becomes a field of the agent's runtime, and
-    the mark of a stopped runtime is called ``stopped``. One whose runtime is not on record is left out."""
-    known = {base.key: base for base in bases}
-    asked = {key.agent: base.fields.value for key, base in known.items() if key.kind == "health"}
-    return [_folded(base, asked) for key, base in known.items() if key.kind != "health"]
-
-
-def _folded(base: Base, asked: Mapping[Any, JSON]) -> Base:
-    value = base.fields.value
-    if value.pop("dormant", None) is True:
-        value[STOPPED] = True
-    if base.key.kind == Kind.RUNTIME and (health := asked.get(base.key.agent)) is not None:
-        value[FIELD] = health
-    return base if value == base.fields.value else replace(base, fields=Fields.of(value))

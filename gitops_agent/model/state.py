@@ -16,11 +16,11 @@ part           what it holds                            written by, and only by
 =============  =======================================  ==========================================
 """
 
-from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
@@ -31,10 +31,47 @@ from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 
+K = TypeVar("K")
+V = TypeVar("V")
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 MAX_RECORDS = 500
 """How many records of commits the state holds at most, apart from the ones that others refer to."""
+
+
+class LazyMap(Mapping[K, V]):
+    """A map that is read when it is first looked at, and then has the speed of a dict."""
+
+    def __init__(self, read: Callable[[], Mapping[K, V]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _known(self) -> Mapping[K, V]:
+        return self._read()
+
+    def keys(self) -> KeysView[K]:
+        """As of a dict."""
+        return self._known.keys()
+
+    def values(self) -> ValuesView[V]:
+        """As of a dict."""
+        return self._known.values()
+
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict."""
+        return self._known.items()
+
+    def __getitem__(self, key: K) -> V:
+        return self._known[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._known
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +181,20 @@ class ControlState:
 _INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
 
 
-class AgentStatuses(Mapping[AgentKey, AgentStatus]):
+class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
     """The last reported status of every agent, with the questions a scoped pass asks of all of them answered."""
 
-    __slots__ = ("_having", "_known", "_not_ready")
-
     def __init__(self, known: Mapping[AgentKey, AgentStatus] = _NOTHING) -> None:
-        self._known = dict(known)
-        self._not_ready = frozenset(key for key, status in known.items() if not status.ready)
-        self._having = {kind: _with_condition(known, kind) for kind in _INDEXED}
+        super().__init__(lambda: known)
 
-    @property
+    @cached_property
     def not_ready(self) -> frozenset[AgentKey]:
         """The agents that are not Ready."""
-        return self._not_ready
+        return frozenset(key for key, status in self._known.items() if not status.ready)
+
+    @cached_property
+    def _having(self) -> dict[ConditionType, frozenset[AgentKey]]:
+        return {kind: _with_condition(self._known, kind) for kind in _INDEXED}
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
         """The agents with a condition: Drifted, Halted or Reconciling."""
@@ -168,35 +205,13 @@ class AgentStatuses(Mapping[AgentKey, AgentStatus]):
         news = {status.agent: status for status in changed}
         if not news and not removed:
             return self
-        made = AgentStatuses.__new__(AgentStatuses)
-        made._known = {**self._known, **news}
+        known = {**self._known, **news}
         for key in removed:
-            made._known.pop(key, None)
-        concerned = {*news, *removed}
-        made._not_ready = (self._not_ready - concerned) | {k for k, each in news.items() if not each.ready}
-        made._having = {k: (old - concerned) | _with_condition(news, k) for k, old in self._having.items()}
+            known.pop(key, None)
+        made, concerned = AgentStatuses(known), {*news, *removed}
+        made.not_ready = (self.not_ready - concerned) | {k for k, each in news.items() if not each.ready}
+        made._having = {k: (self.having(k) - concerned) | _with_condition(news, k) for k in _INDEXED}
         return made
-
-    def keys(self) -> KeysView[AgentKey]:
-        """As of a dict, at its speed."""
-        return self._known.keys()
-
-    def values(self) -> ValuesView[AgentStatus]:
-        """As of a dict, at its speed."""
-        return self._known.values()
-
-    def items(self) -> ItemsView[AgentKey, AgentStatus]:
-        """As of a dict, at its speed."""
-        return self._known.items()
-
-    def __getitem__(self, key: AgentKey) -> AgentStatus:
-        return self._known[key]
-
-    def __iter__(self) -> Iterator[AgentKey]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
 
 
 def _with_condition(statuses: Mapping[AgentKey, AgentStatus], kind: ConditionType) -> frozenset[AgentKey]:

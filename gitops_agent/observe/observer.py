@@ -10,22 +10,22 @@ from gitops_agent.drivers.plugins import Connections
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.catalog import Catalog
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Executed, Live, Observed, Scope
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.observe.health.monitor import HealthMonitor
-from gitops_agent.observe.health.targets import HealthSources, health_targets
+from gitops_agent.observe.health.targets import health_targets
 
 Bases = Mapping[ResourceKey, Base]
 
 
 class Observer:
-    """Observes all live systems of one instance. Remembers probe results between passes, nothing else."""
+    """Observes all live systems of one instance. ``monitor`` remembers probe results between passes."""
 
     def __init__(self, drivers: Connections, monitor: HealthMonitor, observe_pool: Pool) -> None:
         self._drivers = drivers
-        self._monitor = monitor
+        self.monitor = monitor
         self._observe_pool = observe_pool
 
     @property
@@ -40,10 +40,8 @@ class Observer:
 
     def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
         """The same with how healthy it is, measured by the spec in force for each agent."""
-        drivers = self._drivers
-        sources = HealthSources(live.observed.seen, bases, drivers.executing, drivers.plugins.catalog)
-        targets = health_targets(in_force, live.scope, sources)
-        return replace(live, health=self._monitor.evaluate(targets, live.scope))
+        targets = health_targets(in_force, live, bases, self._drivers)
+        return replace(live, health=self.monitor.evaluate(targets, live.scope))
 
     def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:
         """The same with what was changed observed once more, so that the report says how things are now."""
@@ -55,18 +53,6 @@ class Observer:
         unreachable = {**live.observed.unreachable, **fresh.observed.unreachable}
         merged = Observed(kept | dict(fresh.observed.seen), unreachable)
         return Live(merged, {**live.health, **fresh.health}, live.scope)
-
-    def due(self) -> frozenset[AgentKey]:
-        """The agents that must be observed now."""
-        return self._monitor.due()
-
-    def next_due(self) -> float | None:
-        """Seconds until an agent must be observed again."""
-        return self._monitor.next_due()
-
-    def forget(self, agents: Iterable[AgentKey]) -> None:
-        """Drop what is remembered of agents that left Git."""
-        self._monitor.forget(agents)
 
 
 def _resources(snapshot: Snapshot, scope: Scope) -> Iterator[Resource]:

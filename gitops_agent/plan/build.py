@@ -5,7 +5,7 @@ builds nothing; and a pass over some agents costs what these agents cost, not wh
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.finding import Finding
@@ -14,11 +14,10 @@ from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.status import Health
-from gitops_agent.plan.action import make_action
-from gitops_agent.plan.classify import classify, classify_stuck
+from gitops_agent.plan.action import finding_for, make_action, retained
+from gitops_agent.plan.classify import classify
 from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
-from gitops_agent.plan.describe import finding_for, retained
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
@@ -27,15 +26,8 @@ from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
 Observed = dict[ResourceKey, Observation]
-
-
-@dataclass(frozen=True, slots=True)
-class _Differing:
-    """One resource that is not in sync. ``health``: where it asks for a restart, or casts doubt on the driver."""
-
-    three_way: ThreeWay
-    difference: Difference
-    health: Health | None
+Differing = tuple[ThreeWay, Difference, Health | None]
+"""A resource that is not in sync; and health, where it asks for a restart or casts doubt on the driver."""
 
 
 def build(
@@ -53,11 +45,12 @@ def build(
         context = replace(context, snapshot=snapshot)
     actions: list[Action] = []
     findings: list[Finding] = []
-    for found in _differing(context, _by_key(observations), healths):
-        if found.difference is Difference.RETAINED:
-            findings.append(retained(found.three_way))
+    for three_way, difference, health in _differing(context, _by_key(observations), healths):
+        if difference is Difference.RETAINED:
+            findings.append(retained(three_way))
             continue
-        actions.append(_approved(_action(found, context), context))
+        action = make_action(three_way, classify(difference, three_way, context, health), health)
+        actions.append(_approved(as_hook(action, context) if action.key.kind == Kind.HOOK else action, context))
     ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.
     meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
@@ -84,7 +77,7 @@ def _doubt(observation: Observation) -> tuple[int, bytes, float]:
     return (owner if raw else -1, raw, observation.observed_at)
 
 
-def _differing(context: PlanContext, observed: Observed, healths: Healths) -> Iterator[_Differing]:
+def _differing(context: PlanContext, observed: Observed, healths: Healths) -> Iterator[Differing]:
     """What is not in sync, wanted resources first."""
     bases, paired = context.bases, 0
     unknown = _unknown(context)
@@ -124,12 +117,12 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
     )
 
 
-def _compared(three_way: ThreeWay, health: Health | None) -> Iterator[_Differing]:
+def _compared(three_way: ThreeWay, health: Health | None) -> Iterator[Differing]:
     difference = compare(three_way)
     if health is not None and not _concerns(health, three_way, difference):
         health = None
     if health is not None or difference is not Difference.IN_SYNC:
-        yield _Differing(three_way, difference, health)
+        yield three_way, difference, health
 
 
 def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bool:
@@ -165,22 +158,8 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
     scope = context.scope
     wanted = {resource.key for agent in _agents(context) for resource in agent.resources}
-    return {
-        key
-        for keys in (context.bases, observed)
-        for key in keys
-        if key not in wanted and (scope is None or key.agent in scope)
-    }
-
-
-def _action(found: _Differing, context: PlanContext) -> Action:
-    health = found.health
-    if health is not None and health.restart:
-        classified = classify_stuck(health, found.three_way, context)
-    else:
-        classified = classify(found.difference, found.three_way, context, health)
-    action = make_action(found.three_way, classified, health)
-    return as_hook(action, context) if action.key.kind == Kind.HOOK else action
+    known = (key for keys in (context.bases, observed) for key in keys if key not in wanted)
+    return {key for key in known if scope is None or key.agent in scope}
 
 
 def _approved(action: Action, context: PlanContext) -> Action:

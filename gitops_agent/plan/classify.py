@@ -7,7 +7,7 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference, changed_names
-from gitops_agent.plan.confidence import Signals, confidence_of, read_signals
+from gitops_agent.plan.confidence import confidence_of, read_signals
 from gitops_agent.plan.context import PlanContext, recent_repairs
 from gitops_agent.plan.reasons import ReasonCode, class_of
 from gitops_agent.plan.three_way import ThreeWay
@@ -16,6 +16,19 @@ _BY_CONFIDENCE = {
     Confidence.HIGH: Decision.REPAIR,
     Confidence.MEDIUM: Decision.ASK,
     Confidence.LOW: Decision.ALERT,
+}
+# What a difference comes to whatever else holds. An adoption writes our record only.
+_VERBS = {Difference.ADOPT: Verb.ADOPT, Difference.FORGET: Verb.FORGET, Difference.ORPHAN: Verb.DELETE}
+_REASONS = {
+    Difference.CREATE: ReasonCode.AGENT_ADDED,
+    Difference.ADOPT: ReasonCode.ADOPTED,
+    Difference.CONFLICT: ReasonCode.BOTH_MOVED,
+    Difference.ORPHAN: ReasonCode.ORPHAN,
+}
+_DECISIONS = {
+    Difference.AMBIGUOUS: Decision.ALERT,
+    Difference.ORPHAN: Decision.QUARANTINE,
+    Difference.ADOPT: Decision.REPAIR,
 }
 _BY_VOTES = {True: Decision.WAIT, False: Decision.ALERT}  # a tie of the sources, or the driver outvoted
 LAG_SECONDS = 60.0
@@ -36,53 +49,37 @@ class Classification:
 def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
 ) -> Classification:
-    """The classification of one difference (not on IN_SYNC and RETAINED, which need none).
-    ``health`` is what the cross-check says of the driver's reason, if that is about progress."""
+    """The classification of one difference (not RETAINED; IN_SYNC only where health asks for a restart).
+    ``health`` is what the cross-check says of a runtime that makes no progress, or of the driver's reason."""
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
-    verb = _verb(difference, three_way)
-    reason = _reason(difference, three_way, verb)
-    drift_class = _class(difference, three_way, reason)
+    if health is not None and health.restart:  # whatever its fields say, it has drifted from making progress
+        difference, verb, reason, drift_class = Difference.DRIFT, Verb.RESTART, health.reason, Class.STUCK_PROGRESS
+    else:
+        verb = _verb(difference, three_way)
+        reason = _reason(difference, three_way, verb)
+        drift_class = _class(difference, three_way, reason)
     if not drift_class.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
         decision = Decision.WAIT if drift_class is Class.LAG else Decision.REPAIR
         return Classification(verb, drift_class, reason, Confidence.HIGH, decision)
-    signals = _signals(three_way, verb, context, health)
+    repeats = context.limits(three_way.key.agent.tenant).oscillation.repairs
+    repeated = len(recent_repairs(context, three_way.key)) >= repeats
+    adopted = three_way.agent is not None and three_way.agent.adopt
+    signals = read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
     if health is not None and health.disputes == reason:
         # Time may settle a tie; where the others outvote the driver, it is wrong, and people should know.
         decision, reason = _BY_VOTES[health.agree == health.oppose], ReasonCode.SOURCES_DISAGREE
     else:
-        decision = _decide(difference, three_way, _apart_from_repeats(signals))
+        # What was repaired too often is held by a guard, not asked about.
+        decision = _decide(difference, three_way, confidence_of(replace(signals, repeated=False)))
     return Classification(verb, drift_class, reason, confidence_of(signals), decision)
 
 
-def classify_stuck(health: Health, three_way: ThreeWay, context: PlanContext) -> Classification:
-    """The classification of a runtime that is as desired and does not make progress."""
-    signals = _signals(three_way, Verb.RESTART, context, health)
-    decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
-    return Classification(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence_of(signals), decision)
-
-
-def _signals(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None) -> Signals:
-    limit = context.limits(three_way.key.agent.tenant).oscillation
-    repeated = len(recent_repairs(context, three_way.key)) >= limit.repairs
-    adopted = three_way.agent is not None and three_way.agent.adopt
-    return read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
-
-
-def _apart_from_repeats(signals: Signals) -> Confidence:
-    """The confidence that decides. What was repaired too often is held by a guard, not asked about."""
-    return confidence_of(replace(signals, repeated=False))
-
-
 def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence) -> Decision:
-    if difference is Difference.AMBIGUOUS:
-        return Decision.ALERT
-    if difference is Difference.ORPHAN:
-        return Decision.QUARANTINE
-    if difference is Difference.ADOPT:
-        return Decision.REPAIR  # writes our record only
+    if difference in _DECISIONS:
+        return _DECISIONS[difference]
     decision = _BY_CONFIDENCE[confidence]
     once_only = three_way.desired is not None and not three_way.desired.idempotent
     if difference is Difference.MISSING_EXTERNAL and once_only and decision is Decision.REPAIR:
@@ -91,20 +88,15 @@ def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence)
 
 
 def _verb(difference: Difference, three_way: ThreeWay) -> Verb:
-    match difference:
-        case Difference.ADOPT:
-            return Verb.ADOPT
-        case Difference.FORGET:
-            return Verb.FORGET
-        case Difference.ORPHAN:
-            return Verb.DELETE
-        case Difference.AMBIGUOUS:
-            return Verb.ADOPT if three_way.desired is not None else Verb.DELETE
-        case Difference.PRUNE:
-            # The deletion policy is about documents that left Git, not about edited ones.
-            base = three_way.base if three_way.agent is None else None
-            retain = base is not None and base.deletion_policy is DeletionPolicy.RETAIN
-            return Verb.RELEASE if retain else Verb.DELETE
+    if difference in _VERBS:
+        return _VERBS[difference]
+    if difference is Difference.AMBIGUOUS:
+        return Verb.ADOPT if three_way.desired is not None else Verb.DELETE
+    if difference is Difference.PRUNE:
+        # The deletion policy is about documents that left Git, not about edited ones.
+        base = three_way.base if three_way.agent is None else None
+        retain = base is not None and base.deletion_policy is DeletionPolicy.RETAIN
+        return Verb.RELEASE if retain else Verb.DELETE
     return _verb_towards(three_way)
 
 
@@ -124,24 +116,18 @@ def _verb_towards(three_way: ThreeWay) -> Verb:
 
 
 def _reason(difference: Difference, three_way: ThreeWay, verb: Verb) -> str:
+    if difference in _REASONS:
+        return _REASONS[difference]
     reported = three_way.live.reason if three_way.live is not None else None
     match difference:
-        case Difference.CREATE:
-            return ReasonCode.AGENT_ADDED
-        case Difference.ADOPT:
-            return ReasonCode.ADOPTED
         case Difference.CHANGE:
             return ReasonCode.LIFECYCLE_STOPPED if verb is Verb.STOP else ReasonCode.SPEC_CHANGED
         case Difference.DRIFT | Difference.MISSING_EXTERNAL if _is_older_than_base(three_way):
             return ReasonCode.NOT_SEEN_YET
         case Difference.DRIFT:
             return ReasonCode.UNEXPECTEDLY_RUNNING if verb is Verb.STOP else reported or ReasonCode.FIELDS_DIFFER
-        case Difference.CONFLICT:
-            return ReasonCode.BOTH_MOVED
         case Difference.MISSING_EXTERNAL:
             return reported or ReasonCode.OBJECT_MISSING
-        case Difference.ORPHAN:
-            return ReasonCode.ORPHAN
         case Difference.AMBIGUOUS:
             other = three_way.live is not None and three_way.live.owner is Owner.OTHER
             return ReasonCode.MARKED_BY_OTHER if other else ReasonCode.NOT_MARKED
@@ -167,13 +153,9 @@ def _leaving(three_way: ThreeWay, verb: Verb) -> str:
 
 
 def _class(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
-    match difference:
-        case Difference.DRIFT | Difference.CONFLICT | Difference.MISSING_EXTERNAL:
-            return class_of(three_way.reason_of(reason), present=three_way.present)
-        case Difference.AMBIGUOUS:
-            return Class.UNSAFE_AMBIGUITY
-        case Difference.ORPHAN:
-            return Class.MISSING_INTERNAL
-        case Difference.ADOPT if three_way.base is None and three_way.present:
-            return Class.MISSING_INTERNAL
-    return Class.CHANGE
+    if difference in (Difference.DRIFT, Difference.CONFLICT, Difference.MISSING_EXTERNAL):
+        return class_of(three_way.reason_of(reason), present=three_way.present)
+    if difference is Difference.AMBIGUOUS:
+        return Class.UNSAFE_AMBIGUITY
+    unrecorded = difference is Difference.ADOPT and three_way.base is None and three_way.present
+    return Class.MISSING_INTERNAL if unrecorded or difference is Difference.ORPHAN else Class.CHANGE

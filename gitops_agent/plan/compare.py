@@ -6,8 +6,8 @@ that the live system decides (``authority``) are left out of every comparison.
 
 from enum import StrEnum
 
+from gitops_agent.model.agent import live_paths
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.live_authority import live_paths
 from gitops_agent.model.observation import Owner
 from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, same
 
@@ -97,14 +97,10 @@ def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
         return Difference.DRIFT  # suspended, over its memory limit: not a matter of fields
     if three_way.effective_base is None or _relabelled(three_way):
         return Difference.ADOPT
-    return Difference.IMPORT if decided and _overrules(three_way) else Difference.IN_SYNC
-
-
-def _overrules(three_way: ThreeWay) -> bool:
-    """Whether live shows another value than Git in a field that live decides."""
-    assert three_way.desired is not None
-    assert three_way.target_fields is not None
-    return bool(differing(three_way.target_fields.value, three_way.desired.fields.value))
+    if decided and three_way.desired is not None and three_way.target_fields is not None:
+        overruled = differing(three_way.target_fields.value, three_way.desired.fields.value)
+        return Difference.IMPORT if overruled else Difference.IN_SYNC
+    return Difference.IN_SYNC
 
 
 def _moved(three_way: ThreeWay) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """PlanContext: everything beside the three legs that a decision may depend on, as one frozen value."""
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from gitops_agent.model.agent import Agent, Mode
 from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.passes import Directives, Live, Now, Scope
@@ -80,12 +79,6 @@ def resting(context: PlanContext, key: ResourceKey) -> Attempt | None:
     return None if attempt.is_due(context.now, longest) else attempt
 
 
-def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
-    """How many agents of each tenant have a runtime on record."""
-    agents = {key.agent for key, base in bases.items() if key.kind == Kind.RUNTIME and not base.retained}
-    return dict(Counter(agent.tenant for agent in agents))
-
-
 def is_paused(agent: Agent, now: float) -> bool:
     """Whether a pause is in force: one without an end, or with an end still to come."""
     return agent.pause is not None and (agent.pause.until is None or agent.pause.until > now)
@@ -122,7 +115,8 @@ def context_for(
     failed: FailedTree | None = None,
 ) -> PlanContext:
     """The context of a plan that takes what is live to a snapshot."""
-    now, agents = around.now.wall, state.status.agents
+    now, agents, policy = around.now.wall, state.status.agents, snapshot.policy
+    windows = (seconds(each.oscillation.window) for each in (policy, *policy.tenants.values()))
     return PlanContext(
         now=now,
         snapshot=snapshot,
@@ -130,7 +124,7 @@ def context_for(
         attempts=state.reconcile.attempts,
         ready=Ready(agents, live.health),
         scope=live.scope,
-        repairs=partial(_repairs, around, state, now - _longest_window(snapshot.policy)),
+        repairs=partial(_repairs, around, state, now - max(windows)),
         unreachable=frozenset(live.observed.unreachable),
         busy=frozenset(action.key.agent for action in around.running),
         rolled_back_commits=rolled_back(state, snapshot.revision.sha),
@@ -168,11 +162,6 @@ def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> b
     """Whether drift waits that has no known cause, such as a restart of the host."""
     drift = ConditionType.DRIFTED
     return any(each.type is drift and each.reason not in catalog.explained for each in agents[key].conditions)
-
-
-def _longest_window(policy: PolicySpec) -> float:
-    every = (policy, *policy.tenants.values())
-    return max(seconds(each.oscillation.window) for each in every)
 
 
 class Ready(Container[AgentKey]):

@@ -18,42 +18,35 @@ from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.plan.context import PlanContext, resting
 from gitops_agent.plan.reasons import ReasonCode
 
-_SPENT = {Result.FAILED: ReasonCode.HOOK_FAILED, Result.UNKNOWN: ReasonCode.HOOK_UNKNOWN}
-_THEN = {
-    ReasonCode.HOOK_FAILED: "The hook was called and did not succeed",
-    ReasonCode.HOOK_UNKNOWN: "The hook was called and its end is unknown",
-}
+_FAILED = ReasonCode.HOOK_FAILED, "The hook was called and did not succeed"
+_UNKNOWN = ReasonCode.HOOK_UNKNOWN, "The hook was called and its end is unknown"
 
 
 def as_hook(action: Action, context: PlanContext) -> Action:
     """What a difference of a hook comes to."""
     agent, shot = context.snapshot.agents.get(action.key.agent), OneShot.read(action.handle)
-    leaving = action.desired is None
     if shot is not None and shot.spent and _is_open_question(action, agent):
         return _for_people(action, shot, context)
-    if leaving:
+    if action.desired is None:
         return _leaving(action, agent, context)
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
         return replace(_decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
-    due = _is_due(action, agent, shot, context)
-    return _decided(
-        action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED))
-    )
+    if _is_due(action, agent, shot, context):
+        return _decided(action, Verb.CREATE, ReasonCode.HOOK_DUE)
+    return _decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED)
 
 
 def spent_finding(action: Action, plan: str) -> Finding:
     """What people must know of a hook that did not succeed, and their two ways out."""
     failed = action.reason == ReasonCode.HOOK_FAILED
-    return Finding(
-        Severity.WARNING,
-        action.reason,
-        str(action.key),
-        f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}",
+    summary = f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}"
+    detail = (
         f"{action.message} It is not called again by itself. To call it once more, under the same idempotency "
         f"key: gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}. "
-        "Then gitops-agent retry COMMIT has a commit that degraded for it judged again.",
+        "Then gitops-agent retry COMMIT has a commit that degraded for it judged again."
     )
+    return Finding(Severity.WARNING, action.reason, str(action.key), summary, detail)
 
 
 def _is_open_question(action: Action, agent: Agent | None) -> bool:
@@ -76,7 +69,9 @@ def _leaving(action: Action, agent: Agent | None, context: PlanContext) -> Actio
         handle = action.handle if OneShot.read(action.handle) else _life(action.key, context)
         return replace(_decided(action, Verb.DELETE, ReasonCode.HOOK_RETIRED), handle=handle)
     forgotten = _decided(action, Verb.FORGET, ReasonCode.HOOK_FORGOTTEN)
-    return replace(forgotten, decision=Decision.WAIT) if ended and _is_needed(action.key, context) else forgotten
+    # onProvisioned stays on record while onRetired waits for its next try: that needs its generation.
+    needed = action.key.id == ON_PROVISIONED and resting(context, action.key._replace(id=ON_RETIRED)) is not None
+    return replace(forgotten, decision=Decision.WAIT) if ended and needed else forgotten
 
 
 def _life(key: ResourceKey, context: PlanContext) -> Fields | None:
@@ -84,11 +79,6 @@ def _life(key: ResourceKey, context: PlanContext) -> Fields | None:
     first = context.bases.get(key._replace(id=ON_PROVISIONED))
     shot = OneShot.read(first.handle) if first is not None else None
     return OneShot(shot.generation, None).handle if shot is not None else None
-
-
-def _is_needed(key: ResourceKey, context: PlanContext) -> bool:
-    """Whether onProvisioned stays on record: onRetired waits for its next try and needs its generation."""
-    return key.id == ON_PROVISIONED and resting(context, key._replace(id=ON_RETIRED)) is not None
 
 
 def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, context: PlanContext) -> bool:
@@ -99,13 +89,9 @@ def _is_due(action: Action, agent: Agent | None, shot: OneShot | None, context: 
         return shot.result is None
     if action.base is not None:
         return action.base.value.get("lifecycle") != Lifecycle.RUNNING  # it was stopped when the hook was recorded
-    return not _is_provisioned(agent, context)
-
-
-def _is_provisioned(agent: Agent, context: PlanContext) -> bool:
-    """Whether the agent was there before the hook: some commit has converged with it, or it was found alive."""
+    # Was the agent there before the hook? Some commit has converged with it then, or it was found alive.
     runtimes = (context.bases.get(each.key) for each in agent.resources if each.key.kind == Kind.RUNTIME)
-    return any(base is not None and base.established for base in runtimes)
+    return not any(base is not None and base.established for base in runtimes)
 
 
 def _decided(action: Action, verb: Verb, reason: ReasonCode) -> Action:
@@ -126,12 +112,12 @@ def _for_people(action: Action, shot: OneShot, context: PlanContext) -> Action:
     base = context.bases.get(action.key)
     ours = base is not None and base.commit == context.snapshot.revision.sha
     verb = Verb.FORGET if action.desired is None else Verb.ADOPT
-    reason = _SPENT[shot.result or Result.UNKNOWN]
+    reason, then = _FAILED if shot.result is Result.FAILED else _UNKNOWN
     return replace(
         _decided(action, verb, ReasonCode.HOOK_RECORDED),
         drift_class=Class.CHANGE if ours else Class.LAG,
         reason=reason,
-        message=f"{_THEN[reason]}: {shot.said.rstrip('.')}." if shot.said else f"{_THEN[reason]}.",
+        message=f"{then}: {shot.said.rstrip('.')}." if shot.said else f"{then}.",
         decision=Decision.ASK,
         handle=OneShot(shot.generation, Result.DONE, f"left as it is by people; before: {shot.said}").handle,
     )

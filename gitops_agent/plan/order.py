@@ -1,15 +1,21 @@
-"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input."""
+"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input.
 
-from collections.abc import Iterable, Mapping
+And how many at a time, where a number bounds that: of the fleet, and of each tenant.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil
+from typing import TypeVar
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.policy_merge import percent
 
+T = TypeVar("T")
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
-# A hook for the end is called when the runtime is gone and what the agent was made of is still there.
-_ENDING = {HOOK.name: RUNTIME.position - 0.5}
 
 Position = tuple[int, AgentKey, float, str, str]
 """Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
@@ -24,14 +30,12 @@ def order_actions(
     depth = depths({action.key.agent for action in listed}, agents)
 
     def place(action: Action) -> Position:
-        key = action.key
-        return depth[key.agent], key.agent, catalog.position(key.kind), key.kind, key.id
+        key, ends = action.key, action.verb in TEARDOWN and action.key.kind == HOOK.name
+        # A hook for the end is called when the runtime is gone and what the agent was made of is still there.
+        rank = RUNTIME.position - 0.5 if ends else catalog.position(key.kind)
+        return depth[key.agent], key.agent, rank, key.kind, key.id
 
-    def ending(action: Action) -> Position:
-        level, agent, rank, kind, identity = place(action)
-        return level, agent, _ENDING.get(kind, rank), kind, identity
-
-    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=ending, reverse=True)
+    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=place, reverse=True)
     bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
     return (*teardown, *bring_up)
 
@@ -59,3 +63,26 @@ def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict
 def _dependencies(agent: AgentKey, agents: Mapping[AgentKey, Agent]) -> tuple[AgentKey, ...]:
     found = agents.get(agent)
     return () if found is None else tuple(sorted(key for key in found.depends_on if key in agents))
+
+
+def within_limits(
+    tenants: Iterable[tuple[T, str]], most: int, own: Callable[[str], int], used: Iterable[str] = ()
+) -> dict[T, None]:
+    """The first things (each with its tenant) that there is room for, in their order: so many in all, and of each
+    tenant no more than its own limit. ``used``: the tenants of those that take up room already."""
+    count = Counter(used)
+    left = most - count.total()
+    taken: dict[T, None] = {}
+    for thing, tenant in tenants:
+        if left <= 0:
+            break
+        if count[tenant] < own(tenant):
+            count[tenant] += 1
+            left -= 1
+            taken[thing] = None
+    return taken
+
+
+def share(text: str, count: int) -> int:
+    """A percentage of so many, at least one."""
+    return max(1, ceil(percent(text) * count / 100))

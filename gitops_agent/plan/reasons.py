@@ -6,6 +6,7 @@
 from enum import StrEnum
 
 from gitops_agent.model.catalog import Catalog, Reason, Repair
+from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Class, Decision
 
 _ALERT, _ASK, _WAIT = Decision.ALERT, Decision.ASK, Decision.WAIT
@@ -18,81 +19,64 @@ class ReasonCode(StrEnum):
 
     meaning: Reason
 
-    def __new__(cls, code: str, meaning: Reason) -> "ReasonCode":
-        """A code that carries its meaning."""
+    def __new__(cls, code: str, text: str, drift: Class, decision: Decision = Decision.REPAIR) -> "ReasonCode":
+        """A code that carries its meaning. What is stuck is brought back by a restart."""
         member = str.__new__(cls, code)
-        member._value_, member.meaning = code, meaning
+        repair = Repair.RESTART if drift is _STUCK else Repair.UPDATE
+        reason = Reason(text, drift, repair, about_fields=code == "FieldsDiffer", decision=decision)
+        member._value_, member.meaning = code, reason
         return member
 
-    AGENT_ADDED = "AgentAdded", Reason("Git asks for it and there is neither a record nor an object.", _CHANGE)
-    SPEC_CHANGED = "SpecChanged", Reason("A commit changed what is desired.", _CHANGE)
-    AGENT_REMOVED = "AgentRemoved", Reason("Git no longer asks for it; its deletionPolicy decides.", _CHANGE)
-    AGENT_RETIRED = "AgentRetired", Reason("The document says lifecycle: Retired.", _CHANGE)
+    AGENT_ADDED = "AgentAdded", "Git asks for it and there is neither a record nor an object.", _CHANGE
+    SPEC_CHANGED = "SpecChanged", "A commit changed what is desired.", _CHANGE
+    AGENT_REMOVED = "AgentRemoved", "Git no longer asks for it; its deletionPolicy decides.", _CHANGE
+    AGENT_RETIRED = "AgentRetired", "The document says lifecycle: Retired.", _CHANGE
     PROVISIONING_TIMED_OUT = (
         "ProvisioningTimedOut",
-        Reason("It did not become Ready in time: what was built of it is taken down again.", _CHANGE),
+        "It did not become Ready in time: what was built of it is taken down again.",
+        _CHANGE,
     )
-    LIFECYCLE_STOPPED = "LifecycleStopped", Reason("The document says lifecycle: Stopped, and it runs.", _CHANGE)
-    ADOPTED = "Adopted", Reason("Live is right and our record was not: the record is written.", _INTERNAL)
-    RETAINED = "Retained", Reason("deletionPolicy: Retain: the object stays, our claim on it ended.", _CHANGE)
-    BOTH_MOVED = "BothMoved", Reason("A commit and someone else both changed it; Git wins.", _CONFLICT)
-    FIELDS_DIFFER = "FieldsDiffer", Reason("The live object was changed by something else.", about_fields=True)
-    OBJECT_MISSING = "ObjectMissing", Reason("We applied it and it is gone (asks if not idempotent).", _EXTERNAL)
-    UNEXPECTEDLY_RUNNING = (
-        "UnexpectedlyRunning",
-        Reason("It was stopped by Git and something started it.", _CONFLICT),
-    )
-    ORPHAN = (
-        "Orphan",
-        Reason(
-            "It carries our mark; neither Git nor our record knows it.", _INTERNAL, decision=Decision.QUARANTINE
-        ),
-    )
-    MARKED_BY_OTHER = (
-        "MarkedByOther",
-        Reason("The object in the way is marked by another instance.", _UNSAFE, decision=_ALERT),
-    )
-    NOT_MARKED = (
-        "NotMarked",
-        Reason("The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, decision=_ALERT),
-    )
-    LIVENESS_FAILED = "LivenessFailed", Reason("The liveness probe failed too often.", _STUCK, Repair.RESTART)
-    HEARTBEAT_STALE = "HeartbeatStale", Reason("No heartbeat in time, no tool call open.", _STUCK, Repair.RESTART)
+    LIFECYCLE_STOPPED = "LifecycleStopped", "The document says lifecycle: Stopped, and it runs.", _CHANGE
+    ADOPTED = "Adopted", "Live is right and our record was not: the record is written.", _INTERNAL
+    RETAINED = "Retained", "deletionPolicy: Retain: the object stays, our claim on it ended.", _CHANGE
+    BOTH_MOVED = "BothMoved", "A commit and someone else both changed it; Git wins.", _CONFLICT
+    FIELDS_DIFFER = "FieldsDiffer", "The live object was changed by something else.", _CONFLICT
+    OBJECT_MISSING = "ObjectMissing", "We applied it and it is gone (asks if not idempotent).", _EXTERNAL
+    UNEXPECTEDLY_RUNNING = "UnexpectedlyRunning", "It was stopped by Git and something started it.", _CONFLICT
+    ORPHAN = "Orphan", "It carries our mark; neither Git nor our record knows it.", _INTERNAL, Decision.QUARANTINE
+    MARKED_BY_OTHER = "MarkedByOther", "The object in the way is marked by another instance.", _UNSAFE, _ALERT
+    NOT_MARKED = "NotMarked", "The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, _ALERT
+    LIVENESS_FAILED = "LivenessFailed", "The liveness probe failed too often.", _STUCK
+    HEARTBEAT_STALE = "HeartbeatStale", "No heartbeat in time, no tool call open.", _STUCK
     SOURCES_DISAGREE = (
         "SourcesDisagree",
-        Reason(
-            "One source says that a live agent is stuck, as many or more say that it is not.",
-            _STUCK,
-            decision=_ALERT,
-        ),
+        "One source says that a live agent is stuck, as many or more say that it is not.",
+        _STUCK,
+        _ALERT,
     )
-    HOOK_DUE = "HookDue", Reason("The agent is Ready for the first time: onProvisioned is called.", _CHANGE)
-    HOOK_RETIRED = "HookRetired", Reason("The agent has ended: onRetired is called.", _CHANGE)
-    HOOK_RECORDED = "HookRecorded", Reason("A hook is written down; it is not called now.", _CHANGE)
-    HOOK_FORGOTTEN = "HookForgotten", Reason("A hook is no longer asked for; it is not called.", _CHANGE)
-    HOOK_FAILED = (
-        "HookFailed",
-        Reason("A hook was called and failed; it is never called twice.", _CHANGE, decision=_ASK),
-    )
+    HOOK_DUE = "HookDue", "The agent is Ready for the first time: onProvisioned is called.", _CHANGE
+    HOOK_RETIRED = "HookRetired", "The agent has ended: onRetired is called.", _CHANGE
+    HOOK_RECORDED = "HookRecorded", "A hook is written down; it is not called now.", _CHANGE
+    HOOK_FORGOTTEN = "HookForgotten", "A hook is no longer asked for; it is not called.", _CHANGE
+    HOOK_FAILED = "HookFailed", "A hook was called and failed; it is never called twice.", _CHANGE, _ASK
     HOOK_UNKNOWN = (
         "HookUnknown",
-        Reason("A hook was called and its end is unknown; it is never called twice.", _CHANGE, decision=_ASK),
+        "A hook was called and its end is unknown; it is never called twice.",
+        _CHANGE,
+        _ASK,
     )
-    PROGRESSING = (
-        "Progressing",
-        Reason("It was applied, and the live system is still working on it.", _LAG, decision=_WAIT),
-    )
+    PROGRESSING = "Progressing", "It was applied, and the live system is still working on it.", _LAG, _WAIT
     NOT_SEEN_YET = (
         "NotSeenYet",
-        Reason("What was seen is older than what we applied last; it is looked at again.", _LAG, decision=_WAIT),
+        "What was seen is older than what we applied last; it is looked at again.",
+        _LAG,
+        _WAIT,
     )
     LIVE_DECIDES = (
         "LiveDecides",
-        Reason(
-            "Live decides a field (`authority`), and Git says something else of it.",
-            _LAG,
-            decision=Decision.IMPORT,
-        ),
+        "Live decides a field (`authority`), and Git says something else of it.",
+        _LAG,
+        Decision.IMPORT,
     )
 
 
@@ -106,6 +90,11 @@ class Hold(StrEnum):
         member = str.__new__(cls, code)
         member._value_, member.text = code, text
         return member
+
+    def finding(self, address: object, summary: str, detail: str, *, urgent: bool = False) -> Finding:
+        """The finding of a guard with this code; ``urgent``: a warning, also where it usually is none."""
+        severity = Severity.WARNING if urgent else _SEVERITY.get(self, Severity.INFO)
+        return Finding(severity, self, str(address), summary, detail)
 
     FROZEN = (
         "Frozen",
@@ -143,6 +132,11 @@ class Hold(StrEnum):
     BREAKER_OPEN = "BreakerOpen", "The driver failed too often in a row; it rests, then one action is tried."
     ACTION_CAP = "ActionCap", "The pass has reached actionsPerPass; the rest follows in the next pass."
     LEASE_HELD = "LeaseHeld", "Another gitops-agent of the same instance name acts on the agent; this one waits."
+
+
+_BLOCKING = (Hold.EMPTY_SOURCE, Hold.FAILED_BEFORE, Hold.MASS_DELETE, Hold.MASS_CHANGE, Hold.MASS_DRIFT)
+_WORRYING = (Hold.FREEZE_FORGOTTEN, Hold.REPEATED_DRIFT, Hold.BREAKER_OPEN, Hold.LEASE_HELD)
+_SEVERITY = dict.fromkeys(_BLOCKING, Severity.ERROR) | dict.fromkeys(_WORRYING, Severity.WARNING)
 
 
 def meaning_of(catalog: Catalog, driver: str, code: str | None) -> Reason | None:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
-from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.agent import Agent, Resource, live_paths, with_live_values
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.live_authority import live_paths, with_live_values
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
@@ -26,7 +25,8 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import LiveImport, ProposalState
 from gitops_agent.ports import BlobReader, SnapshotLoader, Source
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.editing.edit import CannotEdit, Path, edited, value_at
+from gitops_agent.snapshot.editing import CannotEdit, Path, edited, value_at
+from gitops_agent.snapshot.schema import Documents
 
 BRANCH_PREFIX = "gitops-agent/import"
 
@@ -96,7 +96,8 @@ class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
 
     ``mask`` turns a value that holds a secret into another one. ``section`` gives the path in a document below
-    which the fields of a kind of resource are written; None when they have no place there.
+    which the fields of a kind of resource are written; None when they have no place there. ``documents``: the
+    models of documents, with what the drivers add to them.
     """
 
     source: Repository
@@ -106,6 +107,7 @@ class ImportProposer:
     branch: str
     instance: str
     limits: Limits
+    documents: Documents
     section: Callable[[str], Path | None]
     push: bool = True
 
@@ -145,7 +147,7 @@ class ImportProposer:
         origin = change.agent.origin
         data = dict(self.source.blobs([origin.blob]))[origin.blob]
         try:
-            content = edited(data, origin.line, values, self.limits)
+            content = edited(data, origin.line, values, self.limits, self.documents)
             return self.writer.edit({origin.path: content}, _message(change, values, self.instance))
         except CannotEdit as problem:
             raise ImportRefused(change, str(problem)) from problem

@@ -1,25 +1,18 @@
 """Drift reports on demand: what is live against what is in force."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.names import named
+from gitops_agent.model.key import named
+from gitops_agent.model.plan import Plan
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.ports import Clock, JournalReader
 from gitops_agent.query.fleet import one_agent
-from gitops_agent.report.drift import DriftReport, Past, drifts, only
-
-if TYPE_CHECKING:
-    from gitops_agent.model.plan import Plan
-    from gitops_agent.model.snapshot import Snapshot
-    from gitops_agent.ports import Clock, JournalReader
-    from gitops_agent.query.plan_preview import Planner
-    from gitops_agent.support.secrets import Redactor
-
-SEARCHED_OBSERVATIONS = 200
-"""How many of the newest observations of one agent are searched for the beginning of its drift."""
+from gitops_agent.query.plan_preview import Planner
+from gitops_agent.report.drift import drift_shape, drifting, only
+from gitops_agent.report.words import Shape
+from gitops_agent.support.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +24,10 @@ class Reporter:
     clock: Clock
     redactor: Redactor
 
-    def report(self, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> DriftReport:
-        """The report on one observation of everything."""
-        at = self.clock.now()
-        past = Past(
-            self.journal.state().status.agents,
-            lambda agent: self.journal.observations(agent, limit=SEARCHED_OBSERVATIONS),
-        )
-        return DriftReport(
-            instance=self.instance,
-            commit=plan.commit,
-            at=at,
-            agents=len(snapshot.agents),
-            drifts=drifts(plan, past, at),
-            findings=plan.findings,
-            unreachable=tuple(sorted(unreachable.items())),
-        )
+    def report(self, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
+        """The report on one observation, masked."""
+        size, now = len(snapshot.agents), self.clock.now()
+        return {**self.redactor.tree(drift_shape(plan, self.journal, self.instance, size, unreachable, now))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +37,12 @@ class Drifter:
     planner: Planner
     reporter: Reporter
 
-    @property
-    def redactor(self) -> Redactor:
-        """Masks everything shown."""
-        return self.reporter.redactor
-
-    def report(self, agent: str | None = None, tenant: str | None = None) -> DriftReport:
+    def report(self, agent: str | None = None, tenant: str | None = None) -> Shape:
         """The report on everything, on one agent or on one tenant; UsageError when there is none of that name."""
-        found = self.planner.survey()
-        whole = self.reporter.report(found.plan, found.in_force, found.live.observed.unreachable)
-        known = {*found.in_force.agents, *(drift.action.key.agent for drift in whole.drifts)}
+        plan, in_force, unreachable = self.planner.survey()
+        known = {*in_force.agents, *(action.key.agent for action in drifting(plan))}
         if tenant is not None and all(key.tenant != tenant for key in known):
             names = ", ".join(sorted({key.tenant for key in known})) or "none yet"
             raise UsageError(f"no agent has the tenant {tenant!r}", hint=f"tenants: {names}")
-        return only(whole, agent=one_agent(agent, named(agent, known), known) if agent else None, tenant=tenant)
+        key = one_agent(agent, named(agent, known), known) if agent else None
+        return self.reporter.report(only(plan, agent=key, tenant=tenant), in_force, unreachable)

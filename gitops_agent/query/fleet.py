@@ -1,117 +1,104 @@
-"""Answers from the journal alone: what ``status``, ``explain``, ``history`` and ``workflows`` show.
+"""Answers from the journal alone: what ``status``, ``explain``, ``history``, ``workflows`` and ``logs`` ask.
 
-Reads only, needs no lock, works while a daemon runs, and says how old its knowledge is.
+Reads only, needs no lock, works while a daemon runs, and says how old its knowledge is. Imports no driver, no git,
+no scheduler: ``status`` answers at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.control import freezes
-from gitops_agent.model.names import listed, named
+from gitops_agent.model.key import listed, named
+from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.report.json_shapes import Explanation, FleetStatus
-from gitops_agent.report.words import is_about
-from gitops_agent.report.workflows import ENDS, WorkflowInputs
+from gitops_agent.report.json_shapes import explanation_shape, status_shape
+from gitops_agent.report.words import Shape, is_about, own_name
+from gitops_agent.report.workflows import WorkflowInputs
 from gitops_agent.status.findings import current_findings
+from gitops_agent.support.clock import SystemClock
+from gitops_agent.support.secrets import Redactor
 
 if TYPE_CHECKING:
+    from gitops_agent.drivers.api import LogLine
+    from gitops_agent.drivers.plugins import Connections
     from gitops_agent.model.finding import Finding
     from gitops_agent.model.key import AgentKey
-    from gitops_agent.model.passes import PassResult
     from gitops_agent.model.state import State
-    from gitops_agent.model.status import AgentStatus, CommitRecord
-    from gitops_agent.ports import Clock, JournalReader
+    from gitops_agent.ports import JournalReader
     from gitops_agent.settings import Settings
-    from gitops_agent.support.secrets import Redactor
 
-MAX_ACTIONS = 100_000
-"""More actions than the journal keeps of any agent within its retention."""
-
-SHOWN_ACTIONS = 20
-"""How many of the newest actions ``explain`` shows at first."""
-
-SEARCHED_ACTIONS = 20_000
-"""How many of the newest actions are searched for the name of an agent that is gone."""
-
-SUGGESTED_NAMES = 10
+_SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
+_ALL_ACTIONS = 100_000  # more than the journal keeps of any agent within its retention
+_SEARCHED_ACTIONS = 20_000  # the newest, searched for the name of an agent that is gone
+_SUGGESTED_NAMES = 10
 _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 
 
+@contextmanager
+def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[FleetReader]:
+    """The journal, read-only: no lock, no repository, no driver."""
+    from gitops_agent.journal.store import open_journal
+
+    with open_journal(settings.state, read_only=True) as journal:
+        yield FleetReader(journal, settings.instance, SystemClock().now(), make_redactor(settings, environment))
+
+
+def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redactor:
+    """A redactor that knows our own secrets; what looks like one is masked anyway."""
+    secrets = [settings.sentry_dsn or "", environment.get(settings.token_env or "", "")]
+    if settings.token_file and Path(settings.token_file).is_file():
+        secrets.append(Path(settings.token_file).read_text(encoding="utf-8", errors="replace").strip())
+    return Redactor(secret for secret in secrets if secret)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetReader:
-    """One journal, read for people."""
+    """One journal, read for people at one moment (``now``). The shapes it gives are not masked yet."""
 
-    def __init__(self, journal: JournalReader, settings: Settings, clock: Clock, redactor: Redactor) -> None:
-        self.journal = journal
-        self.redactor = redactor
-        self.settings = settings
-        self._clock = clock
+    journal: JournalReader
+    instance: str
+    now: float
+    redactor: Redactor
 
-    def fleet(self, agent: AgentKey | None = None) -> FleetStatus:
+    def fleet(self, agent: AgentKey | None = None) -> Shape:
         """The last reported state of the fleet, or of one agent (none, when it is gone)."""
-        state, now = self.journal.state(), self._clock.now()
-        found = current_findings(state)
-        statuses = _statuses(state, agent)
-        return FleetStatus(
-            instance=self.settings.instance,
-            commit=state.source.head,
-            enforced=state.rollout.enforced,
-            phase=state.head.phase if state.head else None,
-            statuses=statuses,
-            findings=found if agent is None else _concerning(agent, next(iter(statuses), None), found, state.head),
-            journal_age=_age(state, now),
-            at=now,
-            rollout=state.rollout.rollout,
-        )
+        state = self.journal.state()
+        agents, found = state.status.agents, current_findings(state)
+        if agent is None:
+            return status_shape(self.instance, state, agents.values(), found, self.now)
+        own = [agents[agent]] if agent in agents else []
+        return status_shape(self.instance, state, own, _concerning(agent, state, found), self.now)
 
-    def explain(self, agent: AgentKey, *, everything: bool = False) -> Explanation:
+    def explain(self, agent: AgentKey, *, everything: bool = False) -> Shape:
         """Everything known about one agent."""
-        state, now = self.journal.state(), self._clock.now()
+        state = self.journal.state()
         head, status = state.head, state.status.agents.get(agent)
         own_commit = status.observed_commit if status else state.rollout.enforced
         turned_down = head.findings if head and status and head.sha != status.observed_commit else ()
-        concerning = _concerning(agent, status, current_findings(state), head)
-        return Explanation(
-            agent=agent,
-            now=now,
-            status=status,
-            enforced=self.journal.commit_record(own_commit) if own_commit else None,
-            head=head,
-            entries=self.journal.entries(agent=agent, limit=MAX_ACTIONS if everything else SHOWN_ACTIONS),
-            attempts={key: each for key, each in state.reconcile.attempts.items() if key.agent == agent},
-            findings=[finding for finding in concerning if finding not in turned_down],
-            journal_age=_age(state, now),
+        concerning = _concerning(agent, state, current_findings(state))
+        return explanation_shape(
+            agent,
+            state,
+            self.journal.commit_record(own_commit) if own_commit else None,
+            self.journal.entries(agent=agent, limit=_ALL_ACTIONS if everything else _SHOWN_ACTIONS),
+            [finding for finding in concerning if finding not in turned_down],
+            self.now,
         )
 
     def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
-        state, now = self.journal.state(), self._clock.now()
-        rollout = state.rollout.rollout
-        followed = self.journal.commit_record(rollout.commit) if rollout is not None else None
-        return WorkflowInputs(
-            now=now,
-            intents=tuple(state.reconcile.open_intents.values()),
-            bases=state.reconcile.bases,
-            attempts=state.reconcile.attempts,
-            statuses=state.status.agents,
-            findings=current_findings(state),
-            rollout=rollout,
-            ending=self._is_ending,
-            journal_age=_age(state, now),
-            head=state.head,
-            rollout_since=followed.started_at if followed is not None else None,
-            freezes=freezes(state.control.controls, now),
-        )
-
-    def _is_ending(self, agent: AgentKey) -> bool:
-        return any(entry.verb in ENDS for entry in self.journal.entries(agent=agent, limit=1))
+        state = self.journal.state()
+        return WorkflowInputs(state, current_findings(state), self.journal, self.now)
 
     def find(self, text: str) -> AgentKey:
         """The agent a person means, also one that is gone; UsageError with what there is otherwise."""
         known = self.journal.state().status.agents
-        gone = (entry.key.agent for entry in self.journal.entries(limit=SEARCHED_ACTIONS))
+        gone = (entry.key.agent for entry in self.journal.entries(limit=_SEARCHED_ACTIONS))
         return one_agent(text, named(text, known) or named(text, set(gone)), known)
 
 
@@ -120,28 +107,38 @@ def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey])
     if len(matches) == 1:
         return matches[0]
     problem = "more than one agent is" if matches else "no agent is"
-    raise UsageError(
-        f"{problem} called {text!r}", hint=f"agents: {listed(text, matches, list(known), SUGGESTED_NAMES)}"
-    )
+    hint = f"agents: {listed(text, matches, list(known), _SUGGESTED_NAMES)}"
+    raise UsageError(f"{problem} called {text!r}", hint=hint)
 
 
-def _statuses(state: State, agent: AgentKey | None) -> list[AgentStatus]:
-    if agent is None:
-        return list(state.status.agents.values())
-    status = state.status.agents.get(agent)
-    return [] if status is None else [status]
+def agent_logs(
+    agent: AgentKey, known: Shape, drivers: Connections, lines: int, *, follow: bool
+) -> Iterator[LogLine]:
+    """The last lines of every instance, and with ``follow`` what is added; UsageError where there are no logs.
+    ``known``: the answer of ``explain``; of an agent that is gone, history knows the last driver."""
+    resources = [(each["key"], each["driver"]) for each in _resources(known)]
+    history = [(each["resource"], each["driver"]) for each in known["actions"]]
+    runtimes = (driver for key, driver in (*resources, *history) if own_name(key).startswith("runtime/"))
+    name = next(runtimes, "")
+    logging = drivers.logging(name) if name else None
+    if logging is None:
+        why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
+        raise UsageError(f"{agent} has no logs: {why}")
+    return logging.logs(agent, lines, follow=follow)
 
 
-def _age(state: State, now: float) -> float | None:
-    last = state.status.last_pass
-    return None if last is None else max(0.0, now - last)
+def instances(known: Shape) -> list[str]:
+    """The instances of an agent that may write, by the names its logs give them; ``known``: of ``explain``."""
+    return [each.log for resource in _resources(known) for each in listed_instances(resource["live"])]
 
 
-def _concerning(
-    agent: AgentKey, status: AgentStatus | None, findings: Iterable[Finding], head: CommitRecord | None
-) -> list[Finding]:
-    """The findings about one agent, its document, the source, the freeze it is under, or a newest commit that is
-    not enforced."""
+def _resources(known: Shape) -> Sequence[Shape]:
+    return known["status"]["resources"] if known["status"] else ()
+
+
+def _concerning(agent: AgentKey, state: State, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings about one agent, its document, the source, its freeze, or a newest commit not enforced."""
+    status, head = state.status.agents.get(agent), state.head
     file = status.origin.rpartition(":")[0] if status else ""
     frozen = status is not None and status.has(ConditionType.FROZEN)
     scopes = {"gitops-agent.yaml", "*", agent.tenant} if frozen else set()
@@ -155,17 +152,3 @@ def _concerning(
         or (finding.code in ("Frozen", "MassDrift") and finding.address in scopes)
         or finding in turned_down
     ]
-
-
-def fleet_status(settings: Settings, result: PassResult, now: float) -> FleetStatus:
-    """The state of the fleet as a pass left it."""
-    return FleetStatus(
-        instance=settings.instance,
-        commit=result.commit,
-        enforced=result.enforced,
-        phase=result.phase,
-        statuses=list(result.statuses.values()),
-        findings=result.findings,
-        at=now,
-        rollout=result.rollout,
-    )

@@ -1,5 +1,6 @@
 """Looking ahead without writing: the plan of a commit that is not enforced (yet), and of what is in force now."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
@@ -15,18 +16,9 @@ from gitops_agent.plan.context import PassContext, context_for
 from gitops_agent.ports import JournalReader, SnapshotLoader, Source
 from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
-from gitops_agent.rollout.provisioning import without_given_up
+from gitops_agent.rollout.deadlines import without_given_up
 from gitops_agent.rollout.waves import announced
 from gitops_agent.support.secrets import Redactor
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The plan for what is in force now, and what was seen for it."""
-
-    plan: Plan
-    live: Live
-    in_force: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +36,17 @@ class Planner:
         head, state = self.source.refresh(), self.journal.state()
         if ref is None:
             self.pipeline.stages.source.refuse(state, head)
-        return self._preview(state, self.loader.load(revision_named(self.source, ref) if ref else head))
+        target = self.loader.load(revision_named(self.source, ref) if ref else head)
+        in_force = self.pipeline.stages.source.in_force(state.rollout)
+        around = self._around(state, target.revision)
+        source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
+        step = next_step(state, source, around)
+        wanted = without_given_up(target, state)
+        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
+        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
 
-    def survey(self) -> Survey:
-        """The plan for what is in force now."""
+    def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
+        """The plan for what is in force now, which that is, and the drivers that were unreachable."""
         state, stages = self.journal.state(), self.pipeline.stages
         in_force = stages.source.in_force(state.rollout)
         if in_force is None:
@@ -61,16 +60,7 @@ class Planner:
         wanted = without_given_up(decision.in_force, state)
         context = context_for(state, wanted, live, decision.earlier_policy, around)
         plan = build(wanted, live.observed.seen.values(), context, live.health)
-        return Survey(with_approvals(plan, around.directives), live, wanted)
-
-    def _preview(self, state: State, target: Snapshot) -> Plan:
-        in_force = self.pipeline.stages.source.in_force(state.rollout)
-        around = self._around(state, target.revision)
-        source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
-        step = next_step(state, source, around)
-        wanted = without_given_up(target, state)
-        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
-        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
+        return with_approvals(plan, around.directives), wanted, live.observed.unreachable
 
     def _around(self, state: State, head: Revision) -> PassContext:
         now = self.pipeline.now()

@@ -1,7 +1,7 @@
 """Reconcile: carry out a plan, and nothing but the plan.
 
 Belongs here: intents and outcomes around driver calls (``executor``), what our record says afterwards (``bases``),
-when to try again (``retry``, ``breaker``), what a crash left open (``recovery``), and which process may act
+when to try again (``retry``), what a crash left open (``recovery``), and which process may act
 (``leases``). Does not: deciding what to do (``plan/``), health (``observe/``), what it means (``status/``). Called
 by ``pipeline.py`` only; writes ``ReconcileState``.
 """

@@ -11,7 +11,7 @@ is running, and what became of it is collected by a later pass.
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, field, replace
@@ -22,17 +22,16 @@ from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import EMPTY, Base
+from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.one_shot import OneShot, generation_of
-from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
+from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.passes import Executed
-from gitops_agent.model.plan import Action, Class, Plan, Verb
-from gitops_agent.model.policy_merge import limits_of
+from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
+from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.ports import Clock, Journal, Leases
-from gitops_agent.reconcile.bases import base_after, base_spent
-from gitops_agent.reconcile.rates import RateLimiter
-from gitops_agent.reconcile.retry import after_failure, after_permanent
+from gitops_agent.reconcile.bases import base_after
+from gitops_agent.reconcile.retry import attempts_after
 from gitops_agent.support.token_bucket import Rate
 
 PATIENCE_SECONDS = 2.0
@@ -60,9 +59,43 @@ class ExecutorContext:
 Lane = deque[Action]
 
 
+class RateLimiter:
+    """Hands out the next actions of lanes, no faster than their drivers take them."""
+
+    def __init__(self, rates: Mapping[str, Rate], clock: Clock) -> None:
+        self._clock = clock
+        self._buckets = {name: rate.full(clock.monotonic()) for name, rate in rates.items()}
+
+    def take_heads(self, lanes: deque[Lane], room: int) -> list[Action]:
+        """The first actions of up to ``room`` lanes, taken out; lanes whose driver has no token stay, in order."""
+        heads: list[Action] = []
+        kept: list[Lane] = []
+        while lanes and len(heads) < room:
+            lane = lanes.popleft()
+            if self._may_act(lane[0]):
+                heads.append(lane.popleft())
+            else:
+                kept.append(lane)
+        lanes.extendleft(reversed(kept))
+        return heads
+
+    def next_due(self) -> float | None:
+        """Seconds until some driver that has no token now has one again; None when all have."""
+        now = self._clock.monotonic()
+        return min((wait for each in self._buckets.values() if (wait := each.wait(now)) > 0), default=None)
+
+    def _may_act(self, action: Action) -> bool:
+        bucket = self._buckets.get(action.driver) if action.verb.touches_live else None
+        if bucket is None:
+            return True
+        left = bucket.take(self._clock.monotonic())
+        if left is not None:
+            self._buckets[action.driver] = left
+        return left is not None
+
+
 class Executor:
     """Carries out plans. Remembers what is under way from one pass to the next.
-
     Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``)."""
 
     def __init__(self, context: ExecutorContext) -> None:
@@ -148,13 +181,16 @@ class Executor:
             return []
         ends = [(self._running[future], future.result()) for future in ended]
         journal, known = self._context.journal, self._context.journal.state().reconcile
-        done = [(intent, outcome) for intent, outcome in ends if outcome.result is Result.DONE]
-        bases = (_base(intent, outcome, known.bases.get(intent.action.key)) for intent, outcome in ends)
         executed = [(intent.action, outcome) for intent, outcome in ends]
+        after = {
+            intent.action.key: base_after(intent, outcome, known.bases.get(intent.action.key))
+            for intent, outcome in ends
+            if outcome.spent or outcome.result is Result.DONE
+        }
         journal.finish(
             [outcome for _, outcome in ends],
-            bases=[base for base in bases if base is not None],
-            forgotten=[i.action.key for i, _ in done if i.action.verb in (Verb.DELETE, Verb.FORGET)],
+            bases=[base for base in after.values() if base is not None],
+            forgotten=[key for key, base in after.items() if base is None],
             attempts=attempts_after(executed, known.attempts, self._policy, self._context.random),
         )
         # Only now: what could not be written down is collected by the next pass.
@@ -163,26 +199,14 @@ class Executor:
         return executed
 
 
-def _base(intent: Intent, outcome: Outcome, known: Base | None) -> Base | None:
-    """What is on record after an outcome, if it changes anything."""
-    if outcome.spent:
-        return base_spent(intent.action, known, intent.commit, outcome.at, outcome.handle)
-    if outcome.result is not Result.DONE:
-        return None
-    return base_after(intent.action, known, intent.commit, outcome.at, outcome.handle)
-
-
-def _lanes(plan: Plan) -> tuple[dict[AgentKey, Lane], dict[AgentKey, Lane]]:
+def _lanes(plan: Plan) -> Iterator[dict[AgentKey, Lane]]:
     """The actions of each agent in their order: first the agents that only lose something, then the others."""
     lanes: dict[AgentKey, Lane] = {}
     for action in plan.allowed:
         lanes.setdefault(action.key.agent, deque()).append(action)
-    ending = (Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE)
-    teardown = {agent for agent, lane in lanes.items() if all(action.verb in ending for action in lane)}
-    return (
-        {agent: lane for agent, lane in lanes.items() if agent in teardown},
-        {agent: lane for agent, lane in lanes.items() if agent not in teardown},
-    )
+    ending = {agent for agent, lane in lanes.items() if all(action.verb in TEARDOWN for action in lane)}
+    yield {agent: lane for agent, lane in lanes.items() if agent in ending}
+    yield {agent: lane for agent, lane in lanes.items() if agent not in ending}
 
 
 _Same = tuple[ResourceKey, Verb, Fields | None]
@@ -214,10 +238,9 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
-    except ApplyError as problem:
-        return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
     except GitopsAgentError as problem:
-        return outcome(Result.FAILED, _sentence(problem))
+        permanent = isinstance(problem, ApplyError) and problem.permanent
+        return outcome(Result.FAILED, _sentence(problem), permanent=permanent)
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         context.on_unexpected(problem, action)
         problem_text = f"unexpected {type(problem).__name__} in driver {action.driver}"
@@ -231,27 +254,3 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
 
 def _sentence(problem: GitopsAgentError) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
-
-
-def attempts_after(
-    executed: Sequence[Executed], known: Mapping[ResourceKey, Attempt], policy: PolicySpec, random: Random
-) -> dict[ResourceKey, Attempt | None]:
-    """The retry states that some outcomes imply. Failures count, and so do repairs of drift: a crash loop is a
-    repair that does not last.
-
-    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever."""
-    after: dict[ResourceKey, Attempt | None] = {}
-    for action, outcome in executed:
-        previous, jitter = known.get(action.key), random.random()
-        limit = limits_of(policy, action.key.agent.tenant).backoff
-        if outcome.spent:
-            after[action.key] = None  # not tried again, so there is nothing to wait for
-        elif outcome.permanent and outcome.result is not Result.DONE:
-            after[action.key] = after_permanent(previous, outcome.message, outcome.at, limit)
-        elif outcome.result is not Result.DONE:
-            after[action.key] = after_failure(previous, outcome.message, outcome.at, jitter, limit)
-        elif action.verb.touches_live:
-            why = f"{action.reason}: {action.message}"
-            change = action.drift_class is Class.CHANGE
-            after[action.key] = None if change else after_failure(previous, why, outcome.at, jitter, limit)
-    return after

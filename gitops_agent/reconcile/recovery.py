@@ -5,10 +5,9 @@ record catches up. If it does not, nothing is concluded: the intent stays open a
 is harmless for everything idempotent. What is not must not be tried twice: it ends as Unknown, for people.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
@@ -16,13 +15,13 @@ from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.passes import Now, Observed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
+from gitops_agent.plan.three_way import differing
 from gitops_agent.ports import Journal
-from gitops_agent.reconcile.bases import base_after, base_spent
+from gitops_agent.reconcile.bases import base_after
 
 
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
-
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
     def __init__(self, journal: Journal) -> None:
@@ -48,14 +47,18 @@ class Recovery:
         if self.finished or observed.unreachable:
             return state
         wanted = {action.key for action in plan.actions}
-        outcomes = unwanted_outcomes(tuple(state.reconcile.open_intents.values()), wanted, now.wall)
+        message = "interrupted before it was done; no longer wanted"
+        outcomes = [
+            Outcome(intent.id, Result.SKIPPED, message, now.wall, 0.0)
+            for intent in state.reconcile.open_intents.values()
+            if intent.action.key not in wanted
+        ]
         if outcomes:
             state = replace(state, reconcile=self._journal.finish(outcomes).reconcile)
         self.finished = True
         return state
 
 
-_GONE = (Verb.DELETE, Verb.FORGET)
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]
 
 
@@ -63,52 +66,36 @@ def settle_intents(
     intents: Sequence[Intent],
     observations: Mapping[ResourceKey, Observation],
     now: float,
-    bases: Mapping[ResourceKey, Base] | None = None,
+    bases: Mapping[ResourceKey, Base],
 ) -> Settled:
     """Outcomes to finish open intents with, bases to write and keys to forget.
     ``observations`` must be complete for the intents given: what is not in it does not exist, so leave out the
     intents of a driver that could not answer. ``bases`` lets a settled repair keep the commit it repaired."""
     outcomes: list[Outcome] = []
-    written: dict[ResourceKey, Base] = {}
-    forgotten: dict[ResourceKey, None] = {}
+    after: dict[ResourceKey, Base | None] = {}
     for intent in intents:
-        key, seen = intent.action.key, observations.get(intent.action.key)
-        result = intent_result(intent, seen)
+        action, seen = intent.action, observations.get(intent.action.key)
+        result = _result(intent, seen)
         if result is None:
             continue
-        outcomes.append(Outcome(intent.id, result, _MESSAGES[result], now, 0.0, _handle(seen)))
-        if result is Result.UNKNOWN:
-            written[key] = _spent(intent, (bases or {}).get(key), now)
-            forgotten.pop(key, None)
-        if result is Result.DONE:
-            written.pop(key, None)
-            forgotten.pop(key, None)
-            base = base_after(intent.action, (bases or {}).get(key), intent.commit, now, _handle(seen))
-            if base is not None:
-                written[key] = base
-            elif intent.action.verb in _GONE:
-                forgotten[key] = None
-    return outcomes, list(written.values()), list(forgotten)
+        outcome = Outcome(intent.id, result, _MESSAGES[result], now, 0.0, EMPTY if seen is None else seen.handle)
+        outcomes.append(outcome)
+        if result is Result.UNKNOWN:  # with this on record, no plan does it again
+            spent = OneShot(generation_of(action.handle, intent.id), result, outcome.message).handle
+            outcome = replace(outcome, handle=spent, spent=True)
+        if outcome.spent or result is Result.DONE:
+            after[action.key] = base_after(intent, outcome, bases.get(action.key))
+    written = [base for base in after.values() if base is not None]
+    return outcomes, written, [key for key, base in after.items() if base is None]
 
 
-def unwanted_outcomes(intents: Sequence[Intent], wanted: Collection[ResourceKey], now: float) -> list[Outcome]:
-    """Outcomes for intents that did not happen and that no plan asks for any more."""
-    message = "interrupted before it was done; no longer wanted"
-    return [
-        Outcome(intent.id, Result.SKIPPED, message, now, 0.0)
-        for intent in intents
-        if intent.action.key not in wanted
-    ]
-
-
-def intent_result(intent: Intent, seen: Observation | None) -> Result | None:
+def _result(intent: Intent, seen: Observation | None) -> Result | None:
     """How the intent ended, as far as looking can tell; None: not done, to be tried again."""
-    action = intent.action
     if _is_done(intent, seen):
         return Result.DONE
-    if not action.verb.touches_live:
+    if not intent.action.verb.touches_live:
         return Result.SKIPPED
-    return None if action.idempotent else Result.UNKNOWN
+    return None if intent.action.idempotent else Result.UNKNOWN
 
 
 def _is_done(intent: Intent, seen: Observation | None) -> bool:
@@ -120,14 +107,14 @@ def _is_done(intent: Intent, seen: Observation | None) -> bool:
         case Verb.RELEASE:
             return action.base is not None
         case Verb.RESTART:
-            return ours is not None and shows(action, ours) and _was_restarted(intent, ours)
+            return ours is not None and _shows(action, ours) and _was_restarted(intent, ours)
         case Verb.UPDATE:
-            return ours is not None and shows(action, ours) and _is_visible(action, ours)
+            return ours is not None and _shows(action, ours) and _is_visible(action, ours)
         case _:
-            return ours is not None and shows(action, ours)
+            return ours is not None and _shows(action, ours)
 
 
-def shows(action: Action, seen: Observation) -> bool:
+def _shows(action: Action, seen: Observation) -> bool:
     """Whether live is as desired on every field that is ours and that the driver can see.
     What a driver has against a live object it has against our record. After an interrupted change that record is
     what is behind, so only the fields speak; after an interrupted repair it counts."""
@@ -138,8 +125,7 @@ def shows(action: Action, seen: Observation) -> bool:
         return True
     wanted, live = action.desired.value, seen.fields.value
     owned = wanted.keys() | (action.base.value.keys() if action.base else set())
-    visible = {name: value for name, value in live.items() if name in owned}
-    return canonical(visible) == canonical({name: wanted[name] for name in visible if name in wanted})
+    return (owned & live.keys()).isdisjoint(differing(live, wanted))
 
 
 def _is_visible(action: Action, seen: Observation) -> bool:
@@ -147,20 +133,7 @@ def _is_visible(action: Action, seen: Observation) -> bool:
     before = action.base or action.live
     if before is None or action.desired is None or seen.fields is None:
         return True
-    was, wanted, live = before.value, action.desired.value, seen.fields.value
-    hidden = (was.keys() | wanted.keys()) - live.keys()
-    return all(_same(was, wanted, name) for name in hidden)
-
-
-def _spent(intent: Intent, known: Base | None, now: float) -> Base:
-    """The record of a one-shot effect whose end is not known: with it, no plan does it again."""
-    generation = generation_of(intent.action.handle, intent.id)
-    handle = OneShot(generation, Result.UNKNOWN, _MESSAGES[Result.UNKNOWN]).handle
-    return base_spent(intent.action, known, intent.commit, now, handle)
-
-
-def _same(left: Mapping[str, object], right: Mapping[str, object], name: str) -> bool:
-    return name in left and name in right and canonical(left[name]) == canonical(right[name])
+    return differing(before.value, action.desired.value) <= seen.fields.value.keys()
 
 
 def _was_restarted(intent: Intent, seen: Observation) -> bool:
@@ -175,7 +148,3 @@ _MESSAGES = {
     Result.SKIPPED: "interrupted before it was recorded; planned again",
     Result.UNKNOWN: "interrupted; whether it happened cannot be seen, and it must not happen twice",
 }
-
-
-def _handle(seen: Observation | None) -> Fields:
-    return EMPTY if seen is None else seen.handle

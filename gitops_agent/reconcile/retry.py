@@ -1,7 +1,22 @@
-"""When a resource may be tried again: exponential, capped, with jitter, for ever. Pure."""
+"""What failures come to: when a resource is tried again, and how long a driver rests. Pure.
 
-from gitops_agent.model.document import Backoff
-from gitops_agent.model.outcome import Attempt
+A resource is tried again for ever: pauses grow up to a cap, with jitter. A driver has a circuit breaker, which
+``plan/guards/breaker.py`` reads. What counts there is how many agents failed since something last succeeded: one
+agent that fails for ever says nothing about its siblings. A permanent failure is the fault of a spec, and a
+skipped or unknown one says nothing about the driver: these neither count nor end a row. Success
+closes the circuit.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from gitops_agent.model.document import Backoff, Breaker, PolicySpec, TenantPolicy
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt, Circuit, Result
+from gitops_agent.model.passes import Executed
+from gitops_agent.model.plan import Class
+from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.support import backoff
 
@@ -15,14 +30,67 @@ def delay(failures: int, jitter: float, limit: Backoff = DEFAULT) -> float:
 
 
 def after_failure(
-    previous: Attempt | None, error: str, now: float, jitter: float, limit: Backoff = DEFAULT
+    previous: Attempt | None, error: str, now: float, jitter: float, limit: Backoff, *, permanent: bool = False
 ) -> Attempt:
-    """The retry state after one more failure."""
+    """The retry state after one more failure; one that is permanent waits the longest from the start."""
     failures = (previous.failures if previous else 0) + 1
-    return Attempt(failures, now + delay(failures, jitter, limit), error)
+    wait = seconds(limit.longest) if permanent else delay(failures, jitter, limit)
+    return Attempt(failures, now + wait, error, permanent)
 
 
-def after_permanent(previous: Attempt | None, error: str, now: float, limit: Backoff = DEFAULT) -> Attempt:
-    """The retry state after a failure that trying again cannot help: it waits the longest from the start."""
-    failures = (previous.failures if previous else 0) + 1
-    return Attempt(failures, now + seconds(limit.longest), error, permanent=True)
+def attempts_after(
+    executed: Sequence[Executed], known: Mapping[ResourceKey, Attempt], policy: PolicySpec, random: Random
+) -> dict[ResourceKey, Attempt | None]:
+    """The retry states that some outcomes imply. Failures count, and so do repairs of drift: a crash loop is a
+    repair that does not last.
+    A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever."""
+    after: dict[ResourceKey, Attempt | None] = {}
+    for action, outcome in executed:
+        done, why = outcome.result is Result.DONE, outcome.message
+        if done and not action.verb.touches_live:
+            continue
+        if outcome.spent or (done and action.drift_class is Class.CHANGE):
+            after[action.key] = None  # not tried again, or as a commit asked for: there is nothing to wait for
+            continue
+        if done:
+            why = f"{action.reason}: {action.message}"
+        limit, permanent = limits_of(policy, action.key.agent.tenant).backoff, outcome.permanent and not done
+        previous, jitter = known.get(action.key), random.random()
+        after[action.key] = after_failure(previous, why, outcome.at, jitter, limit, permanent=permanent)
+    return after
+
+
+Limits = Callable[[str], TenantPolicy]
+"""The numbers in force for a tenant."""
+
+
+def after_round(
+    circuits: Mapping[str, Circuit], executed: Iterable[Executed], limits: Limits, now: float
+) -> dict[str, Circuit]:
+    """The circuits after some actions ended, in the order in which they ended."""
+    after = dict(circuits)
+    for action, outcome in executed:
+        if not action.verb.touches_live:
+            continue
+        known = after.get(action.driver, Circuit(action.driver))
+        if outcome.result is Result.DONE:
+            after[action.driver] = Circuit(action.driver)
+        elif outcome.result is Result.FAILED and not outcome.permanent:
+            limit = limits(action.key.agent.tenant).breaker
+            agent = str(action.key.agent)
+            counted = replace(known, failing=tuple(sorted({*known.failing, agent})), error=outcome.message)
+            after[action.driver] = _after_failure(counted, limit, now)
+    return after
+
+
+def _after_failure(counted: Circuit, limit: Breaker, now: float) -> Circuit:
+    resting = counted.open_until is not None and now < counted.open_until
+    if resting or len(counted.failing) < limit.failures:
+        # What was under way when the circuit opened does not make the rest longer.
+        return counted
+    return replace(counted, open_until=now + pause(limit, counted.trips), trips=counted.trips + 1)
+
+
+def pause(limit: Breaker, trips: int) -> float:
+    """Seconds of rest: twice as long each time in a row, up to five minutes or what the policy asks for."""
+    return backoff.delay(trips, seconds(limit.pause), MAX_DELAY_SECONDS)

@@ -1,21 +1,23 @@
-"""The drift report: what is not as enforced, why, since when, and what would be done about it. Pure.
-
-A report is a value made of a plan for what is in force; nothing in it was done because of the report.
+"""The drift report: what is not as enforced, why, since when, and what would be done about it; as JSON, and for
+people from that. A report is made of a plan for what is in force; nothing in it was done because of the report.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
-from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Action, Class, Decision, Plan
-from gitops_agent.model.quantity import iso
+from gitops_agent.model.quantity import ago, counted, epoch, iso
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.json_shapes import NOTHING, action_shape, evidence_shape, findings_shape, value_at
-from gitops_agent.report.words import Shape, is_about
+from gitops_agent.ports import JournalReader
+from gitops_agent.report.json_shapes import NOTHING, findings_shape, to_json, value_at
+from gitops_agent.report.plan_text import DIGESTS, shown
+from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
+from gitops_agent.report.words import Shape, findings_text, is_about, own_name, short
+from gitops_agent.support.text import escape_control
 
 ORDER = (
     Class.UNSAFE_AMBIGUITY,
@@ -27,86 +29,67 @@ ORDER = (
 )
 """The classes as a report lists them: what needs people most comes first."""
 
-
-@dataclass(frozen=True, slots=True)
-class FieldDifference:
-    """One field that differs, as a JSON pointer; ``NOTHING`` when one side does not have it."""
-
-    path: str
-    live: Any
-    git: Any
+_SEARCHED_OBSERVATIONS = 200  # the newest of one agent, searched for the beginning of its drift
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """One resource that is not as enforced."""
-
-    action: Action
-    since: float
-    held_by: tuple[str, ...]
-    differences: tuple[FieldDifference, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DriftReport:
-    """What one observation of the live systems found, against what is in force, which has so many ``agents``.
-
-    ``unreachable``: drivers that could not be asked, with the reason; nothing is known about their resources.
-    """
-
-    instance: str
-    commit: str
-    at: float
-    agents: int
-    drifts: tuple[Drift, ...]
-    findings: tuple[Finding, ...] = ()
-    unreachable: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def drifted(self) -> int:
-        """How many agents drifted. Lag is none, and neither is a field that live decides."""
-        return len({drift.action.key.agent for drift in self.drifts if drift.action.drift_class.is_drift})
-
-    @property
-    def counts(self) -> dict[Class, int]:
-        """How many agents each class concerns, every class named."""
-        pairs = {(drift.action.drift_class, drift.action.key.agent) for drift in self.drifts}
-        counted = Counter(drift_class for drift_class, _ in pairs)
-        return {drift_class: counted[drift_class] for drift_class in ORDER}
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What the journal knows: the last statuses, and what was seen of an agent each time it changed."""
-
-    statuses: Mapping[AgentKey, AgentStatus]
-    seen: Callable[[AgentKey], Sequence[Observation]]
-
-
-def drifts(plan: Plan, past: Past, at: float) -> tuple[Drift, ...]:
+def drifting(plan: Plan) -> list[Action]:
     """The drift in a plan, the most worrying class first. What only a commit asks for is none."""
-    found = [
-        Drift(action, since(action, past, at), _holders(action, plan), tuple(_differences(action)))
-        for action in plan.actions
-        if action.drift_class is not Class.CHANGE
-    ]
-    return tuple(sorted(found, key=lambda drift: (ORDER.index(drift.action.drift_class), drift.action.key)))
+    found = [action for action in plan.actions if action.drift_class is not Class.CHANGE]
+    return sorted(found, key=lambda action: (ORDER.index(action.drift_class), action.key))
 
 
-def since(action: Action, past: Past, at: float) -> float:
+def only(plan: Plan, *, agent: AgentKey | None = None, tenant: str | None = None) -> Plan:
+    """The drift of one agent, or of one tenant, and the findings about it."""
+    if agent is None and tenant is None:
+        return plan
+    kept = [a for a in drifting(plan) if (a.key.agent == agent if agent else a.key.agent.tenant == tenant)]
+    named = {action.key.agent for action in kept} | ({agent} if agent else set())
+    found = tuple(each for each in plan.findings if any(is_about(each, key) for key in named))
+    return replace(plan, actions=tuple(kept), findings=found)
+
+
+def drift_shape(
+    plan: Plan, journal: JournalReader, instance: str, agents: int, unreachable: Mapping[str, str], at: float
+) -> Shape:
+    """The answer of ``drift``. ``agents``: how many are in force. ``unreachable``: drivers that could not be
+    asked, with the reason; nothing is known about their resources."""
+    found, statuses = drifting(plan), journal.state().status.agents
+
+    def drift(action: Action) -> Shape:
+        seen = journal.observations(action.key.agent, limit=_SEARCHED_OBSERVATIONS)
+        return {
+            **to_json(action),
+            "since": iso(since(action, seen, statuses.get(action.key.agent), at)),
+            "heldBy": [verdict.guard for verdict in plan.verdicts if action.key in verdict.held],
+            "evidence": to_json(action.evidence),
+            "differences": list(_differences(action)),
+        }
+
+    return {
+        "instance": instance,
+        "commit": plan.commit,
+        "at": iso(at),
+        "agents": agents,
+        # Lag is no drift, and neither is a field that live decides.
+        "drifted": len({action.key.agent for action in found if action.drift_class.is_drift}),
+        "summary": {str(each): len({a.key.agent for a in found if a.drift_class is each}) for each in ORDER},
+        "drifts": list(map(drift, found)),
+        "findings": findings_shape(plan.findings),
+        "unreachable": [{"driver": driver, "reason": reason} for driver, reason in sorted(unreachable.items())],
+    }
+
+
+def since(action: Action, history: Iterable[Observation], status: AgentStatus | None, at: float) -> float:
     """Since when a resource deviates: the first observation of the present unbroken deviation.
-
-    Where observations do not show it (health), since when the agent is called Drifted; else since now.
-    """
+    Where observations do not show it (health), since when the agent is called Drifted; else since now."""
     first: float | None = None
-    for seen in past.seen(action.key.agent):
+    for seen in history:
         if seen.key != action.key:
             continue
         if not _deviates(seen, action):
             break
         first = seen.observed_at
     if first is None:
-        status = past.statuses.get(action.key.agent)
         conditions = status.conditions if status is not None else ()
         first = next((each.last_transition_at for each in conditions if each.type is ConditionType.DRIFTED), at)
     return min(first, at)
@@ -129,61 +112,91 @@ def _enforced(action: Action) -> dict[str, Any] | None:
     return {**action.desired.value, **{path[1]: step["before"] for path, step in known if len(path) == 2}}
 
 
-def _holders(action: Action, plan: Plan) -> tuple[str, ...]:
-    return tuple(verdict.guard for verdict in plan.verdicts if action.key in verdict.held)
-
-
-def _differences(action: Action) -> Iterable[FieldDifference]:
-    importing = action.decision is Decision.IMPORT
+def _differences(action: Action) -> Iterator[Shape]:
+    """Each field that differs, as a JSON pointer; a side that does not have it is left out."""
     for step in action.patch if action.live is not None else ():
         path = str(step["path"])
         target = step.get("value", NOTHING) if step["op"] != "remove" else NOTHING
-        if importing:
-            yield FieldDifference(path, target, step.get("before", NOTHING))
+        if action.decision is Decision.IMPORT:
+            sides = {"live": target, "git": step.get("before", NOTHING)}
         else:
-            yield FieldDifference(path, value_at(path, action.live, action.base), target)
+            sides = {"live": value_at(path, action.live, action.base), "git": target}
+        yield {"path": path, **{side: value for side, value in sides.items() if value is not NOTHING}}
 
 
-def only(report: DriftReport, *, agent: AgentKey | None = None, tenant: str | None = None) -> DriftReport:
-    """The report on one agent, or on one tenant."""
-    if agent is None and tenant is None:
-        return report
+# -- for people
 
-    def concerns(key: AgentKey) -> bool:
-        return key == agent if agent is not None else key.tenant == tenant
-
-    kept = tuple(drift for drift in report.drifts if concerns(drift.action.key.agent))
-    named = {drift.action.key.agent for drift in kept} | ({agent} if agent is not None else set())
-    found = tuple(each for each in report.findings if any(is_about(each, key) for key in named))
-    return replace(report, drifts=kept, findings=found)
-
-
-def drift_shape(report: DriftReport) -> Shape:
-    """The answer of ``drift``."""
-    return {
-        "instance": report.instance,
-        "commit": report.commit,
-        "at": iso(report.at),
-        "agents": report.agents,
-        "drifted": report.drifted,
-        "summary": {str(drift_class): count for drift_class, count in report.counts.items()},
-        "drifts": list(map(_drift, report.drifts)),
-        "findings": findings_shape(report.findings),
-        "unreachable": [{"driver": driver, "reason": reason} for driver, reason in report.unreachable],
-    }
+_SHOWN_CHARACTERS = 120  # of one value
+_SHOWN_FIELDS = 12  # of one resource
+_COLOURS = {"repair": "green", "import": "cyan", "wait": "cyan"}
+_MEANINGS = {
+    "ask": "ask first",
+    "quarantine": "left alone, reported",
+    "alert": "left alone, reported",
+    "import": "proposed to Git on a branch",
+}
 
 
-def _drift(drift: Drift) -> Shape:
-    action = drift.action
-    return {
-        **action_shape(action),
-        "since": iso(drift.since),
-        "heldBy": list(drift.held_by),
-        "evidence": evidence_shape(action.evidence),
-        "differences": list(map(_difference, drift.differences)),
-    }
+def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> str:
+    """The whole report; with ``details`` also the evidence and the fields that differ."""
+    drifts, now = shape["drifts"], epoch(shape["at"])
+    colour = "yellow" if shape["drifted"] or shape["unreachable"] else "green"
+    head = style.paint(escape_control(headline(shape)), "bold", colour)
+    blocks = [f"{head} ({counted(shape['agents'], 'agent')}, {shape['at']})"]
+    if shape["unreachable"]:
+        lines = [escape_control(f"  driver {each['driver']}: {each['reason']}") for each in shape["unreachable"]]
+        blocks.append("\n".join([style.paint("could not be looked at:", "bold", "yellow"), *lines]))
+    columns = (
+        Column("AGENT", itemgetter("agent"), folds=True),
+        Column("RESOURCE", lambda drift: own_name(drift["resource"]), drop=1),
+        Column("CLASS", itemgetter("class"), drop=2),
+        Column("REASON", itemgetter("reason")),
+        Column("CONFIDENCE", itemgetter("confidence"), drop=4),
+        Column("SINCE", lambda drift: ago(epoch(drift["since"]), now), drop=3),
+        Column("WOULD BE DONE", _intention_cell, folds=True),
+    )
+    blocks.append("\n".join(f"{count:>6}  {name}" for name, count in shape["summary"].items() if count))
+    blocks.append(table(columns, drifts, style))
+    if details:
+        blocks += ["\n".join(_details(drift)) for drift in drifts]
+        blocks.append(findings_text(shape["findings"], style))
+    elif drifts:
+        blocks.append("gitops-agent drift AGENT shows the evidence and the fields that differ")
+    return page(blocks, style)
 
 
-def _difference(difference: FieldDifference) -> Shape:
-    sides = (("live", difference.live), ("git", difference.git))
-    return {"path": difference.path, **{side: value for side, value in sides if value is not NOTHING}}
+def headline(shape: Shape) -> str:
+    """One line: how many agents drifted, from what."""
+    much = f"{shape['drifted']} of {counted(shape['agents'], 'agent')} drifted"
+    unseen = ", but some could not be looked at" if shape["unreachable"] else ""
+    return f"{shape['instance']}: {much if shape['drifted'] else 'no drift'} at {short(shape['commit'])}{unseen}"
+
+
+def _intention_cell(drift: Shape) -> Cell:
+    return Cell(_intention(drift), (_COLOURS.get(drift["decision"], "yellow"),))
+
+
+def _intention(drift: Shape) -> str:
+    """What would be done about it, or which guards hold it."""
+    if drift["heldBy"]:
+        return f"{drift['verb']}, held by {', '.join(guard.replace('_', ' ') for guard in drift['heldBy'])}"
+    repair = drift["verb"] if drift["decision"] == "repair" else f"{drift['verb']}, {drift['decision']}"
+    return _MEANINGS.get(drift["decision"]) or str(repair)
+
+
+def _details(drift: Shape) -> Iterator[str]:
+    yield escape_control(f"{drift['resource']}: {drift['message']}")
+    yield (
+        f"  since {drift['since']}, {drift['confidence']} confidence,"
+        f" would be done: {escape_control(_intention(drift))}"
+    )
+    for each in drift["evidence"]:
+        yield escape_control(f"  {each['source']} reported at {each['at']}: {each['said']}")
+    fields = [each for each in drift["differences"] if each["path"] not in DIGESTS]
+    for each in fields[:_SHOWN_FIELDS]:
+        live, git = (
+            shown(each[side], _SHOWN_CHARACTERS) if side in each else "nothing" for side in ("live", "git")
+        )
+        yield f"  {escape_control(each['path'])}: live {live}, Git {git}"
+    if len(fields) > _SHOWN_FIELDS:
+        yield f"  … and {len(fields) - _SHOWN_FIELDS} more fields"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Style, page
-from gitops_agent.report.status_text import as_of, attach_commands, instances_of, ready_condition
-from gitops_agent.report.words import Shape, clause, findings_text, in_words, own_name, sentence, short
+from gitops_agent.report.status_text import attach_commands, instances_of, ready_condition
+from gitops_agent.report.words import Shape, as_of, clause, findings_text, in_words, own_name, sentence, short
 from gitops_agent.support.text import clipped, escape_control
 
 _SHOWN_ACTIONS = 8
@@ -18,19 +18,18 @@ _ENDS = ("delete", "release", "forget")
 
 def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: bool = False) -> str:
     """Prose under five headings, each line a whole sentence (escaped here, once, for all of them)."""
-    agent = shape["status"]
-    done = ("Done", _done(shape, everything))
-    sections: tuple[tuple[str, Iterable[str]], ...] = (("Gone", [gone_text(shape)]), done)
+    agent, done = shape["status"], _done(shape, everything)
+    sections: dict[str, Iterable[str]] = {"Gone": [gone_text(shape)], "Done": done}
     if agent is not None:
-        sections = (
-            ("Desired", _desired(shape, agent)),
-            ("Live", _live(agent, now)),
-            done,
-            ("In the way", _in_the_way(shape, agent)),
-            ("Next", _next(shape, agent, now)),
-        )
+        sections = {
+            "Desired": _desired(shape, agent),
+            "Live": _live(agent, now),
+            "Done": done,
+            "In the way": _in_the_way(shape, agent),
+            "Next": _next(shape, agent, now),
+        }
     blocks = [style.paint(escape_control(shape["agent"]), "bold") + style.paint(as_of(shape), "dim")]
-    for title, sentences in sections:
+    for title, sentences in sections.items():
         lines = [f"  {line}" for each in sentences for line in escape_control(each, lines=True).split("\n")]
         blocks.append("\n".join([style.paint(title, "bold"), *lines]))
     return page(blocks, style)
@@ -89,7 +88,10 @@ def _done(shape: Shape, everything: bool) -> Iterator[str]:
     shown = len(actions) if everything else _SHOWN_ACTIONS
     for action in actions[:shown]:
         yield _action(action)
-        yield from _evidence(action)
+        # Where there was more than one source: alone it says no more than the reason.
+        if len(action["evidence"]) > 1:
+            reports = "; ".join(f"{each['source']}: {_line(each['said'])}" for each in action["evidence"])
+            yield sentence(f"Evidence at {max(each['at'] for each in action['evidence'])}: {reports}")
     if len(actions) > shown:
         more = counted(len(actions) - shown, "earlier action")
         yield f"… and {more}: gitops-agent explain {shape['agent']} --all"
@@ -103,13 +105,6 @@ def _action(action: Shape) -> str:
     answer = f": {_own(action['resource'], action['outcome'])}" if action["outcome"] else ""
     reason, commit = action["reason"], short(action["commit"])
     return sentence(f"{what} because {why} [{reason}], commit {commit}: {result}{took}{answer}")
-
-
-def _evidence(action: Shape) -> Iterator[str]:
-    """What each source reported, where there was more than one: alone it says no more than the reason."""
-    if len(action["evidence"]) > 1:
-        reports = "; ".join(f"{each['source']}: {_line(each['said'])}" for each in action["evidence"])
-        yield sentence(f"Evidence at {max(each['at'] for each in action['evidence'])}: {reports}")
 
 
 def _in_the_way(shape: Shape, agent: Shape) -> Iterator[str]:
@@ -166,11 +161,10 @@ def _holds(shape: Shape) -> Iterator[str]:
 
 def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
     failing = _failing(shape, agent)
-    tries = [attempt["nextTryAt"] for attempt in failing]
-    at = min([*tries, *([agent["nextTryAt"]] if agent["nextTryAt"] is not None else [])], default=None)
+    at = min(filter(None, (each["nextTryAt"] for each in (*failing, agent))), default=None)
     if at is not None:
         hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
-        is_hopeless = bool(failing) and all(attempt["permanent"] for attempt in failing)
+        is_hopeless = failing and all(attempt["permanent"] for attempt in failing)
         yield f"It is tried again {ahead(epoch(at), now)} ({at}){hopeless if is_hopeless else ''}."
     elif agent["ready"]:
         yield "Nothing is due; it is observed with every pass and repaired when it drifts."

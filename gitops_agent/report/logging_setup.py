@@ -20,8 +20,6 @@ def setup_logs(
     stream: TextIO,
     redactor: Redactor,
     environment: Mapping[str, str] | None = None,
-    *,
-    level: int = logging.INFO,
 ) -> None:
     """Send our logs, and those of the libraries, to one stream. ``auto``: text on a terminal, else JSON."""
     is_terminal = stream.isatty()
@@ -31,11 +29,14 @@ def setup_logs(
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    # Pretty tracebacks would show local variables, and with them whatever secret a frame holds.
+    plain, colour = structlog.dev.plain_traceback, wants_colour(is_terminal, environment or {})
+    console = structlog.dev.ConsoleRenderer(colors=colour, exception_formatter=plain)
     ending: list[Processor] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         structlog.processors.format_exc_info,
-        _redacting(redactor),
-        *(_text_ending(wants_colour(is_terminal, environment or {})) if as_text else [_json_line]),
+        lambda _, __, event: redactor.tree(_plain(event)),
+        *([_harmless, console] if as_text else [lambda _, __, event: dump_line(event)]),
     ]
     formatter = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=ending)
     handler = logging.StreamHandler(stream)
@@ -44,7 +45,7 @@ def setup_logs(
     root.handlers[:] = [handler]
     # Libraries say at INFO what is our business to say (every job run, every request).
     root.setLevel(logging.WARNING)
-    logging.getLogger("gitops_agent").setLevel(level)
+    logging.getLogger("gitops_agent").setLevel(logging.INFO)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -57,14 +58,6 @@ def setup_logs(
     )
 
 
-def _redacting(redactor: Redactor) -> Processor:
-    def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        cleaned: dict[str, Any] = redactor.tree(_plain(event))
-        return cleaned
-
-    return redact
-
-
 def _plain(value: Any) -> Any:
     """Only JSON values: an object's repr is made here, where it is still redacted, not in the renderer."""
     if isinstance(value, dict):
@@ -74,17 +67,8 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _json_line(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
-    return dump_line(event)
-
-
-def _text_ending(colour: bool) -> list[Processor]:
-    def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {
-            key: escape_control(value, lines=key == "exception") if isinstance(value, str) else value
-            for key, value in event.items()
-        }
-
-    # Pretty tracebacks would show local variables, and with them whatever secret a frame holds.
-    plain = structlog.dev.plain_traceback
-    return [harmless, structlog.dev.ConsoleRenderer(colors=colour, exception_formatter=plain)]
+def _harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {
+        key: escape_control(value, lines=key == "exception") if isinstance(value, str) else value
+        for key, value in event.items()
+    }

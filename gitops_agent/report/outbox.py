@@ -10,35 +10,66 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import structlog
 
 from gitops_agent.errors import GitopsAgentError, SourceUnavailable
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.state import CommitsState, State
-from gitops_agent.model.status import CommitRecord
-from gitops_agent.ports import ActionRecord, Clock, CommitChange, Sink
-from gitops_agent.report.delivery_timer import DeliveryTimer
+from gitops_agent.ports import Clock, CommitChange, Journal, Sink
+from gitops_agent.support.backoff import delay
 from gitops_agent.support.secrets import Redactor
 
 log = structlog.get_logger(__name__)
 
+MIN_BACKOFF_SECONDS = 1.0
+MAX_BACKOFF_SECONDS = 300.0
 
-class OwedJournal(Protocol):
-    """What the outbox needs of the journal. ``delivered`` is called on the delivery thread."""
 
-    def owed(self) -> Mapping[str, Mapping[str, int]]:
-        """By sink name: the commits not delivered yet, each with the version of its record."""
+class DeliveryTimer:
+    """When a sink is served: not more often than its interval, later and later while it fails.
+    Work waits one interval from the first sign of it, so that a burst costs one delivery; a flush need not wait
+    for that, only for the interval since the last delivery. Given the time, never reads a clock; ``jitter`` gives
+    numbers in [0, 1)."""
 
-    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
-        """Forget what was owed up to these versions."""
+    def __init__(self, interval: float, jitter: Callable[[], float]) -> None:
+        self._interval = interval
+        self._jitter = jitter
+        self._dirty_since: float | None = None
+        self._delivering_since: float | None = None  # since when what is being delivered was dirty
+        self._allowed_at = float("-inf")  # the interval since the last delivery
+        self._retry_at = float("-inf")  # the backoff since the last failure
+        self._failures = 0
 
-    def commit_record(self, sha: str) -> CommitRecord | None:
-        """The record of one commit, however old."""
+    def dirty(self, now: float) -> None:
+        """Note that there is something to deliver."""
+        if self._dirty_since is None:
+            self._dirty_since = now
 
-    def entries(self, *, commit: str) -> Sequence[ActionRecord]:
-        """The newest actions executed for a commit."""
+    def delay(self, now: float) -> float | None:
+        """Seconds until a delivery is due: 0 now, None never (nothing to deliver)."""
+        if self._dirty_since is None:
+            return None
+        return max(0.0, self._dirty_since + self._interval - now, self._allowed_at - now, self._retry_at - now)
+
+    def earliest(self, now: float) -> float | None:
+        """Seconds until a flush may deliver (None: nothing to deliver): after the interval, whatever failed."""
+        return None if self._dirty_since is None else max(0.0, self._allowed_at - now)
+
+    def begin(self, now: float) -> None:
+        """Note that a delivery starts; what becomes dirty from here on needs another."""
+        self._delivering_since, self._dirty_since = self._dirty_since, None
+        self._allowed_at = now + self._interval
+
+    def end(self, now: float, *, done: bool, retry_after: float | None = None) -> None:
+        """Note how a delivery ended. ``retry_after``: the seconds that the other side asked for."""
+        if done:
+            self._failures, self._retry_at = 0, float("-inf")
+            return
+        self._dirty_since = self._delivering_since
+        first = max(self._interval, MIN_BACKOFF_SECONDS)
+        self._retry_at = now + delay(self._failures, first, MAX_BACKOFF_SECONDS, retry_after, self._jitter())
+        self._failures += 1
 
 
 @dataclass(slots=True)
@@ -58,7 +89,7 @@ class Outbox:
     def __init__(
         self,
         sinks: Sequence[Sink],
-        journal: OwedJournal,
+        journal: Journal,
         clock: Clock,
         redactor: Redactor,
         leading: Callable[[], bool] = lambda: True,
@@ -106,9 +137,7 @@ class Outbox:
 
     def collect(self, state: State) -> None:
         """Queue what the journal owes as of a state just committed. Never raises.
-
-        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on.
-        """
+        Also to be called in the middle of a pass, so that a new commit is reported before it is acted on."""
         if self.pending:
             self._wake.set()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
@@ -138,14 +167,13 @@ class Outbox:
         if not self._delivering.acquire(timeout=max(0.0, timeout)):
             return False
         try:
-            left = [lane for lane in self._lanes if not self._flush(lane, deadline)]
-            return not left
+            flushed = [self._flush(lane, deadline) for lane in self._lanes]
+            return all(flushed)
         finally:
             self._delivering.release()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Flush and end the thread; whether nothing is left. A sink that hangs is left to the end of the
-        process."""
+        """Flush and end the thread; whether nothing is left. A sink that hangs is left behind."""
         deadline = self._clock.monotonic() + timeout
         empty = self.flush(timeout)
         self._closing = True
@@ -160,9 +188,8 @@ class Outbox:
             self.step()
             lanes = [lane for lane in self._lanes if self._may_deliver(lane)]  # the next pass wakes the others
             with self._lock:
-                now = self._clock.monotonic()
-                delays = [delay for lane in lanes if (delay := lane.timer.delay(now)) is not None]
-            wait = min(delays, default=None)
+                delays = [lane.timer.delay(self._clock.monotonic()) for lane in lanes]
+            wait = min((each for each in delays if each is not None), default=None)
             if wait != 0 and not self._closing:
                 self._wake.wait(wait)
                 self._wake.clear()
@@ -172,14 +199,13 @@ class Outbox:
         with self._lock:
             # What was delivered since the journal was asked is not queued again.
             known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
-        news = {sha: version for sha, version in owed.items() if known.get(sha, 0) < version}
-        changes = [change for sha, version in news.items() if (change := self._change(sha, version, state))]
-        if not changes:
-            return
-        with self._lock:
-            for change in changes:
-                lane.waiting[change.record.sha] = _merged(lane.waiting.get(change.record.sha), change)
-        self._mark(lane)
+        for sha in (sha for sha, version in owed.items() if known.get(sha, 0) < version):
+            if record := state.commits.records.get(sha) or self._journal.commit_record(sha):
+                entries = self._journal.entries(commit=sha)
+                change = CommitChange(record, state.status.agents, entries, owed[sha])
+                with self._lock:
+                    lane.waiting[sha] = _merged(lane.waiting.get(sha), change)
+                self._mark(lane)
 
     def _mark(self, lane: _Lane) -> None:
         with self._lock:
@@ -189,12 +215,6 @@ class Outbox:
     def _may_deliver(self, lane: _Lane) -> bool:
         """Whether this process may serve a sink: commits are reported by the leading one alone."""
         return not lane.sink.durable or self._leading()
-
-    def _change(self, sha: str, version: int, state: State) -> CommitChange | None:
-        record = state.commits.records.get(sha) or self._journal.commit_record(sha)
-        if record is None:
-            return None
-        return CommitChange(record, state.status.agents, self._journal.entries(commit=sha), version)
 
     def _flush(self, lane: _Lane, deadline: float) -> bool:
         with self._lock:
@@ -245,8 +265,7 @@ def _paid(lane: _Lane, versions: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
-    """The newer change. Of a commit that had ended, the statuses of its end are kept: by now other commits
-    decide."""
+    """The newer change. A commit that had ended keeps the statuses of its end: by now other commits decide."""
     if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
         return replace(change, statuses=waiting.statuses)
     return change

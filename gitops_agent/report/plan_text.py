@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from gitops_agent.model.quantity import counted
@@ -41,20 +42,13 @@ def plan_text(shape: Shape, style: Style = PLAIN) -> str:
     # What stops the plan comes before what it would do, so that it is seen without scrolling.
     blocks = [f"plan for {short(shape['commit'])}, digest {shape['digest']}"]
     blocks += [_verdict(each, style) for each in verdicts]
-    by_agent = groupby(shape["actions"], key=lambda action: action["agent"])
-    blocks += [_agent(agent, list(actions), style) for agent, actions in by_agent]
+    for agent, actions in groupby(shape["actions"], key=itemgetter("agent")):
+        lines = [line for action in actions for line in _action(action, style)]
+        blocks.append("\n".join([style.paint(escape_control(agent), "bold"), *lines]))
     if not shape["actions"]:
         blocks.append("nothing to do: live is as desired")
-    if others := [finding for finding in shape["findings"] if finding not in listed]:
-        blocks.append(findings_text(others, style))
-    if shape["actions"]:
-        blocks.append(_totals(shape["summary"]))
-    return page(blocks, style)
-
-
-def _agent(agent: str, actions: list[Shape], style: Style) -> str:
-    lines = [line for action in actions for line in _action(action, style)]
-    return "\n".join([style.paint(escape_control(agent), "bold"), *lines])
+    blocks.append(findings_text([finding for finding in shape["findings"] if finding not in listed], style))
+    return page([*blocks, _totals(shape["summary"]) if shape["actions"] else ""], style)
 
 
 def _totals(summary: dict[str, int]) -> str:
@@ -106,4 +100,4 @@ def _verdict(verdict: Shape, style: Style) -> str:
     word = "blocks the commit" if verdict["effect"] == "block" else held
     name = _GUARDS.get(verdict["guard"]) or f"The guard {in_words(verdict['guard'])}"
     head = style.paint(f"{name} {word}", "bold", "yellow")
-    return "\n".join([head, *([findings_text(verdict["findings"], style)] if verdict["findings"] else [])])
+    return "\n".join(filter(None, [head, findings_text(verdict["findings"], style)]))

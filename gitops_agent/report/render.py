@@ -5,12 +5,11 @@ Without a terminal nothing is folded, cut or coloured: one line for each row, fo
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gitops_agent.support.text import clipped, escape_control
 
@@ -62,47 +61,50 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``drop``: the higher, the sooner it is left out where the terminal is too narrow; 0: never.
-    ``folds``: its text may go on in the next line."""
+    """One column: its header, and what it shows of a row. ``drop``: the higher, the sooner it is left out where
+    the terminal is too narrow; 0: never. ``folds``: its text may go on in the next line."""
 
     header: str
+    show: Callable[[Any], Cell | str]
     drop: int = 0
     folds: bool = False
 
 
-Row = Sequence[Cell | str]
 Mask = Callable[[str], str]
 
 
 def page(blocks: Sequence[str], style: Style = PLAIN) -> str:
-    """The blocks with an empty line between two; lines that the terminal is too narrow for are wrapped."""
-    text = "\n\n".join(blocks)
-    width = style.width
-    if width is None or all(len(_SGR.sub("", line)) <= width for line in text.split("\n")):
-        return text
-    return "\n".join(_wrapped(line, width, style) for line in text.split("\n"))
+    """The blocks with an empty line between two, without empty ones; lines too long for the terminal wrapped."""
+    text = "\n\n".join(filter(None, blocks))
+    return text if style.width is None else "\n".join(_wrapped(line, style) for line in text.split("\n"))
 
 
-def _wrapped(line: str, width: int, style: Style) -> str:
+def _wrapped(line: str, style: Style) -> str:
     """One line as several, those that follow two columns further in."""
+    width = style.width or 0
     if len(_SGR.sub("", line)) <= width:
         return line
     from rich.text import Text
 
     indent = len(line) - len(line.lstrip(" "))
-    console = _console(style, width)
+    console = _console(style)
     parts = Text.from_ansi(line[indent:]).wrap(console, max(8, width - indent - 2))
-    for position, part in enumerate(parts):
-        part.rstrip()
-        console.print(Text(" " * (indent + (2 if position else 0))) + part, soft_wrap=True)
-    return _output(console)
+    with console.capture() as output:
+        for position, part in enumerate(parts):
+            part.rstrip()
+            console.print(Text(" " * (indent + (2 if position else 0))) + part, soft_wrap=True)
+    return _trimmed(output.get())
 
 
-def table(columns: Sequence[Column], rows: Sequence[Row], style: Style = PLAIN, mask: Mask = str) -> str:
+def table(columns: Sequence[Column], rows: Sequence[Any], style: Style = PLAIN, mask: Mask = str) -> str:
     """A header and a line for each row. A column without any text is left out. On a terminal the table fits its
     width: the least important columns are dropped first, then prose is folded. ``mask``: applied to every cell."""
-    shown = _shown({cell if isinstance(cell, str) else cell.text for row in rows for cell in row}, mask)
-    grid = [[_cell(cell, shown) for cell in row] for row in rows]
+    raw = [[column.show(row) for column in columns] for row in rows]
+    shown = _shown({cell if isinstance(cell, str) else cell.text for cells in raw for cell in cells}, mask)
+    grid = [
+        [Cell(shown[cell]) if isinstance(cell, str) else Cell(shown[cell.text], cell.colours) for cell in cells]
+        for cells in raw
+    ]
     natural = [max((cell_width(row[at].text) for row in grid), default=0) for at in range(len(columns))]
     kept = [at for at, width in enumerate(natural) if width]
     if not kept:
@@ -141,16 +143,16 @@ def _drawn(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], style: Sty
     from rich.table import Table
     from rich.text import Text
 
-    assert style.width is not None
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         grid.add_column(column.header, no_wrap=not column.folds, overflow="fold" if column.folds else "ellipsis")
     for row in rows:
         # Text, never markup: what comes from a repository must not be able to style, link or hide anything.
         grid.add_row(*(Text(cell.text, style=" ".join(cell.colours)) for cell in row))
-    console = _console(style, style.width)
-    console.print(grid)
-    return _output(console)
+    console = _console(style)
+    with console.capture() as output:
+        console.print(grid)
+    return _trimmed(output.get())
 
 
 def _padded(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], widths: Sequence[int], style: Style) -> str:
@@ -177,16 +179,11 @@ def _shown(texts: Collection[str], mask: Mask) -> dict[str, str]:
     return {text: escape_control(text if is_clean else mask(text)) for text in texts}
 
 
-def _cell(cell: Cell | str, shown: Mapping[str, str]) -> Cell:
-    return Cell(shown[cell]) if isinstance(cell, str) else Cell(shown[cell.text], cell.colours)
-
-
-def _console(style: Style, width: int) -> Console:
+def _console(style: Style) -> Console:
     from rich.console import Console
 
     return Console(
-        file=io.StringIO(),
-        width=width,
+        width=style.width,
         height=25,  # with both given, no terminal is asked
         force_terminal=style.colour,
         color_system="standard" if style.colour else None,
@@ -197,6 +194,5 @@ def _console(style: Style, width: int) -> Console:
     )
 
 
-def _output(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip("\n").split("\n"))
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.rstrip("\n").split("\n"))

@@ -5,25 +5,21 @@ No text ends in a line break: the caller that prints it adds the last one.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import PurePath
+from typing import NamedTuple
 
 from gitops_agent.model.finding import Severity
+from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
-from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Row, Style, page, table
-from gitops_agent.report.words import Shape, findings_text, fleet_words, own_name, phase_colours, short
+from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Style, page, table
+from gitops_agent.report.words import Shape, as_of, findings_text, fleet_words, own_name, phase_colours, short
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
 _LISTED_INSTANCES = 3  # shown of one agent in the table
 _WORST_FIRST = ("Halted", "Frozen", "Stalled")
-_COMMIT_COLUMNS = (
-    Column("COMMIT"),
-    Column("PHASE"),
-    Column("SEEN", drop=2),
-    Column("TOOK", drop=3),
-    Column("SUBJECT", folds=True),
-    Column("SUMMARY", folds=True),
-)
 
 
 def validate_text(shape: Shape, style: Style = PLAIN) -> str:
@@ -38,7 +34,7 @@ def validate_text(shape: Shape, style: Style = PLAIN) -> str:
     ]
     verdict, colour = ("valid", "green") if shape["valid"] else ("invalid", "red")
     total = style.paint(verdict, "bold", colour) + (f": {', '.join(parts)}" if parts else "")
-    return page(["\n".join([*([findings_text(findings, style)] if findings else []), total])], style)
+    return page(["\n".join(filter(None, [findings_text(findings, style), total]))], style)
 
 
 def ready_condition(agent: Shape) -> Shape | None:
@@ -59,58 +55,47 @@ def _state_of(agent: Shape) -> str:
     return str(by_kind.get("runtime", first))
 
 
-def _ready_word(agent: Shape) -> tuple[str, tuple[str, ...]]:
-    """The column READY and its colours: an agent that rests as desired has nothing to be ready for."""
+def _ready_cell(agent: Shape) -> Cell:
+    """The column READY: an agent that rests as desired has nothing to be ready for."""
     if not agent["ready"]:
-        return "no", ("bold", "red")
-    return ("yes", ("green",)) if agent["lifecycle"] == "Running" else ("-", ())
+        return Cell("no", ("bold", "red"))
+    return Cell("yes", ("green",)) if agent["lifecycle"] == "Running" else Cell("-")
 
 
 def instances_of(resources: Iterable[Shape]) -> list[tuple[str, str]]:
     """What the drivers call the instances of some resources: the name of the identifier, and the identifier."""
-    found = (resource["live"].get("replicas") for resource in resources)
-    entries = (each for listed in found if isinstance(listed, list) for each in listed if isinstance(each, dict))
-    names = (next(((key, each[key]) for key in each if key not in ("index", "state")), None) for each in entries)
-    return [(str(name), str(value)) for name, value in filter(None, names) if value is not None]
+    listed = (each for resource in resources for each in listed_instances(resource["live"]))
+    return [(each.label, each.id) for each in listed if each.label]
 
 
-def _instances_header(names: Iterable[str]) -> str:
+def _instances_header(instances: Iterable[tuple[str, str]]) -> str:
     """The header of the column of instances: the identifier's name where all drivers use the same."""
-    known = set(names)
+    known = {name for name, _ in instances}
     return escape_control(known.pop().upper()) if len(known) == 1 else "INSTANCES"
 
 
-def _instances_cell(instances: Sequence[tuple[str, str]]) -> str:
-    """The first identifiers, for a table."""
-    more = " …" if len(instances) > _LISTED_INSTANCES else ""
-    return ", ".join(value for _, value in instances[:_LISTED_INSTANCES]) + more or "-"
+def _instances_text(instances: Sequence[tuple[str, str]], shown: int | None = None) -> str:
+    """The first identifiers, or all, for a table."""
+    more = " …" if shown is not None and len(instances) > shown else ""
+    return ", ".join(value for _, value in instances[:shown]) + more or "-"
 
 
-def fleet_text(shape: Shape, style: Style, now: float | None, redactor: Redactor) -> str:
-    """The text of a shape that still holds secrets: of its agents only what is shown is masked. In a fleet of
+def status_text(
+    shape: Shape, style: Style = PLAIN, now: float | None = None, redactor: Redactor | None = None
+) -> str:
+    """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from.
+    ``redactor``: for a shape that still holds secrets: of its agents only what is shown is masked. In a fleet of
     10,000 that takes a quarter of the time that masking all of them does."""
-    rest = redactor.tree({**shape, "agents": []})
-    return status_text({**rest, "agents": shape["agents"]}, style, now, redactor)
-
-
-def status_text(shape: Shape, style: Style = PLAIN, now: float | None = None, mask: Mask = str) -> str:
-    """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from;
-    ``mask``: for the cells of the table, where the shape is not masked."""
-    blocks = [fleet_head(shape, style)]
-    if shape["rollout"] is not None:
-        blocks[0] += "\n" + rollout_line(shape["rollout"])
-    if shape["agents"]:
-        blocks.append(agents_table(shape, style, now, mask))
-    if shape["findings"]:
-        blocks.append(findings_text(shape["findings"], style))
-    return page(blocks, style)
+    if redactor is not None:
+        shape = {**redactor.tree({**shape, "agents": []}), "agents": shape["agents"]}
+    rollout = "" if shape["rollout"] is None else f"\n{rollout_line(shape['rollout'])}"
+    agents = agents_table(shape, style, now, redactor or str)
+    return page([fleet_head(shape, style) + rollout, agents, findings_text(shape["findings"], style)], style)
 
 
 def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
     """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
-
-    ``fleet``: how the fleet is in words, where the shape does not hold all agents.
-    """
+    ``fleet``: how the fleet is in words, where the shape does not hold all agents."""
     instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
     if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"
@@ -118,12 +103,6 @@ def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
     phase = style.paint(shape["phase"], *phase_colours(shape["phase"]))
     return f"{instance}: {short(commit)} {phase}{behind}; {fleet}" + style.paint(as_of(shape), "dim")
-
-
-def as_of(shape: Shape) -> str:
-    """How old the journal was, in brackets; nothing when it was written just now."""
-    age = shape["journalAgeSeconds"]
-    return "" if age is None else f" (as of {span(age)} ago)"
 
 
 def rollout_line(rollout: Shape) -> str:
@@ -134,52 +113,54 @@ def rollout_line(rollout: Shape) -> str:
     return f"rollout {state}; {wave}, {total - rollout['waiting']} of {total} agents"
 
 
+class _Row(NamedTuple):
+    """One agent of the table, its instances, the condition that says most, and what holds it up besides."""
+
+    agent: Shape
+    instances: list[tuple[str, str]]
+    condition: Shape | None
+    hold: Shape | None
+
+
 def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str) -> str:
     """One row for each agent, with what holds it up."""
-    agents, findings = shape["agents"], shape["findings"]
     about: dict[str, Shape] = {}
-    for finding in findings:
+    for finding in shape["findings"]:
         about.setdefault(finding["address"].partition(":")[0], finding)
-    instances = [instances_of(agent["resources"]) for agent in agents]
+    rows = [_row(agent, about.get(agent["agent"])) for agent in shape["agents"]]
+    instances = _instances_header(each for row in rows for each in row.instances)
+    since = cache(partial(_since, now=now))  # many agents changed in the same second
     columns = (
-        Column("AGENT", folds=True),
-        Column("READY"),
-        Column("STATE", drop=1),
-        Column(_instances_header(name for each in instances for name, _ in each), drop=3),
-        Column("REASON", folds=True),
-        Column("SINCE", drop=2),
-        Column("COMMIT", drop=4),
-        Column("MESSAGE", folds=True),
+        Column("AGENT", lambda row: row.agent["agent"], folds=True),
+        Column("READY", lambda row: _ready_cell(row.agent)),
+        Column("STATE", lambda row: _state_of(row.agent), drop=1),
+        Column(instances, lambda row: _instances_text(row.instances, _LISTED_INSTANCES), drop=3),
+        Column("REASON", _reasons, folds=True),
+        Column("SINCE", lambda row: since(row.condition["lastTransitionTime"]) if row.condition else "-", drop=2),
+        Column("COMMIT", lambda row: short(row.agent["observedCommit"]), drop=4),
+        Column("MESSAGE", _trouble, folds=True),
     )
-    rows = [
-        _agent_row(agent, _instances_cell(listed), about.get(agent["agent"]), now)
-        for agent, listed in zip(agents, instances, strict=True)
-    ]
     return table(columns, rows, style, mask)
 
 
-def _agent_row(agent: Shape, instances: str, finding: Shape | None, now: float | None) -> Row:
+def _row(agent: Shape, finding: Shape | None) -> _Row:
     condition = _leading_condition(agent)
     # What keeps work waiting (Observe mode, a pause, a dependency …), if it is not a condition.
     hold = finding if condition is None or condition["type"] == "Ready" else None
-    reasons = [*([condition["reason"]] if condition else []), *([hold["code"]] if hold else [])]
-    return [
-        agent["agent"],
-        Cell(*_ready_word(agent)),
-        _state_of(agent),
-        instances,
-        ", ".join(reasons) or "-",
-        _since(condition["lastTransitionTime"], now) if condition else "-",
-        short(agent["observedCommit"]),
-        _trouble(agent, condition, hold),
-    ]
+    return _Row(agent, instances_of(agent["resources"]), condition, hold)
+
+
+def _reasons(row: _Row) -> str:
+    reasons = [row.condition["reason"]] if row.condition else []
+    return ", ".join([*reasons, row.hold["code"]] if row.hold else reasons) or "-"
 
 
 def _since(moment: str, now: float | None) -> str:
     return moment if now is None else ago(epoch(moment), now)
 
 
-def _trouble(agent: Shape, condition: Shape | None, hold: Shape | None) -> str:
+def _trouble(row: _Row) -> str:
+    agent, _, condition, hold = row
     if condition is None or (condition["type"] == "Ready" and condition["status"]):
         return hold["summary"] if hold else ""
     if hold is not None:
@@ -197,25 +178,31 @@ def _plain_message(agent: Shape, text: str) -> str:
 def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> str:
     """``status AGENT``: one agent in full, as facts under names."""
     (agent,) = shape["agents"]
-    blocks = [fleet_head(shape, style), "\n".join(_facts(agent, style, now or 0.0))]
-    if agent["resources"]:
-        header = _instances_header(name for name, _ in instances_of(agent["resources"]))
-        columns = [Column(name) for name in ("RESOURCE", "DRIVER", "STATE", "HEALTH", header)]
-        blocks.append(table(columns, list(map(_resource_row, agent["resources"])), style))
-    if agent["conditions"]:
-        columns = [Column("CONDITION"), Column("HOLDS", drop=1), Column("REASON", folds=True)]
-        columns += [Column("SINCE", drop=2), Column("MESSAGE", folds=True)]
-        blocks.append(table(columns, [_condition_row(agent, each, now) for each in agent["conditions"]], style))
-    if shape["findings"]:
-        blocks.append(findings_text(shape["findings"], style))
-    return page(blocks, style)
+    header = _instances_header(instances_of(agent["resources"]))
+    resources = (
+        Column("RESOURCE", lambda each: own_name(each["key"])),
+        Column("DRIVER", itemgetter("driver")),
+        Column("STATE", itemgetter("state")),
+        Column("HEALTH", lambda each: each["health"] or "-"),
+        Column(header, lambda each: _instances_text(instances_of([each]))),
+    )
+    conditions = (
+        Column("CONDITION", itemgetter("type")),
+        Column("HOLDS", lambda each: "yes" if each["status"] else "no", drop=1),
+        Column("REASON", itemgetter("reason"), folds=True),
+        Column("SINCE", lambda each: _since(each["lastTransitionTime"], now), drop=2),
+        Column("MESSAGE", lambda each: _plain_message(agent, each["message"]), folds=True),
+    )
+    tables = (table(resources, agent["resources"], style), table(conditions, agent["conditions"], style))
+    facts, findings = "\n".join(_facts(agent, style, now or 0.0)), findings_text(shape["findings"], style)
+    return page([fleet_head(shape, style), facts, *tables, findings], style)
 
 
 def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
-    word, colours = _ready_word(agent)
+    ready = _ready_cell(agent)
     origin = f" at {escape_control(agent['origin'])}" if agent["origin"] else ""
     yield style.paint(escape_control(agent["agent"]), "bold")
-    yield f"  ready     {style.paint(word, *colours)}"
+    yield f"  ready     {style.paint(ready.text, *ready.colours)}"
     yield f"  desired   {agent['lifecycle']}{origin}"
     yield f"  commit    {short(agent['observedCommit'])}"
     yield from (f"  log       {escape_control(path)}" for path in _logs(agent))
@@ -228,7 +215,7 @@ def _logs(agent: Shape) -> Iterator[str]:
     """Where its output goes: the file of its one replica, or all files beside that of the first."""
     for resource in agent["resources"]:
         if path := resource["live"].get("log"):
-            several = len(resource["live"].get("replicas", ())) > 1
+            several = len(listed_instances(resource["live"])) > 1
             yield str(PurePath(path).with_name("*.log")) if several else str(path)
 
 
@@ -237,36 +224,25 @@ def attach_commands(agent: Shape) -> list[str]:
     return [str(each["live"]["attach"]) for each in agent["resources"] if each["live"].get("attach")]
 
 
-def _resource_row(resource: Shape) -> Row:
-    instances = ", ".join(value for _, value in instances_of([resource])) or "-"
-    return [own_name(resource["key"]), resource["driver"], resource["state"], resource["health"] or "-", instances]
-
-
-def _condition_row(agent: Shape, condition: Shape, now: float | None) -> Row:
-    holds = "yes" if condition["status"] else "no"
-    since = _since(condition["lastTransitionTime"], now)
-    message = _plain_message(agent, condition["message"])
-    return [condition["type"], holds, condition["reason"], since, message]
-
-
 def history_text(shape: Shape, style: Style = PLAIN) -> str:
     """One line per commit, newest first as given."""
     if not shape["commits"]:
         return "no commit has been seen yet"
-    return table(_COMMIT_COLUMNS, list(map(_commit_row, shape["commits"])), style)
+    columns = (
+        Column("COMMIT", lambda commit: short(commit["commit"])),
+        Column("PHASE", lambda commit: Cell(commit["phase"], phase_colours(commit["phase"]))),
+        Column("SEEN", itemgetter("seenAt"), drop=2),
+        Column("TOOK", lambda each: "-" if each["seconds"] is None else span(each["seconds"]), drop=3),
+        Column("SUBJECT", lambda commit: commit["subject"][:60], folds=True),
+        Column("SUMMARY", _remarks, folds=True),
+    )
+    return table(columns, shape["commits"], style)
 
 
-def _commit_row(commit: Shape) -> Row:
+def _remarks(commit: Shape) -> str:
     remarks = [commit["summary"]] if commit["summary"] else []
     if commit["rollsBackTo"]:
         remarks.append(f"rolls back to {short(commit['rollsBackTo'])}")
     if commit["rolledBackBy"]:
         remarks.append(f"rolled back by {short(commit['rolledBackBy'])}")
-    return [
-        short(commit["commit"]),
-        Cell(commit["phase"], phase_colours(commit["phase"])),
-        commit["seenAt"],
-        "-" if commit["seconds"] is None else span(commit["seconds"]),
-        commit["subject"][:60],
-        clipped("; ".join(remarks), 100),
-    ]
+    return clipped("; ".join(remarks), 100)

@@ -1,13 +1,14 @@
 """Words and colours that several texts share: phases, shas, reason codes, findings. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted
+from gitops_agent.model.quantity import counted, span
 from gitops_agent.model.status import Phase
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.support.text import escape_control
@@ -75,12 +76,16 @@ def clause(text: str) -> str:
 def fleet_words(agents: Sequence[tuple[bool, str]]) -> str:
     """How a fleet is, from ``(ready, lifecycle)`` of each agent: ``6 agents: 4 ready, 1 stopped, 1 not ready``.
     What rests as desired is not called ready."""
-    resting = {"Stopped": "stopped", "Retired": "retired"}
-    words = [resting.get(lifecycle, "ready") if ready else "not ready" for ready, lifecycle in agents]
-    parts = [
-        f"{words.count(word)} {word}" for word in ("ready", "stopped", "retired", "not ready") if word in words
-    ]
-    return f"{counted(len(words), 'agent')}: {', '.join(parts)}" if words else "no agents"
+    names = {"Running": "ready", "Stopped": "stopped", "Retired": "retired"}
+    counts = Counter(names[lifecycle] if ready else "not ready" for ready, lifecycle in agents)
+    parts = [f"{counts[word]} {word}" for word in (*names.values(), "not ready") if counts[word]]
+    return f"{counted(len(agents), 'agent')}: {', '.join(parts)}" if agents else "no agents"
+
+
+def as_of(shape: Shape) -> str:
+    """How old the journal was, in brackets; nothing when it was written just now."""
+    age = shape["journalAgeSeconds"]
+    return "" if age is None else f" (as of {span(age)} ago)"
 
 
 def is_about(finding: Finding, agent: AgentKey) -> bool:

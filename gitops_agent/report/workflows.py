@@ -5,43 +5,32 @@ that is brought up or taken down, a hook, a rollout. What is stuck needs a perso
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Literal
 
 from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.control import Control
+from gitops_agent.model.control import freezes
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
-from gitops_agent.model.outcome import Attempt, Intent, Result
+from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
-from gitops_agent.model.quantity import ahead, counted, iso_or_none
-from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.report.json_shapes import age_shape, fields_shape
-from gitops_agent.report.words import Shape, is_about, short
+from gitops_agent.model.quantity import ago, ahead, counted, epoch
+from gitops_agent.model.state import State
+from gitops_agent.model.status import AgentStatus, ConditionType, Phase
+from gitops_agent.ports import JournalReader
+from gitops_agent.report.json_shapes import age_shape, shaper
+from gitops_agent.report.render import PLAIN, Cell, Column, Style, page, table
+from gitops_agent.report.words import Shape, as_of, is_about, sentence, short
+from gitops_agent.support.text import escape_control
 
-LONGEST_ACTION_SECONDS = 600.0
-"""After which an action that was begun and has no outcome is taken for stuck."""
-
-ENDS = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
-"""The verbs that take something away."""
-
+_LONGEST_ACTION_SECONDS = 600.0  # after which an action that was begun and has no outcome is taken for stuck
+_TAKING_AWAY = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
+_shape_of = shaper("kind subject stuck message done since next actor commit reason way_out")
 _REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown"}
-
-
-class Sort(StrEnum):
-    """What kind of workflow it is."""
-
-    ACTION = "action"
-    HOOK = "hook"
-    PROVISIONING = "provisioning"
-    TEARDOWN = "teardown"
-    ROLLOUT = "rollout"
-    COMMIT = "commit"
-    FREEZE = "freeze"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +38,7 @@ class Workflow:
     """One of them. ``done`` are the checkpoints behind it, ``next`` the one ahead; ``message`` says what it waits
     for; ``way_out`` is empty where it goes on by itself."""
 
-    sort: Sort
+    kind: Literal["action", "hook", "provisioning", "teardown", "rollout", "commit", "freeze"]
     subject: str
     stuck: bool
     done: tuple[str, ...] = ()
@@ -64,36 +53,19 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowInputs:
-    """What the journal holds. ``ending`` says whether the last thing done to an agent took something away.
+    """What the journal holds, and the findings that hold now."""
 
-    ``head`` is the newest commit, ``rollout_since`` when the rollout began, ``freezes`` are those in force.
-    """
-
+    state: State
+    findings: Sequence[Finding]
+    journal: JournalReader
     now: float
-    intents: Sequence[Intent] = ()
-    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
-    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
-    statuses: Mapping[AgentKey, AgentStatus] = field(default_factory=dict)
-    findings: Sequence[Finding] = ()
-    rollout: Rollout | None = None
-    ending: Callable[[AgentKey], bool] = lambda _: False
-    journal_age: float | None = None
-    head: CommitRecord | None = None
-    rollout_since: float | None = None
-    freezes: Sequence[Control] = ()
 
 
 def workflows(known: WorkflowInputs) -> tuple[Workflow, ...]:
     """Everything in flight, what is stuck first."""
-    found = [
-        *_blocked(known),
-        *_freezes(known),
-        *_rollout(known),
-        *_actions(known),
-        *_hooks(known),
-        *_agents(known),
-    ]
-    return tuple(sorted(found, key=lambda each: (not each.stuck, each.sort, each.subject)))
+    kinds = (_blocked, _freezes, _rollout, _actions, _hooks, _agents)
+    found = (each for kind in kinds for each in kind(known))
+    return tuple(sorted(found, key=lambda each: (not each.stuck, each.kind, each.subject)))
 
 
 def stuck(known: WorkflowInputs) -> int:
@@ -107,42 +79,31 @@ def workflows_shape(known: WorkflowInputs) -> Shape:
     return {
         "stuck": sum(each.stuck for each in found),
         "workflows": list(map(_shape, found)),
-        "hooks": hook_counts(known.bases),
-        "journalAgeSeconds": age_shape(known.journal_age),
+        "hooks": hook_counts(known.state.reconcile.bases),
+        "journalAgeSeconds": age_shape(known.state, known.now),
     }
 
 
 def _shape(each: Workflow) -> Shape:
-    known = fields_shape(each, "next", "actor", "commit", "reason", "way_out")
-    return {
-        "kind": str(each.sort),
-        **fields_shape(each, "subject", "stuck", "message"),
-        "done": list(each.done),
-        "since": iso_or_none(each.since),
-        **{name: value or None for name, value in known.items()},
-    }
+    # What a workflow does not have is null; only a message may be without content.
+    shape = _shape_of(each)
+    return {key: None if value == "" and key != "message" else value for key, value in shape.items()}
 
 
 def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
     """How the hooks on record stand: called with what end, to be called again, or only written down."""
-    states = Counter(_state(base) for key, base in bases.items() if key.kind == Kind.HOOK)
+    shots = [OneShot.read(base.handle) for key, base in bases.items() if key.kind == Kind.HOOK]
+    states = Counter("recorded" if shot is None else (shot.result or "due").lower() for shot in shots)
     return {state: states[state] for state in ("done", "failed", "unknown", "due", "recorded")}
-
-
-def _state(base: Base) -> str:
-    shot = OneShot.read(base.handle)
-    if shot is None:
-        return "recorded"
-    return shot.result.value.lower() if shot.result else "due"
 
 
 def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
     """The newest commit, while a guard stops it until a person has looked."""
-    head = known.head
+    head = known.state.head
     if head is None or head.phase is not Phase.BLOCKED:
         return
     yield Workflow(
-        Sort.COMMIT,
+        "commit",
         short(head.sha),
         stuck=True,
         since=head.started_at,
@@ -155,10 +116,10 @@ def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
 
 def _freezes(known: WorkflowInputs) -> Iterator[Workflow]:
     """Freezes that a guard set. One that a person set is known to that person."""
-    for each in known.freezes:
+    for each in freezes(known.state.control.controls, known.now):
         if each.plan:
             yield Workflow(
-                Sort.FREEZE,
+                "freeze",
                 each.target,
                 stuck=True,
                 since=each.at,
@@ -171,9 +132,10 @@ def _freezes(known: WorkflowInputs) -> Iterator[Workflow]:
 
 
 def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
-    rollout = known.rollout
+    rollout = known.state.rollout.rollout
     if rollout is None or rollout.done:  # once every agent follows the commit, the agents are listed themselves
         return
+    followed = known.journal.commit_record(rollout.commit)
     waves = [f"wave {number + 1}" for number in range(len(rollout.waves))]
     waiting = counted(len(rollout.waiting), "agent")
     way_out = (
@@ -181,12 +143,12 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
         "or push a better one"
     )
     yield Workflow(
-        Sort.ROLLOUT,
+        "rollout",
         short(rollout.commit),
         stuck=bool(rollout.failed),
         done=tuple(waves[: rollout.released]),
         next=next(iter(waves[rollout.released :]), ""),
-        since=known.rollout_since,
+        since=followed.started_at if followed else None,
         commit=rollout.commit,
         reason="GateFailed" if rollout.failed else "",
         message=f"{rollout.failed}; {waiting} wait" if rollout.failed else f"{waiting} wait for their wave",
@@ -196,10 +158,10 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
 
 def _actions(known: WorkflowInputs) -> Iterator[Workflow]:
     """What was begun and has no outcome yet."""
-    for intent in known.intents:
+    for intent in known.state.reconcile.open_intents.values():
         late = known.now - intent.at > _longest_seconds(intent)
         yield Workflow(
-            Sort.ACTION,
+            "action",
             str(intent.action.key),
             stuck=late,
             next=str(intent.action.verb),
@@ -215,18 +177,18 @@ def _actions(known: WorkflowInputs) -> Iterator[Workflow]:
 def _longest_seconds(intent: Intent) -> float:
     fields = intent.action.desired or intent.action.base
     timeout = fields.value.get("timeout") if fields is not None and intent.action.key.kind == Kind.HOOK else None
-    return timeout + 60.0 if isinstance(timeout, int | float) else LONGEST_ACTION_SECONDS
+    return timeout + 60.0 if isinstance(timeout, int | float) else _LONGEST_ACTION_SECONDS
 
 
 def _hooks(known: WorkflowInputs) -> Iterator[Workflow]:
-    for key, base in known.bases.items():
+    for key, base in known.state.reconcile.bases.items():
         shot = OneShot.read(base.handle) if key.kind == Kind.HOOK else None
         if shot is None or shot.result is Result.DONE:
             continue
         about = next((each for each in known.findings if each.address == str(key)), None)
         retry = f"gitops-agent retry {key.agent} calls it once more, under the same idempotency key"
         yield Workflow(
-            Sort.HOOK,
+            "hook",
             str(key),
             stuck=shot.spent,
             next=key.id,
@@ -241,65 +203,60 @@ def _hooks(known: WorkflowInputs) -> Iterator[Workflow]:
 def _agents(known: WorkflowInputs) -> Iterator[Workflow]:
     """The agents that are on their way up or down."""
     on_record: dict[AgentKey, set[ResourceKey]] = {}
-    for key, base in known.bases.items():
+    for key, base in known.state.reconcile.bases.items():
         if not base.retained:
             on_record.setdefault(key.agent, set()).add(key)
-    young = {key.agent for key, base in known.bases.items() if not base.established}
-    failing = {key.agent for key in known.attempts}
-    for agent, status in known.statuses.items():
+    young = {key.agent for key, base in known.state.reconcile.bases.items() if not base.established}
+    failing = {key.agent for key in known.state.reconcile.attempts}
+    for agent, status in known.state.status.agents.items():
         have = on_record.get(agent, set())
         missing = [each.key for each in status.resources if each.key not in have]
-        if _is_leaving(status, have) or ((missing or agent in failing) and known.ending(agent)):
+        given_up = any(each.reason == "ProvisioningTimedOut" for each in status.conditions)
+        leaving = given_up or (status.lifecycle is Lifecycle.RETIRED and bool(have))
+        if leaving or ((missing or agent in failing) and _is_ending(known.journal, agent)):
             # A hook that is all there is left is listed itself.
-            if _is_given_up(status) or any(key.kind != Kind.HOOK for key in have):
-                yield _teardown(known, status, have)
+            if given_up or any(key.kind != Kind.HOOK for key in have):
+                left = [each.key for each in reversed(status.resources) if each.key in have] or sorted(have)
+                yield _of_agent(known, status, "teardown", missing[::-1], left)
         elif missing or (agent in young and not status.ready):
-            yield _provisioning(known, status, missing)
+            built = [each.key for each in status.resources if each.key in have]
+            yield _of_agent(known, status, "provisioning", built, missing)
 
 
-def _is_leaving(status: AgentStatus, have: set[ResourceKey]) -> bool:
-    return _is_given_up(status) or (status.lifecycle is Lifecycle.RETIRED and bool(have))
-
-
-def _is_given_up(status: AgentStatus) -> bool:
-    return any(each.reason == "ProvisioningTimedOut" for each in status.conditions)
-
-
-def _provisioning(known: WorkflowInputs, status: AgentStatus, missing: Sequence[ResourceKey]) -> Workflow:
-    done = tuple(_name(each.key) for each in status.resources if each.key not in missing)
-    return _of_agent(known, status, Sort.PROVISIONING, done, _name(missing[0]) if missing else "Ready")
-
-
-def _teardown(known: WorkflowInputs, status: AgentStatus, have: set[ResourceKey]) -> Workflow:
-    gone = tuple(_name(each.key) for each in reversed(status.resources) if each.key not in have)
-    left = [each.key for each in reversed(status.resources) if each.key in have] or sorted(have)
-    return _of_agent(known, status, Sort.TEARDOWN, gone, _name(left[0]) if left else "")
+def _is_ending(journal: JournalReader, agent: AgentKey) -> bool:
+    """Whether the last thing done to an agent took something away."""
+    return any(entry.verb in _TAKING_AWAY for entry in journal.entries(agent=agent, limit=1))
 
 
 def _of_agent(
-    known: WorkflowInputs, status: AgentStatus, sort: Sort, done: tuple[str, ...], following: str
+    known: WorkflowInputs,
+    status: AgentStatus,
+    kind: Literal["provisioning", "teardown"],
+    done: Sequence[ResourceKey],
+    left: Sequence[ResourceKey],
 ) -> Workflow:
+    following = _name(left[0]) if left else "Ready" if kind == "provisioning" else ""
     stalled = next((each for each in status.conditions if each.type is ConditionType.STALLED), None)
-    since = min((each.last_transition_at for each in status.conditions), default=None)
-    held = _held(known, status.agent, following)
-    explain = f"gitops-agent explain {status.agent} says more"
+    reason, message = (stalled.reason, stalled.message) if stalled else _held(known, status.agent, following)
+    name = str(status.agent)
+    way_out = f"gitops-agent explain {name} says more; gitops-agent retry {name} tries again at once"
     return Workflow(
-        sort,
-        str(status.agent),
+        kind,
+        name,
         stuck=stalled is not None,
-        done=done,
+        done=tuple(map(_name, done)),
         next=following,
-        since=since,
+        since=min((each.last_transition_at for each in status.conditions), default=None),
         commit=status.observed_commit,
-        reason=stalled.reason if stalled else held[0],
-        message=stalled.message if stalled else held[1],
-        way_out=f"{explain}; gitops-agent retry {status.agent} tries again at once" if stalled else "",
+        reason=reason,
+        message=message,
+        way_out=way_out if stalled else "",
     )
 
 
 def _held(known: WorkflowInputs, agent: AgentKey, following: str) -> tuple[str, str]:
     """The reason code and message of what the next checkpoint waits for: its next try, or a guard."""
-    for key, attempt in known.attempts.items():
+    for key, attempt in known.state.reconcile.attempts.items():
         if key.agent == agent and _name(key) == following:
             return "Backoff", f"{attempt.error.rstrip('.')}; tried again {ahead(attempt.next_at, known.now)}"
     about = next((each for each in known.findings if is_about(each, agent)), None)
@@ -308,3 +265,46 @@ def _held(known: WorkflowInputs, agent: AgentKey, following: str) -> tuple[str, 
 
 def _name(key: ResourceKey) -> str:
     return f"{key.kind}/{key.id}"
+
+
+# -- for people
+
+
+def workflows_text(shape: Shape, style: Style = PLAIN, *, now: float) -> str:
+    """A table of what is in flight, what is stuck first, each of those with its way out."""
+    found, age = shape["workflows"], as_of(shape)
+    if not found:
+        return page([f"Nothing is in flight.{age}\n{_hooks_line(shape)}"], style)
+    blocks = [f"{counted(len(found), 'workflow')} in flight, {shape['stuck']} stuck{age}"]
+    columns = (
+        Column("KIND", itemgetter("kind")),
+        Column("SUBJECT", itemgetter("subject"), folds=True),
+        Column("CHECKPOINT", _checkpoint, drop=1, folds=True),
+        Column("SINCE", lambda each: ago(epoch(each["since"]), now) if each["since"] else "-", drop=2),
+        Column("STATE", _state_cell, folds=True),
+    )
+    blocks.append(table(columns, found, style))
+    blocks += [_way_out(each, style) for each in found if each["stuck"]]
+    return page([*blocks, _hooks_line(shape)], style)
+
+
+def _checkpoint(each: Shape) -> str:
+    done, following = len(each["done"]), each["next"]
+    return f"{done} done, next {following}" if following else f"{done} of {done} done"
+
+
+def _state_cell(each: Shape) -> Cell:
+    if each["stuck"]:
+        return Cell(f"stuck: {each['reason'] or ''}", ("bold", "red"))
+    return Cell(each["message"] or "in flight")
+
+
+def _way_out(each: Shape, style: Style) -> str:
+    subject = style.paint(escape_control(each["subject"]), "bold")
+    message, way_out = (sentence(escape_control(each[name] or "")) for name in ("message", "wayOut"))
+    return f"{subject}: {message}\n    {way_out}"
+
+
+def _hooks_line(shape: Shape) -> str:
+    counts = ", ".join(f"{count} {name}" for name, count in shape["hooks"].items() if count)
+    return f"Hooks: {counts}." if counts else "No hook is on record."

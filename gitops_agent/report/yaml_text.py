@@ -7,7 +7,7 @@ bytes and takes 17 times as long (266 ms instead of 16 ms for a note of 27 kB), 
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gitops_agent.support.text import escape_control
@@ -19,44 +19,29 @@ _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "
 
 def to_yaml(value: Mapping[str, Any]) -> str:
     """A YAML document for a mapping of JSON-like values. Control characters become visible text."""
-    return "".join(f"{line}\n" for line in _mapping(value))
+    return "".join(f"{line}\n" for line in _lines(value))
 
 
-def _mapping(value: Mapping[str, Any]) -> Iterator[str]:
-    for key, item in value.items():
-        head = f"{_scalar(key)}:"
-        if isinstance(item, Mapping) and item:
-            yield head
-            yield from (f"  {line}" for line in _mapping(item))
-        elif isinstance(item, list | tuple) and item:
-            yield head
-            yield from (f"  {line}" for line in _sequence(item))
-        else:
-            yield f"{head} {_leaf(item)}"
-
-
-def _sequence(value: Sequence[Any]) -> Iterator[str]:
-    for item in value:
-        if isinstance(item, Mapping) and item:
-            lines = _mapping(item)
-        elif isinstance(item, list | tuple) and item:
-            lines = _sequence(item)
-        else:
-            lines = iter([_leaf(item)])
-        yield f"- {next(lines)}"
-        yield from (f"  {line}" for line in lines)
+def _lines(value: Any) -> Iterator[str]:
+    if not value or not isinstance(value, Mapping | list | tuple):
+        yield _leaf(value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if item and isinstance(item, Mapping | list | tuple):
+                yield f"{_leaf(key)}:"
+                yield from (f"  {line}" for line in _lines(item))
+            else:
+                yield f"{_leaf(key)}: {_leaf(item)}"
+    else:
+        for item in value:
+            lines = _lines(item)
+            yield f"- {next(lines)}"
+            yield from (f"  {line}" for line in lines)
 
 
 def _leaf(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{}"
-    if isinstance(value, list | tuple):
-        return "[]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if value is None or isinstance(value, bool | int | float):
+    """A scalar, or a collection without content."""
+    if value is None or isinstance(value, bool | int | float | Mapping | list | tuple):
         return json.dumps(value)
     text = escape_control(str(value), lines=True)
     if _BARE.match(text) and text.lower() not in _RESERVED:

@@ -12,13 +12,12 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.passes import Live, RolloutDecision, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.policy_merge import stricter
-from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
+from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents, with_agents_of
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for, is_hands_off
 from gitops_agent.rollout import state as transitions
 from gitops_agent.rollout import waves
-from gitops_agent.rollout.retries import start_afresh
 from gitops_agent.rollout.waves import RolloutStep, WaveCandidates
 
 
@@ -37,19 +36,34 @@ def advance(state: State, source: SourceResult, live: Live, around: PassContext)
         # A gate that was open when we last looked may not be now.
         return state, _as_target(rollout, in_force, target)
     step = next_step(state, source, around)
-    stepped = transitions.after_step(rollout, step, target)
-    if step.released:
-        stepped = replace(stepped, judged_agents=stepped.judged_agents | step.released)
-    in_force = transitions.in_force_after(step, in_force, target)
-    state = start_afresh(replace(state, rollout=stepped), step.released)
+    stepped = _after_step(rollout, step, target)
+    if in_force is None or step.rollout.done:
+        in_force = target
+    elif step.released:
+        in_force = with_agents_of(in_force, target, step.released)
+    state = transitions.start_afresh(replace(state, rollout=stepped), step.released)
     return state, replace(_as_target(stepped, in_force, target), released=step.released)
+
+
+def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:
+    """The state when what a step releases follows the commit."""
+    if step.rollout == state.rollout and not step.released:
+        return state
+    judged = state.judged_agents | step.released
+    if step.rollout.done:
+        sha = target.revision.sha
+        return replace(state, enforced=sha, released={}, rollout=step.rollout, judged_agents=judged)
+    released = {**state.released, **dict.fromkeys(step.released, target.revision.sha)}
+    return replace(state, released=released, rollout=step.rollout, judged_agents=judged)
 
 
 def candidate_plan(state: State, source: SourceResult, live: Live, around: PassContext) -> Plan:
     """The plan that takes every agent to a commit at once: what the commit as a whole is judged by."""
     target = source.target
     assert target is not None
-    failed = transitions.failed_before(state.rollout, target.revision)
+    # The failure of this tree, if it was brought back as another commit.
+    same = (each for each in state.rollout.failed_trees if each.tree == target.revision.tree)
+    failed = next((each for each in same if each.commit != target.revision.sha), None)
     earlier = transitions.policy_before(state.rollout, source.in_force)
     context = context_for(state, target, live, earlier, around, failed)
     plan = build(target, live.observed.seen.values(), context, live.health, is_whole=True)
@@ -84,9 +98,12 @@ def _candidates(
 
 
 def _as_target(rollout: RolloutState, in_force: Snapshot | None, target: Snapshot) -> RolloutDecision:
+    """What is in force, under the policy of a commit, and in its name once its rollout has begun."""
     if in_force is None:
         return _decided(rollout, None, target)
-    return _decided(rollout, in_force, transitions.seen_as(rollout, in_force, target))
+    name = target if transitions.is_under_way(rollout, target) else in_force
+    seen = replace(in_force, policy=target.policy, revision=name.revision, findings=name.findings)
+    return _decided(rollout, in_force, seen)
 
 
 def _decided(rollout: RolloutState, before: Snapshot | None, in_force: Snapshot) -> RolloutDecision:

@@ -4,17 +4,18 @@ Every agent has its own enforced spec: that of the last good commit or, once a r
 of the commit being rolled out. Health, drift and restarts follow it, never the newest commit as such.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
+from gitops_agent.model.control import ControlVerb
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.one_shot import due_again
 from gitops_agent.model.passes import Now, Scope, SourceResult
-from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import FailedTree
-from gitops_agent.model.snapshot import Snapshot, with_agents_of
+from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import RolloutState, State
-from gitops_agent.rollout import waves
-from gitops_agent.rollout.waves import RolloutStep
+from gitops_agent.model.status import Phase
 
 MOST_FAILED_TREES = 50
 
@@ -26,10 +27,8 @@ def is_under_way(state: RolloutState, target: Snapshot) -> bool:
 
 def is_followed(state: RolloutState, target: Snapshot) -> bool:
     """Whether every agent follows a commit already, or its rollout was stopped by a gate."""
-    rollout = state.rollout
-    if rollout is None or rollout.commit != target.revision.sha:
-        return False
-    return rollout.done or bool(rollout.failed)
+    rollout = state.rollout if is_under_way(state, target) else None
+    return rollout is not None and (rollout.done or bool(rollout.failed))
 
 
 def widened(scope: Scope, due: frozenset[AgentKey], state: State, source: SourceResult) -> Scope:
@@ -47,47 +46,6 @@ def policy_before(state: RolloutState, in_force: Snapshot | None) -> PolicySpec 
     if state.converged_policy is not None:
         return state.converged_policy
     return in_force.policy if in_force is not None else None
-
-
-def failed_before(state: RolloutState, revision: Revision) -> FailedTree | None:
-    """The failure of a tree that a commit brings back as another commit."""
-    same = (each for each in state.failed_trees if each.tree == revision.tree)
-    return next((each for each in same if each.commit != revision.sha), None)
-
-
-def seen_as(state: RolloutState, in_force: Snapshot, target: Snapshot) -> Snapshot:
-    """What is in force, under the policy of a commit, and in its name once its rollout has begun."""
-    begun = is_under_way(state, target)
-    return replace(
-        in_force,
-        policy=target.policy,
-        revision=target.revision if begun else in_force.revision,
-        findings=target.findings if begun else in_force.findings,
-    )
-
-
-def after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:
-    """The state when what a step releases follows the commit."""
-    if step.rollout == state.rollout and not step.released:
-        return state
-    if step.rollout.done:
-        return replace(state, enforced=target.revision.sha, released={}, rollout=step.rollout)
-    released = {**state.released, **dict.fromkeys(step.released, target.revision.sha)}
-    return replace(state, released=released, rollout=step.rollout)
-
-
-def in_force_after(step: RolloutStep, in_force: Snapshot | None, target: Snapshot) -> Snapshot:
-    """The spec in force for every agent once a step is made."""
-    if in_force is None or step.rollout.done:
-        return target
-    return with_agents_of(in_force, target, step.released) if step.released else in_force
-
-
-def after_gate(state: RolloutState, now: Now, *, ready: bool) -> RolloutState:
-    """The state after a look at the gate: whether all that was released is Ready."""
-    if state.rollout is None or state.rollout.done:
-        return state
-    return replace(state, rollout=waves.gated(state.rollout, now.active, ready=ready))
 
 
 def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool = False) -> RolloutState:
@@ -109,19 +67,58 @@ def after_convergence(state: RolloutState, target: Snapshot, *, forward: bool) -
     return replace(state, converged=target.revision.sha, converged_policy=target.policy, failed_trees=failed)
 
 
-def after_retry(state: RolloutState, sha: str, tree: str) -> RolloutState:
-    """The state when a person asks for another try of a commit, whether its tree failed as this one or another."""
-    trees = {tree, *(each.tree for each in state.failed_trees if each.commit == sha)}
-    rollout = state.rollout
-    if rollout is not None and rollout.commit == sha:
-        rollout = replace(rollout, failed="", passed_at=None)
-    left = tuple(each for each in state.failed_trees if each.tree not in trees)
-    return replace(state, rollout=rollout, failed_trees=left)
+# -- retries: what a person asks to be tried again gets a fresh start, each request once
 
 
-def pause_left(state: RolloutState, now: Now) -> float | None:
-    """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
-    rollout = state.rollout
-    if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
-        return None
-    return waves.pause_left(rollout, now.active)
+def handle_retries(state: State, now: Now) -> State:
+    """The state after the retries that were asked for since the last handled control."""
+    control = state.control
+    new = [each for each in control.controls if each.seq > control.handled_seq]
+    if not new:
+        return state
+    for each in new:
+        if each.verb is ControlVerb.RETRY:
+            is_agent = "/" in each.target
+            state = _retry_agent(state, each.target, now) if is_agent else _retry_commit(state, each.target)
+    return replace(state, control=replace(state.control, handled_seq=new[-1].seq))
+
+
+def start_afresh(state: State, agents: Collection[AgentKey]) -> State:
+    """The state without the retry states and deadlines of some agents."""
+    if not agents:
+        return state
+    attempts = {key: each for key, each in state.reconcile.attempts.items() if key.agent not in agents}
+    if len(attempts) != len(state.reconcile.attempts):
+        state = replace(state, reconcile=replace(state.reconcile, attempts=attempts))
+    since = {key: at for key, at in state.rollout.unready_since.items() if key not in agents}
+    if len(since) != len(state.rollout.unready_since):
+        state = replace(state, rollout=replace(state.rollout, unready_since=since))
+    return state
+
+
+def _retry_agent(state: State, target: str, now: Now) -> State:
+    agent = AgentKey.parse(target)
+    state = start_afresh(state, {agent})
+    if again := due_again(state.reconcile.bases.values(), agent):
+        bases = {**state.reconcile.bases, **{base.key: base for base in again}}
+        state = replace(state, reconcile=replace(state.reconcile, bases=bases))
+    retried = {**state.control.retried_at, agent: now.wall}
+    return replace(state, control=replace(state.control, retried_at=retried))
+
+
+def _retry_commit(state: State, sha: str) -> State:
+    """The state when a commit gets another try, whether its tree failed as this one or another."""
+    record, known, rollout = state.commits.records.get(sha), state.rollout, state.rollout.rollout
+    trees = {each.tree for each in known.failed_trees if each.commit == sha} | {record.tree if record else ""}
+    left = tuple(each for each in known.failed_trees if each.tree not in trees)
+    if rollout is None or rollout.commit != sha:
+        return replace(state, rollout=replace(known, failed_trees=left))
+    rollout = replace(rollout, failed="", passed_at=None)
+    state = replace(state, rollout=replace(known, rollout=rollout, failed_trees=left))
+    # A commit that converged is not judged once more.
+    if record is None or record.phase is not Phase.DEGRADED:
+        return state
+    reopened = replace(record, phase=Phase.RECONCILING, finished_at=None, summary="tried again", findings=())
+    moving = frozenset(rollout.moving)
+    state = replace(state, rollout=replace(state.rollout, judged_agents=known.judged_agents | moving))
+    return start_afresh(replace(state, commits=state.commits.updated([reopened])), moving)

@@ -5,19 +5,18 @@ is only observed (Observe mode), follows the commit at once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.policy_merge import ON_FAILURE, limits_of, percent
+from gitops_agent.model.policy_merge import ON_FAILURE, limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.plan.order import depths
+from gitops_agent.plan.order import depths, share, within_limits
 
 Agents = Mapping[AgentKey, Agent]
 Waves = tuple[tuple[AgentKey, ...], ...]
@@ -82,16 +81,18 @@ def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float
 
 def proceed(rollout: Rollout, active: float) -> RolloutStep:
     """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
-    if rollout.failed or rollout.done or rollout.passed_at is None or pause_left(rollout, active) > 0:
+    if pause_left(rollout, active) != 0.0:
         return RolloutStep(rollout)
     following = replace(rollout, released=rollout.released + 1, passed_at=None)
     return RolloutStep(following, frozenset(rollout.waves[rollout.released]))
 
 
-def pause_left(rollout: Rollout, active: float) -> float:
-    """Seconds until the next wave may go."""
+def pause_left(rollout: Rollout | None, active: float) -> float | None:
+    """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
+    if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
+        return None
     pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
-    return pause if rollout.passed_at is None else max(0.0, rollout.passed_at + pause - active)
+    return max(0.0, rollout.passed_at + pause - active)
 
 
 def gated(rollout: Rollout, active: float, *, ready: bool) -> Rollout:
@@ -134,29 +135,17 @@ def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collect
     The canary is one that proves something, if there is any."""
     totals = Counter(key.tenant for key in ordered)
     telling = [key for key in ordered if key in proving] or ordered
-    canary = _take(telling, policy.rollout.canary, {t: limits_of(policy, t).rollout.canary for t in totals})
+    limits = {tenant: limits_of(policy, tenant).rollout for tenant in totals}
+    shares = {tenant: share(own.second, totals[tenant]) for tenant, own in limits.items()}
+    canary = within_limits(_tenants(telling), policy.rollout.canary, lambda tenant: limits[tenant].canary)
     rest = [key for key in ordered if key not in canary]
-    shares = {tenant: _share(limits_of(policy, tenant).rollout.second, count) for tenant, count in totals.items()}
-    second = _take(rest, _share(policy.rollout.second, len(ordered)), shares)
+    second = within_limits(_tenants(rest), share(policy.rollout.second, len(ordered)), shares.__getitem__)
     last = [key for key in rest if key not in second]
     return tuple(tuple(wave) for wave in (canary, second, last) if wave)
 
 
-def _share(text: str, count: int) -> int:
-    return max(1, ceil(percent(text) * count / 100))
-
-
-def _take(ordered: Iterable[AgentKey], most: int, by_tenant: Mapping[str, int]) -> dict[AgentKey, None]:
-    """The first so many, of the fleet and of each tenant. (A dict: it keeps the order and is quick to ask.)"""
-    taken: dict[AgentKey, None] = {}
-    used: Counter[str] = Counter()
-    for key in ordered:
-        if len(taken) == most:
-            break
-        if used[key.tenant] < by_tenant[key.tenant]:
-            used[key.tenant] += 1
-            taken[key] = None
-    return taken
+def _tenants(agents: Iterable[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
+    return ((key, key.tenant) for key in agents)
 
 
 def announced(rollout: Rollout) -> tuple[Finding, ...]:
@@ -164,13 +153,9 @@ def announced(rollout: Rollout) -> tuple[Finding, ...]:
     sizes = [str(len(wave)) for wave in rollout.waves]
     if len(sizes) < 2:
         return ()
-    return (
-        Finding(
-            Severity.INFO,
-            "Waves",
-            rollout.commit[:10],
-            f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}",
-            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become "
-            f"so, the rest keeps what it has (onFailure: {rollout.on_failure}).",
-        ),
+    summary = f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}"
+    detail = (
+        f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become so, "
+        f"the rest keeps what it has (onFailure: {rollout.on_failure})."
     )
+    return (Finding(Severity.INFO, "Waves", rollout.commit[:10], summary, detail),)

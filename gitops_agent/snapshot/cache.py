@@ -5,7 +5,7 @@ it is discarded or left alone, and the files are read again. Every row carries a
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +13,13 @@ from threading import Thread
 from typing import Any
 from zlib import crc32
 
-import orjson
+import pydantic
+import yaml_rs
 
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.settings import Settings
-from gitops_agent.snapshot.codec import decode, encode
-from gitops_agent.snapshot.compiled_file import CompiledFile
-from gitops_agent.snapshot.schema import json_schema
+from gitops_agent.snapshot.compiled_file import CompiledFile, decode, encode
 
 FILE_NAME = "snapshot-cache.sqlite"
 SPARE_ROWS = 20_000
@@ -40,9 +39,9 @@ class Cache:
         self._connection: sqlite3.Connection | None = None
         self._writer: Thread | None = None
         self._unchecked = _CHECK_AFTER_ROWS  # rows written since they were last counted; at first not known
-        self._attempt(lambda: self._open(version))
-        if self._connection is None:  # discarded: once more, from nothing
-            self._attempt(lambda: self._open(version))
+        for _ in range(2):  # when it had to be discarded: once more, from nothing
+            if self._connection is None:
+                self._attempt(lambda: self._open(version))
 
     def get(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
         """The compiled files known for some files (path to blob)."""
@@ -60,30 +59,26 @@ class Cache:
             self._attempt(lambda: self._write(files))
 
     def trim(self, in_use: Mapping[str, CompiledFile]) -> None:
-        """Forget rows that no file needs, once there are many of them."""
-        if self._writer is not None:
-            return  # next time
-        self._attempt(lambda: self._trim(in_use))
+        """Forget rows that no file needs, once there are many of them; not while rows are being written."""
+        if self._writer is None and self._unchecked >= _CHECK_AFTER_ROWS:
+            self._attempt(lambda: self._trim(in_use))
 
     def close(self) -> None:
         """Finish writing and close the file; afterwards nothing is found and nothing kept."""
         self._settle()
-        self._drop_connection()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _settle(self) -> None:
         if self._writer is not None:
             self._writer.join()
             self._writer = None
 
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
     def _open(self, version: str) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # One pass at a time uses it, whichever thread that is.
-        connection = sqlite3.connect(self._path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._path, timeout=1.0, isolation_level="IMMEDIATE", check_same_thread=False)
         self._connection = connection
         self._path.chmod(0o600)
         for setting in ("journal_mode = WAL", "synchronous = OFF", "cache_size = -16000"):
@@ -91,68 +86,56 @@ class Cache:
         connection.execute("CREATE TABLE IF NOT EXISTS meta (version TEXT NOT NULL)")
         connection.execute("CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL)")
         if connection.execute("SELECT version FROM meta").fetchall() != [(version,)]:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM units")
-            connection.execute("DELETE FROM meta")
-            connection.execute("INSERT INTO meta VALUES (?)", (version,))
-            connection.execute("COMMIT")
+            with connection:
+                connection.execute("DELETE FROM units")
+                connection.execute("DELETE FROM meta")
+                connection.execute("INSERT INTO meta VALUES (?)", (version,))
 
     def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, CompiledFile]:
-        found: dict[str, CompiledFile] = {}
-        for name, data in self._rows(names):
-            if name in names and (file := _checked(*names[name], data)) is not None:
-                found[file.path] = file
-        return found
-
-    def _rows(self, names: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
         if self._connection is None:
-            return
+            return {}
+        select = "SELECT name, data FROM units"
         if len(names) > _SCAN_FROM_FILES:
-            yield from self._connection.execute("SELECT name, data FROM units")
-            return
-        for name in names:
-            yield from self._connection.execute("SELECT name, data FROM units WHERE name = ?", (name,))
+            rows: Iterable[tuple[bytes, object]] = self._connection.execute(select)
+        else:
+            one = f"{select} WHERE name = ?"
+            rows = [row for name in names for row in self._connection.execute(one, (name,))]
+        found = (_checked(*names[name], data) for name, data in rows if name in names)
+        return {file.path: file for file in found if file is not None}
 
     def _write(self, files: Collection[CompiledFile]) -> None:
         if self._connection is None:
             return
         self._unchecked += len(files)
         rows = [(_name(file.path, file.blob), _signed(encode(file))) for file in files]
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
-        self._connection.execute("COMMIT")
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
 
     def _trim(self, in_use: Mapping[str, CompiledFile]) -> None:
-        if self._connection is None or self._unchecked < _CHECK_AFTER_ROWS:
+        if self._connection is None:
             return
         self._unchecked = 0
-        (count,) = self._connection.execute("SELECT COUNT(*) FROM units").fetchone()
-        if count <= len(in_use) + SPARE_ROWS:
-            return
-        keep = {_name(file.path, file.blob) for file in in_use.values()}
         names = self._connection.execute("SELECT name FROM units").fetchall()
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany("DELETE FROM units WHERE name = ?", [n for n in names if n[0] not in keep])
-        self._connection.execute("COMMIT")
+        if len(names) > len(in_use) + SPARE_ROWS:
+            keep = {_name(file.path, file.blob) for file in in_use.values()}
+            with self._connection:
+                unused = [row for row in names if row[0] not in keep]
+                self._connection.executemany("DELETE FROM units WHERE name = ?", unused)
 
     def _attempt(self, work: Callable[[], Any]) -> Any:
+        """The result of some work; None when the disk does not allow it."""
         try:
             return work()
         except sqlite3.OperationalError:  # locked by another process, or full: go on without
-            self._roll_back()
+            return None
         except (sqlite3.DatabaseError, OSError):  # damaged
             self._discard()
-        return None
-
-    def _roll_back(self) -> None:
-        try:
-            if self._connection is not None and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            self._drop_connection()
+            return None
 
     def _discard(self) -> None:
-        self._drop_connection()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         for suffix in ("", "-wal", "-shm"):
             try:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
@@ -161,22 +144,24 @@ class Cache:
 
 
 def version_of(settings: Settings, plugins: Plugins) -> str:
-    """The name of everything besides the files themselves that decides how they compile."""
-    sources = [_source("gitops_agent.snapshot"), _source("gitops_agent.model")]
-    packages = ((plugin.name, plugin.compile.__module__.rpartition(".")[0]) for plugin in plugins)
-    sources += [f"{name}={_source(package)}" for name, package in packages]
+    """The name of everything besides the files themselves that decides how they compile: this package and those of
+    the drivers as they are installed, what parses and validates, and the settings that matter."""
+    packages = {"gitops_agent", *(plugin.compile.__module__.partition(".")[0] for plugin in plugins)}
+    sources = [(name, _source(name)) for name in sorted(packages)]
+    parsers = (pydantic.VERSION, yaml_rs.__version__)
     limits = settings.limits.model_dump()
-    return digest(canonical([settings.instance, limits, json_schema(plugins.documents), sources]))
+    return digest(canonical([settings.instance, limits, plugins.names, parsers, sources]))
 
 
 def _source(package: str) -> str:
-    """A digest of the source files in the folder of a package."""
+    """A digest of the source files of a package."""
     try:
-        locations = list(import_module(package).__path__) if package else []
-        files = sorted(path for folder in locations for path in Path(folder).glob("*.py"))
-        return digest(b"".join(path.read_bytes() for path in files))
-    except (ImportError, AttributeError, OSError):
-        return package
+        module = import_module(package)
+        folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+        files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+        return digest(b"".join(path.read_bytes() for path in files or [Path(str(module.__file__))]))
+    except (ImportError, OSError):
+        return ""
 
 
 def _name(path: str, blob: str) -> bytes:
@@ -192,9 +177,9 @@ def _checked(path: str, blob: str, data: object) -> CompiledFile | None:
     if not isinstance(data, bytes):
         return None
     content = data[_SUM_BYTES:]
-    if crc32(content).to_bytes(_SUM_BYTES, "big") != data[:_SUM_BYTES]:
+    if _signed(content) != data:
         return None
     try:
         return decode(path, blob, content)
-    except (ValueError, TypeError, KeyError, IndexError, StopIteration, orjson.JSONDecodeError):
+    except (ValueError, TypeError, KeyError, IndexError, StopIteration):
         return None

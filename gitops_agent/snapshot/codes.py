@@ -5,8 +5,10 @@ looks like a secret.
 """
 
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
+from gitops_agent.model.agent import Origin
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.support.secret_patterns import looks_secret
 from gitops_agent.support.text import escape_control
@@ -87,16 +89,40 @@ class FilePosition(NamedTuple):
         return f"{escape_control(self.path)}:{self.line}:{self.column}"
 
 
+Loc = tuple[str | int, ...]
+"""A path inside a document: keys and positions."""
+
+NOWHERE = Origin("", 1, "")
+
+
+class Issue(NamedTuple):
+    """An error at a path inside a document; its line and column are looked up when all issues are known.
+
+    ``at_key``: the key is to blame, not its value. ``origin``: where the document stands.
+    """
+
+    code: Code
+    loc: Loc
+    summary: str
+    detail: str = ""
+    at_key: bool = False
+    origin: Origin = NOWHERE
+
+
+class Invalid(Exception):
+    """A document is not valid: all that is wrong with it."""
+
+    def __init__(self, *issues: Issue) -> None:
+        super().__init__(*issues)
+        self.issues = issues
+
+
 def shown(value: object, limit: int = 60) -> str:
     """A value as a finding may show it: escaped, shortened, hidden when it looks like a secret."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, dict):
-        return "a mapping"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "a mapping"
     text = str(value)
     if looks_secret(text):
         return "(hidden)"
@@ -104,19 +130,16 @@ def shown(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def error(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
-    """An error: the commit is invalid."""
-    return Finding(Severity.ERROR, str(code), str(place), escape_control(summary), escape_control(detail))
+def _finding(severity: Severity, code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
+    return Finding(severity, str(code), str(place), escape_control(summary), escape_control(detail))
 
 
-def warning(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
-    """A warning: the commit is valid, and probably not what was meant."""
-    return Finding(Severity.WARNING, str(code), str(place), escape_control(summary), escape_control(detail))
-
-
-def info(code: Code, place: FilePosition, summary: str, detail: str = "") -> Finding:
-    """Something worth saying that needs no action."""
-    return Finding(Severity.INFO, str(code), str(place), escape_control(summary), escape_control(detail))
+error = partial(_finding, Severity.ERROR)
+"""An error: the commit is invalid."""
+warning = partial(_finding, Severity.WARNING)
+"""A warning: the commit is valid, and probably not what was meant."""
+info = partial(_finding, Severity.INFO)
+"""Something worth saying that needs no action."""
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -6,25 +6,33 @@ that was written is ever silently left undone.
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from sys import intern
 from typing import NamedTuple
 
-from gitops_agent.drivers.api import Compilation, Plugin, Refused
+from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
-from gitops_agent.model.agent import Agent, DeletionPolicy, Lifecycle, Mode, Origin, Pause, Resource
-from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Hooks, Reconcile
+from gitops_agent.model.agent import Agent, Origin, Pause, Resource
+from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Reconcile
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
+from gitops_agent.ports import TreeEntry
+from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays
-from gitops_agent.snapshot.codes import Code, shown
-from gitops_agent.snapshot.compiled_file import AgentUnit, Issue, OverlayUnit
-from gitops_agent.snapshot.schema_errors import nearest
-from gitops_agent.snapshot.tree_rules import TreeFile
+from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
+from gitops_agent.snapshot.compiled_file import (
+    DELETIONS,
+    LIFECYCLES,
+    MODES,
+    AgentUnit,
+    Labels,
+    PoolUnit,
+    Shared,
+)
+from gitops_agent.snapshot.schema import nearest
 
 _RUNTIME = Kind.RUNTIME.value
-NO_HOOKS = Hooks()
 
 
 class Draft(NamedTuple):
@@ -32,7 +40,7 @@ class Draft(NamedTuple):
 
     origin: Origin
     key: AgentKey
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     document: AgentDocument
     overlays: tuple[str, ...] = ()
     inlined: str | None = None
@@ -43,64 +51,43 @@ class CompileContext:
     """What compiling one document may look at besides the document."""
 
     plugins: Plugins
-    entries: Mapping[str, TreeFile]
-    overlays: Sequence[OverlayUnit]
-    file_bytes: int
-    instructions_bytes: int
+    files: Mapping[str, TreeEntry]
+    limits: Limits
+    shared: Shared
 
 
-def draft(
-    bench: CompileContext, origin: Origin, document: AgentDocument, raw: bytes
-) -> tuple[Draft | None, list[Issue]]:
-    """Name the agent, apply its overlays and find the file of its instructions."""
-    tenant, issues = _tenant(origin, document)
-    if tenant is None:
-        return None, issues
-    key = AgentKey(intern(tenant), document.metadata.name)
+def draft(context: CompileContext, origin: Origin, document: AgentDocument, raw: bytes) -> Draft:
+    """Name the agent, apply its overlays and find the file of its instructions; Invalid otherwise."""
+    key = AgentKey(intern(_tenant(origin, document)), document.metadata.name)
     labels = _labels(document)
-    chosen = overlays.matching(bench.overlays, key, labels)
+    chosen = context.shared.matching(key, labels)
     if chosen:
-        patched, issues = overlays.apply(raw, chosen, key, bench.file_bytes, bench.plugins.documents)
-        if patched is None:
-            return None, issues
-        document = patched
-    made = Draft(origin, key, labels, document, tuple(overlay.digest for overlay in chosen))
-    if document.spec.instructions_from is None:
-        return made, []
-    return _with_file(bench, made)
+        document = overlays.apply(raw, chosen, key, context.limits.file_bytes, context.plugins.documents)
+    made = Draft(origin, key, labels, document, tuple([overlay.digest for overlay in chosen]))
+    return made if document.spec.instructions_from is None else made._replace(inlined=_inlined(context, made))
 
 
-def finish(bench: CompileContext, made: Draft, content: bytes | None) -> tuple[AgentUnit | None, list[Issue]]:
-    """The compiled agent. ``content`` is that of the file of its instructions, if it names one."""
+def finish(context: CompileContext, made: Draft, content: bytes | None) -> AgentUnit:
+    """The compiled agent; Invalid otherwise. ``content``: that of the file of instructions, if it names one."""
     document, inlined = made.document, None
     if made.inlined is not None and content is not None:
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError:
-            return None, [_file_issue(made, Code.NOT_UTF8, "is not UTF-8 text")]
-        inlined = (made.inlined, bench.entries[made.inlined].blob)
-        spec = document.spec.model_copy(update={"instructions": text, "instructions_from": None})
-        document = document.model_copy(update={"spec": spec})
-    resources, issues = _resources(bench.plugins, made, document)
-    depends_on, crossing = _dependencies(made, document)
-    if issues or crossing:
-        return None, issues + crossing
-    pool = document.spec.credential_pool_ref
-    agent = _agent(made, document, resources, depends_on)
-    return AgentUnit(agent, made.labels, made.overlays, inlined, pool.name if pool else None), []
-
-
-def _agent(
-    made: Draft, document: AgentDocument, resources: tuple[Resource, ...], depends_on: tuple[AgentKey, ...]
-) -> Agent:
+        document = _with_instructions(context, made, content)
+        inlined = (made.inlined, context.files[made.inlined].blob)
     spec = document.spec
-    return Agent(
+    name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
+    pool = context.shared.pool(made.key.tenant, name)
+    issues: list[Issue] = []
+    resources = _resources(context.plugins, made, compilation(context.plugins, made.key, document, pool), issues)
+    depends_on = _dependencies(made, document, issues)
+    if issues:
+        raise Invalid(*issues)
+    agent = Agent(
         key=made.key,
         origin=made.origin,
         resources=resources,
-        lifecycle=Lifecycle(spec.lifecycle),
-        deletion_policy=DeletionPolicy(spec.deletion_policy),
-        mode=Mode(spec.reconcile.mode),
+        lifecycle=LIFECYCLES[spec.lifecycle],
+        deletion_policy=DELETIONS[spec.deletion_policy],
+        mode=MODES[spec.reconcile.mode],
         pause=_pause(spec.reconcile),
         adopt=spec.adopt,
         labels=_labels(document) if made.overlays else made.labels,
@@ -111,9 +98,11 @@ def _agent(
         authority=tuple(sorted(spec.authority.items())) if spec.authority else (),
         description=spec.description or "",
     )
+    shared = made.overlays if pool is None else (*made.overlays, pool.digest)
+    return AgentUnit(agent, made.labels, shared, inlined, name)
 
 
-def _labels(document: AgentDocument) -> tuple[tuple[str, str], ...]:
+def _labels(document: AgentDocument) -> Labels:
     labels = document.metadata.labels
     return tuple([(intern(name), intern(labels[name])) for name in sorted(labels)]) if labels else ()
 
@@ -124,109 +113,109 @@ def _pause(reconcile: Reconcile) -> Pause | None:
     return Pause(reconcile.reason, epoch(reconcile.until) if reconcile.until else None)
 
 
-def folder_tenant(path: str) -> str | None:
-    """The folder under ``agents/`` in which a document stands."""
-    parts = path.split("/", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == "agents" else None
-
-
-def _tenant(origin: Origin, document: AgentDocument) -> tuple[str | None, list[Issue]]:
-    folder, authored = folder_tenant(origin.path), document.metadata.tenant
-    if authored is None and folder is None:
-        detail = "Write metadata.tenant, or move the file to agents/<tenant>/."
-        return None, [
-            Issue(Code.MISSING_FIELD, origin, ("metadata",), "metadata needs tenant", detail, at_key=True)
-        ]
-    if authored is not None and folder is not None and authored != folder:
+def _tenant(origin: Origin, document: AgentDocument) -> str:
+    """The authored tenant, or the folder under ``agents/`` in which a document stands."""
+    parts = origin.path.split("/", 2)
+    folder = parts[1] if len(parts) == 3 and parts[0] == "agents" else None
+    authored = document.metadata.tenant
+    if authored is not None:
+        if folder in (None, authored):
+            return authored
         summary = f"metadata.tenant is {authored}, but the file stands in agents/{shown(folder)}/"
         detail = "Correct the tenant, leave it out, or move the file."
-        return None, [Issue(Code.TENANT_MISMATCH, origin, ("metadata", "tenant"), summary, detail)]
-    tenant = authored or folder or ""
-    if authored is None and not re.fullmatch(NAME_PATTERN, tenant):
-        summary = f"the folder agents/{shown(tenant)}/ is no name of a tenant"
+        raise Invalid(Issue(Code.TENANT_MISMATCH, ("metadata", "tenant"), summary, detail, origin=origin))
+    if folder is None:
+        summary, detail = "metadata needs tenant", "Write metadata.tenant, or move the file to agents/<tenant>/."
+        raise Invalid(Issue(Code.MISSING_FIELD, ("metadata",), summary, detail, at_key=True, origin=origin))
+    if not re.fullmatch(NAME_PATTERN, folder):
+        summary = f"the folder agents/{shown(folder)}/ is no name of a tenant"
         detail = "Expected a name of lower-case letters, digits and dashes (at most 63). Rename the folder."
-        return None, [Issue(Code.BAD_FORMAT, origin, ("metadata",), summary, detail)]
-    return tenant, []
+        raise Invalid(Issue(Code.BAD_FORMAT, ("metadata",), summary, detail, origin=origin))
+    return folder
 
 
-def _with_file(bench: CompileContext, made: Draft) -> tuple[Draft | None, list[Issue]]:
-    """Find the file of the instructions: inside the repository below the path, and a regular file."""
-    reference = made.document.spec.instructions_from
-    assert reference is not None
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(made.origin.path), reference.file))
-    if reference.file.startswith("/") or "\\" in reference.file or path.startswith("../") or path == "..":
-        return None, [_file_issue(made, Code.FILE_OUTSIDE, "leaves the repository")]
-    entry = bench.entries.get(path)
+def _inlined(context: CompileContext, made: Draft) -> str:
+    """The path of the instructions: inside the repository below the path, and a regular file."""
+    file = _reference(made)
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(made.origin.path), file))
+    if file.startswith("/") or "\\" in file or path.startswith("../") or path == "..":
+        raise _bad_file(made, Code.FILE_OUTSIDE, "leaves the repository")
+    entry = context.files.get(path)
     if entry is None:
-        hint = nearest(path, bench.entries)
-        return None, [_file_issue(made, Code.MISSING_FILE, f"does not exist as a regular file ({path}){hint}")]
-    if entry.size is not None and entry.size > bench.instructions_bytes:
-        return None, [too_long(made, entry.size, bench.instructions_bytes)]
-    return made._replace(inlined=path), []
+        hint = nearest(path, context.files)
+        raise _bad_file(made, Code.MISSING_FILE, f"does not exist as a regular file ({path}){hint}")
+    _check_length(context, made, entry.size or 0)
+    return path
 
 
-def too_long(made: Draft, size: int, allowed: int) -> Issue:
-    """The issue for a file of instructions beyond the limit."""
-    return _file_issue(made, Code.TOO_LARGE, f"has {size} bytes; at most {allowed} are read")
+def _with_instructions(context: CompileContext, made: Draft, content: bytes) -> AgentDocument:
+    _check_length(context, made, len(content))
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _bad_file(made, Code.NOT_UTF8, "is not UTF-8 text") from None
+    spec = made.document.spec.model_copy(update={"instructions": text, "instructions_from": None})
+    return made.document.model_copy(update={"spec": spec})
 
 
-def _file_issue(made: Draft, code: Code, reason: str) -> Issue:
+def _check_length(context: CompileContext, made: Draft, size: int) -> None:
+    allowed = context.limits.instructions_bytes
+    if size > allowed:
+        raise _bad_file(made, Code.TOO_LARGE, f"has {size} bytes; at most {allowed} are read")
+
+
+def _reference(made: Draft) -> str:
     reference = made.document.spec.instructions_from
-    name = shown(reference.file) if reference else ""
-    loc = ("spec", "instructionsFrom", "file")
+    return reference.file if reference is not None else ""
+
+
+def _bad_file(made: Draft, code: Code, reason: str) -> Invalid:
+    summary = f"agent {made.key}: {shown(_reference(made))} {reason}"
     detail = "Name a regular UTF-8 file of the repository, relative to this document."
-    return Issue(code, made.origin, loc, f"agent {made.key}: {name} {reason}", detail)
+    return Invalid(Issue(code, ("spec", "instructionsFrom", "file"), summary, detail, origin=made.origin))
 
 
-def _dependencies(made: Draft, document: AgentDocument) -> tuple[tuple[AgentKey, ...], list[Issue]]:
-    references = document.spec.rollout.depends_on
-    if not references:
-        return (), []
-    keys, issues = [], []
-    for position, reference in enumerate(references):
+def _dependencies(made: Draft, document: AgentDocument, issues: list[Issue]) -> tuple[AgentKey, ...]:
+    keys: dict[AgentKey, None] = {}
+    for position, reference in enumerate(document.spec.rollout.depends_on):
         key = AgentKey.parse(reference) if "/" in reference else AgentKey(made.key.tenant, reference)
         if key.tenant != made.key.tenant:
             loc = ("spec", "rollout", "dependsOn", position)
             summary = f"agent {made.key} depends on {key}, an agent of another tenant"
-            issues.append(
-                Issue(Code.CROSS_TENANT, made.origin, loc, summary, "Tenants never wait for each other.")
-            )
-        keys.append(key)
-    return tuple(dict.fromkeys(keys)), issues
+            detail = "Tenants never wait for each other."
+            issues.append(Issue(Code.CROSS_TENANT, loc, summary, detail, origin=made.origin))
+        keys[key] = None
+    return tuple(keys)
 
 
-def _resources(plugins: Plugins, made: Draft, document: AgentDocument) -> tuple[tuple[Resource, ...], list[Issue]]:
-    """What the drivers make of the document, in bring-up order, and the demands that none of them met."""
-    if document.spec.lifecycle == "Retired":
-        return (), []
-    asked = compilation(plugins, made.key, document)
+def compilation(
+    plugins: Plugins, agent: AgentKey, document: AgentDocument, pool: PoolUnit | None = None
+) -> Compilation:
+    """What plugins get of a document."""
+    pools = {} if pool is None else {pool.name: pool.spec}
+    return Compilation(agent, document, pools=pools, runtime=plugins.get(document.spec.runtime.driver))
+
+
+def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[Issue]) -> tuple[Resource, ...]:
+    """What the drivers make of the document, in bring-up order; adds to the issues what none of them met."""
+    spec = asked.document.spec
+    if spec.lifecycle == "Retired":
+        return ()
     found: list[Resource] = []
-    issues: list[Issue] = []
     for plugin in plugins:
-        options = plugins.options(plugin, document)
+        options = plugins.options(plugin, asked.document)
         try:
             found.extend(plugin.compile(asked if options is None else replace(asked, options=options)))
         except ValueError as refused:
-            issues.append(_refused(made, plugin, refused))
+            at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
+            summary = f"agent {made.key}: driver {plugin.name} refuses it: {shown(refused, 240)}"
+            detail = "Correct what it names."
+            issues.append(Issue(Code.DRIVER_REFUSED, at, summary, detail, origin=made.origin))
     position = plugins.catalog.position
     found.sort(key=lambda resource: (position(resource.key.kind), resource.key.id))
     if not issues:
-        issues = _unmet(made, document.spec, {resource.key.kind for resource in found}, plugins)
-    return tuple(found), issues
-
-
-def compilation(plugins: Plugins, agent: AgentKey, document: AgentDocument) -> Compilation:
-    """What plugins get of a document."""
-    runtime = plugins.get(document.spec.runtime.driver)
-    own = runtime.run_as(document) if runtime is not None and runtime.run_as is not None else {}
-    run_as = {"driver": document.spec.runtime.driver, **own}
-    return Compilation(agent, document, run_as=run_as, bundle_file=runtime is not None and runtime.bundle_file)
-
-
-def _refused(made: Draft, plugin: Plugin, refused: ValueError) -> Issue:
-    at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
-    summary = f"agent {made.key}: driver {plugin.name} refuses it: {shown(refused, 240)}"
-    return Issue(Code.DRIVER_REFUSED, made.origin, at, summary, "Correct what it names.")
+        issues += _unmet(made, spec, {resource.key.kind for resource in found}, plugins)
+    return tuple(found)
 
 
 # Where the schema asks for something, and the kind of resource that answers it.
@@ -235,14 +224,12 @@ _DEMANDS: tuple[tuple[str, str, Callable[[AgentSpec], object]], ...] = (
     ("channels", Kind.CHANNEL, lambda spec: spec.channels),
     ("entitlement", Kind.ENTITLEMENT, lambda spec: spec.entitlement),
     ("credentialPoolRef", Kind.CREDENTIAL, lambda spec: spec.credential_pool_ref),
-    ("hooks", Kind.HOOK, lambda spec: spec.hooks != NO_HOOKS),
+    ("hooks", Kind.HOOK, lambda spec: spec.hooks.on_provisioned or spec.hooks.on_retired),
 )
 
 
 def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], plugins: Plugins) -> list[Issue]:
-    asked = spec.dns or spec.channels or spec.entitlement or spec.credential_pool_ref or spec.checks
-    if not asked and spec.hooks == NO_HOOKS and _RUNTIME in kinds:
-        return []
+    """What the document demands and no driver met."""
     unmet = [(field, kind) for field, kind, asks in _DEMANDS if asks(spec) and kind not in kinds]
     missing: list[tuple[tuple[str, ...], str, str]] = [(("spec", field), field, kind) for field, kind in unmet]
     if _RUNTIME not in kinds:
@@ -250,11 +237,12 @@ def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], plugins: Plugins) -> l
         missing.append((("spec", "runtime", "driver"), what, _RUNTIME))
     issues: list[Issue] = []
     for loc, what, kind in missing:
-        installed = ", ".join(plugins.names) or "none"
-        detail = f"Install a driver for it, or change the field (installed: {installed})."
-        summary = f"agent {made.key}: no driver for {what} ({kind})"
-        issues.append(Issue(Code.DRIVER_NOT_INSTALLED, made.origin, loc, summary, detail, at_key=len(loc) == 2))
+        detail = f"Install a driver for it, or change the field (installed: {', '.join(plugins.names) or 'none'})."
+        summary, at_key = f"agent {made.key}: no driver for {what} ({kind})", len(loc) == 2
+        issues.append(Issue(Code.DRIVER_NOT_INSTALLED, loc, summary, detail, at_key, made.origin))
     if spec.checks:
-        summary, loc = f"agent {made.key}: checks is not built yet", ("spec", "checks")
-        issues.append(Issue(Code.NOT_BUILT_YET, made.origin, loc, summary, "Remove the field.", at_key=True))
+        summary = f"agent {made.key}: checks is not built yet"
+        issues.append(
+            Issue(Code.NOT_BUILT_YET, ("spec", "checks"), summary, "Remove the field.", True, made.origin)
+        )
     return issues

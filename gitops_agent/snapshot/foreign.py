@@ -6,13 +6,13 @@ of ours is an error; what another tool owns (a group of its own in ``apiVersion`
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gitops_agent.model.document import API_GROUP, API_VERSION, DOCUMENTS
 from gitops_agent.model.finding import Finding
-from gitops_agent.snapshot.codes import Code, FilePosition, error, info, shown, warning
-from gitops_agent.snapshot.positions import Locator, Positions
+from gitops_agent.snapshot.codes import Code, FilePosition, Loc, error, info, shown, warning
+from gitops_agent.snapshot.positions import Locator
 from gitops_agent.snapshot.yaml_text_guard import DocumentText
 
 _ALIKE = 0.8
@@ -25,14 +25,15 @@ _WAY_OUT = f"{_DETAIL} If it belongs to another tool, list the file in .gitopsig
 
 def is_ours(value: object) -> bool:
     """Whether a document names our API group."""
-    return isinstance(value, dict) and _is_our_version(value.get("apiVersion"))
+    version = value.get("apiVersion") if isinstance(value, dict) else None
+    return isinstance(version, str) and (version.startswith(API_GROUP) or version == API_GROUP.rstrip("/"))
 
 
 def foreign_finding(path: str, document: DocumentText, value: object, locator: Locator) -> Finding:
     """The finding about a document that is not ours: an error when it seems to be meant as one of ours."""
     if isinstance(value, dict) and (slip := _slip_in_head(value)):
         key, summary = slip
-        spot = locator.positions(document.text, document.line).key([key] if key else [])
+        spot = locator.positions(document.text, document.line).find((key,) if key else (), at_key=True)
         return error(Code.UNKNOWN_API_VERSION, FilePosition(path, *spot), summary, _WAY_OUT)
     if isinstance(value, dict) and _claims_kind(value) and _is_doubtful(value.get("apiVersion")):
         summary = f"ignored: kind is {shown(value.get('kind'))}, but apiVersion is {shown(value['apiVersion'])}"
@@ -42,7 +43,11 @@ def foreign_finding(path: str, document: DocumentText, value: object, locator: L
         summary = "text instead of a mapping; is there a space after each colon?"
         return error(Code.UNKNOWN_API_VERSION, FilePosition(path, *spot), summary, _WAY_OUT)
     if API_GROUP in document.text and (inside := _inside(value)):
-        return _enclosed(path, inside, locator.positions(document.text, document.line))
+        place = FilePosition(path, *locator.positions(document.text, document.line).find(inside))
+        detail = "Write each document by itself, with a line --- between two of them."
+        is_list = isinstance(inside[0], int) or inside[0] == "items"
+        summary = "a document of gitops-agent inside another one is not read"
+        return (error if is_list else warning)(Code.FOREIGN_DOCUMENT, place, summary, detail)
     place = FilePosition(path, document.line)
     return info(Code.FOREIGN_DOCUMENT, place, "ignored: not a document of gitops-agent", _DETAIL)
 
@@ -62,18 +67,15 @@ def _slip_in_head(fields: Mapping[Any, Any]) -> tuple[str | None, str] | None:
         return None
     key = "apiVersion" if "apiVersion" in fields else misspelt(fields, "apiVersion")
     if key is None:
-        return None, f"apiVersion is missing{_seen(fields)}"
+        kind = fields.get(misspelt(fields, "kind") or "kind")
+        seen = f"kind: {shown(kind)}" if isinstance(kind, str) else "it has metadata.name and spec.runtime"
+        return None, f"apiVersion is missing ({seen})"
     version = fields[key]
     if not (_is_near(version) or (_is_doubtful(version) and (key != "apiVersion" or _has_our_shape(fields)))):
         return None
     if key != "apiVersion":
         return key, f"key {shown(key)}; did you mean apiVersion?"
     return key, f"unknown apiVersion {shown(version)}; did you mean {API_VERSION}?"
-
-
-def _seen(fields: Mapping[Any, Any]) -> str:
-    kind = fields.get(misspelt(fields, "kind") or "kind")
-    return f" (kind: {shown(kind)})" if isinstance(kind, str) else " (it has metadata.name and spec.runtime)"
 
 
 def _claims_kind(fields: Mapping[Any, Any]) -> bool:
@@ -88,10 +90,6 @@ def _claims_kind(fields: Mapping[Any, Any]) -> bool:
 def _has_our_shape(fields: Mapping[Any, Any]) -> bool:
     metadata, spec = fields.get("metadata"), fields.get("spec")
     return isinstance(metadata, dict) and "name" in metadata and isinstance(spec, dict) and "runtime" in spec
-
-
-def _is_our_version(version: object) -> bool:
-    return isinstance(version, str) and (version.startswith(API_GROUP) or version == API_GROUP.rstrip("/"))
 
 
 def _is_near(version: object) -> bool:
@@ -114,30 +112,16 @@ def _form(text: str) -> str:
     return _NOT_LETTERS.sub("", text.lower())
 
 
-def _inside(value: object) -> tuple[str | int, ...] | None:
+def _inside(value: object) -> Loc | None:
     """Where a document of ours stands inside another one (level by level, since it may be nested deep)."""
-    level: list[tuple[tuple[str | int, ...], object]] = [((), value)]
+    level: list[tuple[Loc, Any]] = [((), value)] if isinstance(value, (dict, list)) else []
     while level:
         level = [
             ((*loc, step), item)
             for loc, box in level
-            for step, item in _steps(box)
+            for step, item in (box.items() if isinstance(box, dict) else enumerate(box))
             if isinstance(item, (dict, list))
         ]
         if found := next((loc for loc, box in level if is_ours(box)), None):
             return found
     return None
-
-
-def _steps(box: object) -> Iterable[tuple[str | int, object]]:
-    if isinstance(box, dict):
-        return box.items()
-    return enumerate(box) if isinstance(box, list) else ()
-
-
-def _enclosed(path: str, loc: tuple[str | int, ...], positions: Positions) -> Finding:
-    place = FilePosition(path, *positions.value(loc))
-    detail = "Write each document by itself, with a line --- between two of them."
-    summary = "a document of gitops-agent inside another one is not read"
-    is_list = isinstance(loc[0], int) or loc[0] == "items"
-    return (error if is_list else warning)(Code.FOREIGN_DOCUMENT, place, summary, detail)

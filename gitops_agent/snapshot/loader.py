@@ -16,17 +16,17 @@ from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.quantity import counted
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import BlobReader
+from gitops_agent.ports import BlobReader, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import ignore
 from gitops_agent.snapshot.cache import Cache
 from gitops_agent.snapshot.codes import Code, FilePosition, error, in_order
-from gitops_agent.snapshot.compiled_file import CompiledFile
+from gitops_agent.snapshot.compiled_file import CompiledFile, Shared
 from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index, is_current
-from gitops_agent.snapshot.locate import located
-from gitops_agent.snapshot.tree_changes import Change, TreeChanges
-from gitops_agent.snapshot.tree_rules import REGULAR, TreeRules
+from gitops_agent.snapshot.positions import located
+from gitops_agent.snapshot.tree import REGULAR, TreeChanges
+from gitops_agent.snapshot.yaml_documents import too_large
 from gitops_agent.support.gc import gc_paused
 
 FROZEN_FROM_FILES = 1_000
@@ -57,7 +57,9 @@ class Loader:
     def load(self, revision: Revision) -> Snapshot:
         """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
         if not revision.tree:
-            raise _refused(revision, [_no_path(self._settings.path)])
+            place, summary = FilePosition(self._settings.path), "the path does not exist in this commit"
+            way_out = "Create the folder in the repository, or correct --path."
+            raise _refused(revision, [error(Code.MISSING_PATH, place, summary, way_out)])
         last = self._last
         if last is not None and last.snapshot.revision.tree == revision.tree:
             self._last = replace(last, snapshot=replace(last.snapshot, revision=revision))
@@ -84,8 +86,13 @@ class Loader:
             raise _refused(revision, refusals + tree.findings)
         files = FileReader(self._reader, self._plugins, self._settings, tree.files)
         index = self._index(files, tree, last.index if last is not None else Index())
-        findings = tree.findings + tree.notes() + files.findings + index.findings
-        findings += located(files.issues + index.issues(files.suspects), self._reader, files.locator)
+        failed = files.failed.values()
+        findings = tree.findings + tree.notes() + index.findings
+        findings += [finding for file in failed for finding in file.findings]
+        issues = [issue for file in failed for issue in file.issues]
+        # A reference to a name in a file with errors is not reported as well.
+        issues += index.issues(suspects={name for file in failed for name in file.names})
+        findings += located(issues, self._reader, files.locator)
         if errors(findings):
             raise _refused(revision, findings)
         if self._cache is not None:
@@ -97,39 +104,38 @@ class Loader:
     def _tree(self, revision: Revision, last: _Loaded | None) -> TreeChanges:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""
         if last is not None:
-            changes = [
-                Change(path, mode, blob)
-                for path, _, blob, mode in self._reader.changed(last.snapshot.revision.sha, revision.sha)
-            ]
-            if all(change.path != ignore.IGNORE_FILE for change in changes):
-                return last.tree.after(changes)
-        entries = [Change(e.path, e.mode, e.blob, e.size) for e in self._reader.entries(revision.sha)]
+            changes = self._reader.changed(last.snapshot.revision.sha, revision.sha)
+            if all(path != ignore.IGNORE_FILE for path, *_ in changes):
+                entries = [TreeEntry(mode, "blob", blob or "", None, path) for path, _, blob, mode in changes]
+                return last.tree.after(entries)
+        entries = list(self._reader.entries(revision.sha))
         file = next((entry for entry in entries if entry.path == ignore.IGNORE_FILE), None)
         ignored, problems = self._ignored(file)
         if problems:  # what else would be read, and found, is not known
             raise _refused(revision, problems)
-        return TreeChanges(TreeRules(ignored)).after(entries)
+        return TreeChanges(ignored).after(entries)
 
-    def _ignored(self, file: Change | None) -> tuple[ignore.Ignored, list[Finding]]:
-        if file is None or file.blob is None or file.mode not in REGULAR:
+    def _ignored(self, file: TreeEntry | None) -> tuple[ignore.Ignored, list[Finding]]:
+        if file is None or file.mode not in REGULAR:
             return ignore.Ignored(), []
         allowed = self._settings.limits.file_bytes
         if (file.size or 0) > allowed:
-            return ignore.Ignored(), [ignore.too_large(file.size or 0, allowed)]
+            return ignore.Ignored(), [too_large(file.path, file.size or 0, allowed, ignore.SHORTER)]
         return ignore.read(next(data for _, data in self._reader.blobs([file.blob])), allowed)
 
     def _index(self, files: FileReader, tree: TreeChanges, before: Index) -> Index:
-        """The index after reading what is new or changed, then what the overlays in force concern."""
-        gone = set(before.files) if tree.whole else tree.changed
+        """The index after reading what is new or changed, then what the overlays and pools in force concern."""
+        gone = before.files.keys() if tree.whole else tree.changed
         wanted = {**({} if tree.whole else before.inlining(tree.changed)), **tree.documents}
         known = self._known(wanted, before, tree)
         missing = {path: blob for path, blob in wanted.items() if path not in known}
-        staying = (file for file in before.special.values() if file.path not in gone)
-        overlays = [overlay for file in (*staying, *known.values()) for overlay in file.overlays]
-        read = files.read(missing, overlays)
+        at_hand = [*(file for file in before.special.values() if file.path not in gone), *known.values()]
+        overlays = [overlay for file in at_hand for overlay in file.overlays]
+        pools = [pool for file in at_hand for pool in file.pools]
+        read = files.read(missing, Shared.of(overlays, pools))
         index = before.after({*gone, *wanted}, (known | read).values())
-        if again := index.stale(before.overlays) | files.failed_too_early(index.overlays):
-            read |= files.read(again, index.overlays)
+        if again := index.stale(before.shared) | files.failed_too_early(index.shared):
+            read |= files.read(again, index.shared)
             index = before.after({*gone, *wanted, *again}, (known | read).values())
         if self._cache is not None:
             self._cache.put(list(read.values()))
@@ -141,11 +147,6 @@ class Loader:
         if self._cache is not None and len(known) < len(wanted):
             known = {**self._cache.get(wanted), **known}
         return {path: file for path, file in known.items() if is_current(file, tree.files)}
-
-
-def _no_path(path: str) -> Finding:
-    detail = "Create the folder in the repository, or correct --path."
-    return error(Code.MISSING_PATH, FilePosition(path), "the path does not exist in this commit", detail)
 
 
 def _refused(revision: Revision, findings: list[Finding]) -> InvalidDesiredState:

@@ -4,23 +4,20 @@ A selector looks at the authored document. Overlays apply in the order of their 
 again, and what is wrong with it is addressed to the overlay, with the agent named.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import jsonpatch
 import jsonpointer
 import orjson
 
 from gitops_agent.model.agent import Origin
-from gitops_agent.model.document import DOCUMENTS, AgentDocument, OverlayDocument
+from gitops_agent.model.document import AgentDocument, OverlayDocument
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey
-from gitops_agent.snapshot.codes import Code
-from gitops_agent.snapshot.compiled_file import Issue, Labels, OverlayUnit
+from gitops_agent.snapshot.codes import Code, Invalid, Issue
+from gitops_agent.snapshot.compiled_file import OverlayUnit
 from gitops_agent.snapshot.schema import Documents, check
-from gitops_agent.snapshot.schema_errors import Problem
-
-_IDENTITY = ("name", "tenant")
 
 
 class _Step(NamedTuple):
@@ -38,35 +35,13 @@ def unit_of(origin: Origin, document: OverlayDocument) -> OverlayUnit:
     patches = canonical(document.spec.patches)
     names = frozenset(selector.names)
     name = digest(canonical([selector.tenant, sorted(names), labels]) + patches)
-    return OverlayUnit(origin, name, selector.tenant, names, labels, patches)
-
-
-def matching(overlays: Sequence[OverlayUnit], key: AgentKey, labels: Labels) -> tuple[OverlayUnit, ...]:
-    """The overlays that select an agent, in the order in which they apply."""
-    return tuple(overlay for overlay in overlays if _selects(overlay, key, labels)) if overlays else ()
-
-
-def in_path_order(overlays: Iterable[OverlayUnit]) -> tuple[OverlayUnit, ...]:
-    """Overlays in the order in which they apply."""
-    return tuple(sorted(overlays, key=lambda overlay: (overlay.origin.path, overlay.origin.line)))
-
-
-def _selects(overlay: OverlayUnit, key: AgentKey, labels: Labels) -> bool:
-    if overlay.tenant is not None and overlay.tenant != key.tenant:
-        return False
-    if overlay.names and key.name not in overlay.names:
-        return False
-    return all(label in labels for label in overlay.labels)
+    return OverlayUnit(origin, name, selector.tenant, names, labels, patches.decode())
 
 
 def apply(
-    raw: bytes,
-    overlays: Sequence[OverlayUnit],
-    key: AgentKey,
-    size_limit: int,
-    documents: Documents = DOCUMENTS,
-) -> tuple[AgentDocument | None, list[Issue]]:
-    """The document as patched and validated again, or what went wrong, addressed to the overlay."""
+    raw: bytes, overlays: Sequence[OverlayUnit], key: AgentKey, size_limit: int, documents: Documents
+) -> AgentDocument:
+    """The document as patched and validated again; Invalid, addressed to the overlay, otherwise."""
     value = orjson.loads(raw)
     identity = _identity(value)
     steps: list[_Step] = []
@@ -76,15 +51,14 @@ def apply(
             try:
                 value = _patched(value, patch, size_limit)
             except _Failed as failed:
-                return None, [_issue(steps[-1], key, Code.OVERLAY_FAILED, str(failed))]
+                raise Invalid(_failed(steps[-1], key, Code.OVERLAY_FAILED, str(failed))) from None
             if _identity(value) != identity:
-                return None, [
-                    _issue(steps[-1], key, Code.OVERLAY_IDENTITY, "changes apiVersion, kind, name or tenant")
-                ]
-    model, problems = check(orjson.dumps(value), "Agent", documents)
-    if isinstance(model, AgentDocument):
-        return model, []
-    return None, [_blamed(steps, key, problem) for problem in problems]
+                reason = "changes apiVersion, kind, name or tenant"
+                raise Invalid(_failed(steps[-1], key, Code.OVERLAY_IDENTITY, reason))
+    try:
+        return cast("AgentDocument", check(orjson.dumps(value), "Agent", documents))
+    except Invalid as invalid:
+        raise Invalid(*(_blamed(steps, key, issue) for issue in invalid.issues)) from None
 
 
 class _Failed(Exception):
@@ -113,26 +87,24 @@ def _patched(value: Any, patch: dict[str, Any], size_limit: int) -> Any:
 def _identity(value: Any) -> tuple[Any, ...] | None:
     if not isinstance(value, dict) or not isinstance(metadata := value.get("metadata"), dict):
         return None
-    return (value.get("apiVersion"), value.get("kind"), *(metadata.get(name) for name in _IDENTITY))
+    return (value.get("apiVersion"), value.get("kind"), metadata.get("name"), metadata.get("tenant"))
 
 
-def _issue(step: _Step, key: AgentKey, code: Code, reason: str) -> Issue:
-    loc = ("spec", "patches", step.position)
+def _failed(step: _Step, key: AgentKey, code: Code, reason: str) -> Issue:
+    loc, summary = ("spec", "patches", step.position), f"patch {step.position} on agent {key}: {reason}"
     detail = "Correct the patch, or narrow the selector of the overlay."
-    return Issue(code, step.overlay.origin, loc, f"patch {step.position} on agent {key}: {reason}", detail)
+    return Issue(code, loc, summary, detail, origin=step.overlay.origin)
 
 
-def _blamed(steps: Sequence[_Step], key: AgentKey, problem: Problem) -> Issue:
-    """The last patch whose path leads to the problem or lies below it; else the last one."""
-    wrong = [str(part) for part in problem.loc]
+def _blamed(steps: Sequence[_Step], key: AgentKey, issue: Issue) -> Issue:
+    """The issue at the last patch whose path leads to it or lies below it; else at the last one."""
+    wrong = [str(part) for part in issue.loc]
     touching = [step for step in steps if _touches(step.patch["path"], wrong)]
     step = (touching or list(steps))[-1]
-    at = "value" if "value" in step.patch else "path"
-    loc = ("spec", "patches", step.position, at)
-    return Issue(problem.code, step.overlay.origin, loc, f"on agent {key}: {problem.summary}", problem.detail)
+    loc = ("spec", "patches", step.position, "value" if "value" in step.patch else "path")
+    return Issue(issue.code, loc, f"on agent {key}: {issue.summary}", issue.detail, origin=step.overlay.origin)
 
 
 def _touches(pointer: str, wrong: Sequence[str]) -> bool:
     parts = jsonpointer.JsonPointer(pointer).parts
-    shared = min(len(parts), len(wrong))
-    return all(part in (step, "-") for part, step in zip(parts[:shared], wrong[:shared], strict=True))
+    return all(part in (step, "-") for part, step in zip(parts, wrong, strict=False))

@@ -5,8 +5,7 @@ from typing import Any
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
 from gitops_agent.model.policy_merge import is_looser
-from gitops_agent.snapshot.codes import Code
-from gitops_agent.snapshot.compiled_file import Issue
+from gitops_agent.snapshot.codes import Code, Issue
 
 
 def effective(spec: PolicySpec) -> PolicySpec:
@@ -22,9 +21,8 @@ def loosened(origin: Origin, spec: PolicySpec) -> list[Issue]:
         for loc in _looser(limits, spec):
             path = ("spec", "tenants", tenant, *loc)
             summary = f"tenant {tenant}: {'.'.join(loc)} is looser than the policy of all tenants"
-            found.append(
-                Issue(Code.LOOSER_POLICY, origin, path, summary, "A tenant's limits may only be stricter.")
-            )
+            detail = "A tenant's limits may only be stricter."
+            found.append(Issue(Code.LOOSER_POLICY, path, summary, detail, origin=origin))
     return found
 
 
@@ -37,13 +35,9 @@ def _inherit(limits: TenantPolicy, spec: PolicySpec) -> TenantPolicy:
         if name not in limits.model_fields_set or own is None:
             update[name] = general
         elif isinstance(own, Strict) and isinstance(general, Strict):
-            missing = {part: getattr(general, part) for part in _unset(own)}
-            update[name] = own.model_copy(update=missing)
+            missing = type(own).model_fields.keys() - own.model_fields_set
+            update[name] = own.model_copy(update={part: getattr(general, part) for part in missing})
     return limits.model_copy(update=update)
-
-
-def _unset(section: Strict) -> set[str]:
-    return set(type(section).model_fields) - section.model_fields_set
 
 
 def _looser(limits: Strict, general: Strict) -> list[tuple[str, ...]]:

@@ -5,14 +5,19 @@ there is a finding to address, and only for text that has passed the same pre-ch
 fast one could, or the budget is spent, the answer is where the document begins: late, never wrong.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.tokens import AliasToken, DirectiveToken, TagToken, Token
+from ruamel.yaml.tokens import Token
 
-Loc = Sequence[str | int]
+from gitops_agent.model.agent import Origin
+from gitops_agent.model.finding import Finding
+from gitops_agent.ports import BlobReader
+from gitops_agent.snapshot import yaml_text_guard as texts
+from gitops_agent.snapshot.codes import FilePosition, Issue, Loc, error
 
 
 class Spot(NamedTuple):
@@ -20,14 +25,6 @@ class Spot(NamedTuple):
 
     line: int
     column: int
-
-
-class RepeatedKey(NamedTuple):
-    """A key that stands twice in one mapping."""
-
-    key: str
-    first: Spot
-    again: Spot
 
 
 class Positions:
@@ -43,17 +40,20 @@ class Positions:
         """Where the content of the document begins."""
         return Spot(self._first_line, 1) if self._root is None else self._spot(self._root)
 
-    def value(self, loc: Loc) -> Spot:
-        """Where the value at a path stands, or the nearest enclosing one that exists."""
-        return self._find(loc, want_key=False)
+    def find(self, loc: Loc, *, at_key: bool = False) -> Spot:
+        """Where the value (or the key) at a path stands, or the nearest enclosing thing that exists."""
+        node, spot = self._root, self.start
+        for step in loc:
+            found = _child(node, step)
+            if found is None:
+                break
+            key, node = found
+            spot = self._spot(key if at_key and key is not None else node)
+        return spot
 
-    def key(self, loc: Loc) -> Spot:
-        """Where the key at the end of a path stands, or the nearest enclosing thing that exists."""
-        return self._find(loc, want_key=True)
-
-    def duplicates(self) -> list[RepeatedKey]:
+    def duplicates(self) -> list[tuple[str, Spot, Spot]]:
         """Every key that stands more than once in its mapping, with both positions."""
-        found: list[RepeatedKey] = []
+        found: list[tuple[str, Spot, Spot]] = []
         for mapping in self._mappings():
             first: dict[tuple[str, str], Spot] = {}
             for key, _ in mapping.value:
@@ -61,53 +61,27 @@ class Positions:
                     spot = self._spot(key)
                     earlier = first.setdefault((str(key.tag), key.value), spot)
                     if earlier != spot:
-                        found.append(RepeatedKey(key.value, earlier, spot))
+                        found.append((key.value, earlier, spot))
         return found
 
-    def keys_named(self, name: str) -> list[Spot]:
-        """Where keys of this name stand, at any depth."""
+    def keys(self, wanted: Callable[[Node], bool]) -> list[Spot]:
+        """Where some of the keys stand, at any depth."""
         keys = (key for mapping in self._mappings() for key, _ in mapping.value)
-        return [self._spot(key) for key in keys if isinstance(key, ScalarNode) and key.value == name]
-
-    def not_text_keys(self) -> list[Spot]:
-        """Where keys stand that are not text."""
-        keys = (key for mapping in self._mappings() for key, _ in mapping.value)
-        return [self._spot(key) for key in keys if not _is_text(key)]
+        return [self._spot(key) for key in keys if wanted(key)]
 
     def recursive(self) -> list[Spot]:
         """Nodes that contain themselves by an alias."""
         return [] if self._root is None else [self._spot(node) for node in _recursive(self._root)]
 
-    def tags(self) -> list[Spot]:
-        """Where explicit tags stand."""
-        return [self._mark(token) for token in _tokens(self._text) if isinstance(token, TagToken)]
-
-    def directives(self) -> list[Spot]:
-        """Where directives stand."""
-        return [self._mark(token) for token in _tokens(self._text) if isinstance(token, DirectiveToken)]
-
-    def aliases(self) -> int:
-        """How many aliases the document holds."""
-        return sum(isinstance(token, AliasToken) for token in _tokens(self._text))
-
-    def _find(self, loc: Loc, *, want_key: bool) -> Spot:
-        node, spot = self._root, self.start
-        for step in loc:
-            found = _child(node, step)
-            if found is None:
-                break
-            key, node = found
-            spot = self._spot(key if want_key and key is not None else node)
-        return spot
+    def tokens(self, kind: type[Token]) -> list[Spot]:
+        """Where tags, directives or aliases stand."""
+        return [self._spot(token) for token in _tokens(self._text) if isinstance(token, kind)]
 
     def _mappings(self) -> Iterator[MappingNode]:
         return (node for node in _walk(self._root) if isinstance(node, MappingNode))
 
-    def _spot(self, node: Node) -> Spot:
-        return Spot(self._first_line + node.start_mark.line, node.start_mark.column + 1)
-
-    def _mark(self, token: Token) -> Spot:
-        return Spot(self._first_line + token.start_mark.line, token.start_mark.column + 1)
+    def _spot(self, thing: Node | Token) -> Spot:
+        return Spot(self._first_line + thing.start_mark.line, thing.start_mark.column + 1)
 
 
 class Locator:
@@ -120,6 +94,23 @@ class Locator:
         """The positions of one document."""
         self._budget -= 1
         return Positions(text if self._budget >= 0 else "", first_line)
+
+
+def located(issues: Iterable[Issue], reader: BlobReader, locator: Locator) -> list[Finding]:
+    """The findings of issues. The documents are read again: issues are rare, and keeping all texts is dear."""
+    known = list(issues)
+    contents = dict(reader.blobs(list(dict.fromkeys(issue.origin.blob for issue in known)))) if known else {}
+
+    @cache
+    def positions(origin: Origin) -> Positions:
+        parts = texts.split(texts.decoded(contents.get(origin.blob, b""), "replace"))
+        return locator.positions(next((part.text for part in parts if part.line == origin.line), ""), origin.line)
+
+    findings: list[Finding] = []
+    for issue in known:
+        spot = positions(issue.origin).find(issue.loc, at_key=issue.at_key)
+        findings.append(error(issue.code, FilePosition(issue.origin.path, *spot), issue.summary, issue.detail))
+    return findings
 
 
 def compose(text: str) -> Node | None:
@@ -151,7 +142,8 @@ def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | Non
     return None
 
 
-def _is_text(key: Node) -> bool:
+def is_text(key: Node) -> bool:
+    """Whether a key is text."""
     # The fast parser reads moments as text, and so does everything after it.
     words = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
     return isinstance(key, ScalarNode) and str(key.tag) in (*words, "tag:yaml.org,2002:value")

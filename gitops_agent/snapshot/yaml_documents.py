@@ -6,10 +6,12 @@ module is JSON: text keys, finite numbers, no dates, bounded depth.
 
 import math
 import re
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
 import yaml_rs
+from ruamel.yaml.tokens import AliasToken, DirectiveToken, TagToken
 
 from gitops_agent.model.document import API_VERSION
 from gitops_agent.model.finding import Finding
@@ -17,10 +19,11 @@ from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
 from gitops_agent.snapshot.codes import Code, FilePosition, error, shown, warning
 from gitops_agent.snapshot.foreign import foreign_finding, is_ours
-from gitops_agent.snapshot.positions import Locator, Positions, Spot
+from gitops_agent.snapshot.positions import Locator, Positions, Spot, is_text
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
-_MASK = "\ue000"
+_MASK = "\U00012000"  # a letter of a script that is not written any more: its repr is the letter itself
+_SMALLER = "Split the file, raise the limit in the settings, or list it in .gitopsignore."
 _STRICT = yaml_rs.DuplicateKeyPolicy.Error
 _LENIENT = yaml_rs.DuplicateKeyPolicy.LastWins
 _REPLAYED = yaml_rs.AliasLimits(max_total_replayed_events=100_000)
@@ -38,11 +41,14 @@ class Document(NamedTuple):
 class Unreadable(Exception):
     """The parser refused the text; ``line`` and ``column`` are relative to it."""
 
-    def __init__(self, reason: str, line: int, column: int) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.line = line
-        self.column = column
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        # The message quotes the line it stopped at, which may hold a secret: keep only position and reason.
+        lines = message.splitlines() or ["no reason given"]
+        where = _WHERE.search(lines[0])
+        self.line, self.column = (int(where[1]), int(where[2])) if where else (1, 1)
+        self.reason = shown(lines[-1], 120)
+        self.is_repeated_key = message.startswith("duplicate mapping key")
 
 
 class FileParser:
@@ -56,21 +62,29 @@ class FileParser:
         """The documents of ours in a file, and every finding about the file."""
         if (document := self._plain(data)) is not None:
             return [document], []
-        findings: list[Finding] = []
-        content = self._decode(path, data, findings)
-        if content is None:
-            return [], findings
+        limits = self._limits
+        if len(data) > limits.file_bytes:
+            return [], [too_large(path, len(data), limits.file_bytes)]
+        try:
+            content = texts.decoded(data)
+        except UnicodeDecodeError as problem:
+            return [], [not_utf8(path, data, problem.start)]
         parts = texts.split(content)
-        if len(parts) > self._limits.documents:
-            summary = f"{len(parts)} documents in one file; at most {self._limits.documents} are read"
-            place = FilePosition(path, parts[self._limits.documents].line)
-            return [], [
-                error(Code.TOO_MANY_DOCUMENTS, place, summary, "Split the file, or raise limits.documents.")
-            ]
+        if len(parts) > limits.documents:
+            summary = f"{len(parts)} documents in one file; at most {limits.documents} are read"
+            place = FilePosition(path, parts[limits.documents].line)
+            way_out = "Split the file, or raise limits.documents."
+            return [], [error(Code.TOO_MANY_DOCUMENTS, place, summary, way_out)]
         suspect = texts.has_control_bytes(data) or not content.isascii()
-        read = (self._document(path, part, suspect, findings) for part in parts)
-        documents = [document for document in read if document is not None]
-        return documents, findings if documents or findings else [_empty(path)]
+        findings: list[Finding] = []
+        readers = (_DocumentReader(path, part, limits, self._locator, findings) for part in parts)
+        documents = [document for reader in readers if (document := reader.read(suspect)) is not None]
+        if not documents and not findings:
+            detail = (
+                "An agent that stood here is no longer declared. Remove the file, or list it in .gitopsignore."
+            )
+            findings = [warning(Code.NO_DOCUMENT, FilePosition(path), "the file holds no document", detail)]
+        return documents, findings
 
     def _plain(self, data: bytes) -> Document | None:
         """The one document of ours in a file that needs no closer look. None: it needs one."""
@@ -79,205 +93,168 @@ class FileParser:
             if len(data) > self._limits.file_bytes or not texts.is_plain(data, text):
                 return None
             value = _parse(text, _STRICT)
-        except (UnicodeDecodeError, yaml_rs.YAMLDecodeError, Unreadable):
+            if type(value) is not dict or value.get("apiVersion") != API_VERSION:
+                return None
+            raw = orjson.dumps(value)
+        except (UnicodeDecodeError, Unreadable, TypeError, RecursionError):
             return None
-        if type(value) is not dict or value.get("apiVersion") != API_VERSION or type(value.get("kind")) is not str:
+        if b"null" in raw or raw.count(b"{") + raw.count(b"[") > self._limits.depth:
             return None
-        raw = _plain_json(value, self._limits.depth)
-        return None if raw is None else Document(1, API_VERSION, value["kind"], raw)
+        kind = value.get("kind")
+        return Document(1, API_VERSION, kind, raw) if type(kind) is str else None
 
-    def _decode(self, path: str, data: bytes, findings: list[Finding]) -> str | None:
-        if len(data) > self._limits.file_bytes:
-            findings.append(too_large(path, len(data), self._limits.file_bytes))
+
+class _DocumentReader:
+    """Reads one document of a file, and adds to the findings what is wrong with its text."""
+
+    def __init__(
+        self, path: str, part: texts.DocumentText, limits: Limits, locator: Locator, findings: list[Finding]
+    ) -> None:
+        self._path = path
+        self._part = part
+        self._limits = limits
+        self._locator = locator
+        self._findings = findings
+        self._deep = f"At most {limits.depth} levels are read; write it flatter, or raise limits.depth."
+
+    @cached_property
+    def _positions(self) -> Positions:
+        return self._locator.positions(self._part.text, self._part.line)
+
+    def read(self, suspect: bool) -> Document | None:
+        """The document if it is one of ours. ``suspect``: the file may hold control characters."""
+        line, text = self._part
+        if not texts.is_safe(text):
+            self._error(Code.TOO_DEEP, "nested too deep to be parsed safely", self._deep, Spot(line, 1))
             return None
         try:
-            content = data.decode("utf-8")
-        except UnicodeDecodeError as problem:
-            findings.append(not_utf8(path, data, problem.start))
-            return None
-        content = content.removeprefix(texts.BYTE_ORDER_MARK)
-        return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
-
-    def _document(
-        self, path: str, part: texts.DocumentText, suspect: bool, findings: list[Finding]
-    ) -> Document | None:
-        if not texts.is_safe(part.text):
-            summary = "nested too deep to be parsed safely"
-            findings.append(
-                error(Code.TOO_DEEP, FilePosition(path, part.line), summary, _deep(self._limits.depth))
-            )
-            return None
-        try:
-            value, repeated = _read(part.text)
+            value, repeated = _read(text)
         except Unreadable as problem:
-            findings.append(
-                self._syntax(FilePosition(path, part.line + problem.line - 1, problem.column), problem.reason)
-            )
+            self._syntax(problem.reason, Spot(line + problem.line - 1, problem.column))
             return None
         if value is None:
             return None
         if not is_ours(value):
-            findings.append(foreign_finding(path, part, value, self._locator))
+            self._findings.append(foreign_finding(self._path, self._part, value, self._locator))
             return None
-        return self._ours(path, part, (value, suspect, repeated), findings)
-
-    def _syntax(self, place: FilePosition, reason: str) -> Finding:
-        if "recursion limit" in reason:
-            return error(Code.TOO_DEEP, place, "nested too deep to be parsed", _deep(self._limits.depth))
-        way_out = "Correct the syntax, or list the file in .gitopsignore if it is not for gitops-agent."
-        return error(Code.INVALID_YAML, place, f"not valid YAML: {reason}", way_out)
-
-    def _ours(
-        self,
-        path: str,
-        part: texts.DocumentText,
-        read: tuple[dict[str, Any], bool, bool],
-        findings: list[Finding],
-    ) -> Document | None:
-        """A document of ours, once its text keeps the rules that foreign ones need not keep."""
-        value, suspect, repeated = read
+        self._judge(value, suspect, repeated)
+        raw = self._json(value)
         kind = value.get("kind")
-        rules = _TextRules(path, part, self._locator, findings)
-        if repeated:
-            rules.duplicates()
-        if suspect:
-            rules.control_characters()
-        if texts.may_have_properties(part.text):
-            rules.properties(value, self._limits.aliases)
-        if "<<" in part.text and _has_key(value, "<<"):
-            rules.merge_keys()
-        if "%" in part.text:
-            rules.directives()
-        raw = rules.json(value, self._limits.depth)
-        if raw is None:
-            return None
-        return Document(part.line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
-
-
-class _TextRules:
-    """Collects the findings about the text of one document of ours."""
-
-    def __init__(self, path: str, part: texts.DocumentText, locator: Locator, findings: list[Finding]) -> None:
-        self._path = path
-        self._part = part
-        self._locator = locator
-        self._findings = findings
-        self._positions: Positions | None = None
-
-    def duplicates(self) -> None:
-        """Two equal keys in one mapping."""
-        repeated = self._located().duplicates()
-        for key, first, again in repeated:
-            summary = f"key {shown(key)} stands twice: lines {first.line} and {again.line}"
-            self._error(Code.DUPLICATE_KEY, again, summary, "Keep one of them; which one would hold is a guess.")
-        if not repeated:
-            self._error(
-                Code.DUPLICATE_KEY, self._located().start, "a key stands twice in one mapping", "Keep one."
-            )
-
-    def control_characters(self) -> None:
-        """Characters that terminals obey and people do not see."""
-        found = texts.control_character(self._part.text)
-        if found is None:
-            return
-        before = self._part.text[: found.start()]
-        spot = Spot(self._part.line + before.count("\n"), len(before) - (before.rfind("\n") + 1) + 1)
-        summary = f"control character U+{ord(found.group()):04X}"
-        self._error(
-            Code.CONTROL_CHARACTER, spot, summary, 'Remove it, or write it as an escape in "double quotes".'
+        return (
+            None
+            if raw is None
+            else Document(line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
         )
 
-    def properties(self, value: dict[str, Any], allowed: int) -> None:
+    def _syntax(self, reason: str, spot: Spot) -> None:
+        if "recursion limit" in reason:
+            self._error(Code.TOO_DEEP, "nested too deep to be parsed", self._deep, spot)
+        else:
+            way_out = "Correct the syntax, or list the file in .gitopsignore if it is not for gitops-agent."
+            self._error(Code.INVALID_YAML, f"not valid YAML: {reason}", way_out, spot)
+
+    def _judge(self, value: dict[str, Any], suspect: bool, repeated: bool) -> None:
+        """The rules for the text of ours that foreign documents need not keep."""
+        text = self._part.text
+        if repeated:
+            self._duplicates()
+        if suspect:
+            self._control_characters()
+        if texts.may_have_properties(text):
+            self._properties(value)
+        # It is not YAML 1.2, and every parser does something else with it.
+        if "<<" in text and any(isinstance(box, dict) and "<<" in box for box in _boxes(value)):
+            spots = self._positions.keys(lambda key: bool(key.value == "<<"))
+            way_out = "Write the fields out, or use an Overlay."
+            self._error(Code.MERGE_KEY, "the merge key << is not supported", way_out, *spots)
+        # %YAML 1.1 would promise a reading that is not kept here.
+        if (text.startswith("%") or "\n%" in text) and (spots := self._positions.tokens(DirectiveToken)):
+            self._error(Code.DIRECTIVE, "a YAML directive (%…) is not supported", "Remove the line.", *spots)
+
+    def _duplicates(self) -> None:
+        """Two equal keys in one mapping."""
+        repeated = self._positions.duplicates()
+        for key, first, again in repeated:
+            summary = f"key {shown(key)} stands twice: lines {first.line} and {again.line}"
+            self._error(Code.DUPLICATE_KEY, summary, "Keep one of them; which one would hold is a guess.", again)
+        if not repeated:
+            self._error(Code.DUPLICATE_KEY, "a key stands twice in one mapping", "Keep one.")
+
+    def _control_characters(self) -> None:
+        """Characters that terminals obey and people do not see."""
+        found = texts.CONTROL.search(self._part.text)
+        if found is not None:
+            before = self._part.text[: found.start()]
+            spot = Spot(self._part.line + before.count("\n"), len(before) - before.rfind("\n"))
+            summary = f"control character U+{ord(found.group()):04X}"
+            way_out = 'Remove it, or write it as an escape in "double quotes".'
+            self._error(Code.CONTROL_CHARACTER, summary, way_out, spot)
+
+    def _properties(self, value: dict[str, Any]) -> None:
         """Tags are refused; aliases are bounded and may not contain themselves.
 
         Prose is full of exclamation marks and asterisks. Whether one of them is more than prose, the fast
         parser shows: turned into a letter, a character of prose changes nothing but itself.
         """
-        text = self._part.text
+        text, allowed = self._part.text, self._limits.aliases
         if "!" in text and not _is_prose(text, "!", value):
             detail = "Remove it: the kinds of values are fixed by the schema."
-            self._each(Code.TAG, self._located().tags(), "a YAML tag (!…) is not supported", detail)
+            spots = self._positions.tokens(TagToken)
+            self._error(Code.TAG, "a YAML tag (!…) is not supported", detail, *spots)
         if "*" not in text or _is_prose(text, "*", value):
             return
-        if texts.count_properties(text, "*") > allowed and (count := self._located().aliases()) > allowed:
-            summary = f"{count} aliases; at most {allowed} are read"
-            self._error(Code.TOO_MANY_ALIASES, self._located().start, summary, "Write the values out.")
-        if _has_null(value) and (spots := self._located().recursive()):
-            self._each(Code.RECURSIVE_ALIAS, spots, "an alias that contains itself", "Write the value out.")
+        if texts.count_properties(text, "*") > allowed:
+            count = len(self._positions.tokens(AliasToken))
+            if count > allowed:
+                summary = f"{count} aliases; at most {allowed} are read"
+                self._error(Code.TOO_MANY_ALIASES, summary, "Write the values out.")
+        if any(item is None for item in _items(value)) and (spots := self._positions.recursive()):
+            self._error(Code.RECURSIVE_ALIAS, "an alias that contains itself", "Write the value out.", *spots)
 
-    def merge_keys(self) -> None:
-        """``<<`` is not YAML 1.2, and every parser does something else with it."""
-        spots = self._located().keys_named("<<")
-        self._each(
-            Code.MERGE_KEY, spots, "the merge key << is not supported", "Write the fields out, or use an Overlay."
-        )
-
-    def directives(self) -> None:
-        """``%YAML 1.1`` would promise a reading that is not kept here."""
-        if not self._part.text.startswith("%") and "\n%" not in self._part.text:
-            return
-        for spot in self._located().directives():
-            self._error(Code.DIRECTIVE, spot, "a YAML directive (%…) is not supported", "Remove the line.")
-
-    def json(self, value: dict[str, Any], depth: int) -> bytes | None:
+    def _json(self, value: dict[str, Any]) -> bytes | None:
         """The value as JSON, or None when it is none."""
         try:
             raw = orjson.dumps(value)
         except (TypeError, RecursionError):
-            self._not_json(value, depth)
+            if not self._is_too_deep(value):
+                self._not_json(value)
             return None
-        if b"null" in raw and not _is_finite(value):
-            self._error(
-                Code.BAD_NUMBER, self._located().start, "a number that is not finite", "Write a finite number."
-            )
-        if raw.count(b"{") + raw.count(b"[") > depth and (found := _depth(value)) > depth:
-            self._error(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
+        if b"null" in raw and not all(math.isfinite(item) for item in _items(value) if isinstance(item, float)):
+            self._error(Code.BAD_NUMBER, "a number that is not finite", "Write a finite number.")
+        if raw.count(b"{") + raw.count(b"[") > self._limits.depth:
+            self._is_too_deep(value)
         return raw
 
-    def _not_json(self, value: dict[str, Any], depth: int) -> None:
-        if (found := _depth(value)) > depth:
-            self._error(Code.TOO_DEEP, self._located().start, f"nested {found} levels deep", _deep(depth))
-        elif _has_big_number(value):
+    def _is_too_deep(self, value: dict[str, Any]) -> bool:
+        depth = len(_levels(value))
+        if depth > self._limits.depth:
+            self._error(Code.TOO_DEEP, f"nested {depth} levels deep", self._deep)
+        return depth > self._limits.depth
+
+    def _not_json(self, value: dict[str, Any]) -> None:
+        if any(isinstance(item, int) and not -(2**63) <= item < 2**64 for item in _items(value)):
             detail = "Write a number that fits 64 bits, or put it in quotes."
-            self._error(Code.BAD_NUMBER, self._located().start, "a whole number of more than 64 bits", detail)
+            self._error(Code.BAD_NUMBER, "a whole number of more than 64 bits", detail)
         else:
-            spots = self._located().not_text_keys()
-            self._each(Code.NOT_TEXT_KEY, spots, "a key that is not text", "Put the key in quotes.")
+            spots = self._positions.keys(lambda key: not is_text(key))
+            self._error(Code.NOT_TEXT_KEY, "a key that is not text", "Put the key in quotes.", *spots)
 
-    def _each(self, code: Code, spots: list[Spot], summary: str, detail: str) -> None:
-        for spot in spots or [self._located().start]:
-            self._error(code, spot, summary, detail)
-
-    def _error(self, code: Code, spot: Spot, summary: str, detail: str) -> None:
-        self._findings.append(error(code, FilePosition(self._path, *spot), summary, detail))
-
-    def _located(self) -> Positions:
-        if self._positions is None:
-            self._positions = self._locator.positions(self._part.text, self._part.line)
-        return self._positions
+    def _error(self, code: Code, summary: str, detail: str, *spots: Spot) -> None:
+        """Add an error for each spot; for the beginning of the document when there is none."""
+        for spot in spots or (self._positions.start,):
+            self._findings.append(error(code, FilePosition(self._path, *spot), summary, detail))
 
 
-def too_large(path: str, size: int, allowed: int) -> Finding:
+def too_large(path: str, size: int, allowed: int, way_out: str = _SMALLER) -> Finding:
     """The finding for a file that is not read because of its size."""
-    return error(
-        Code.TOO_LARGE,
-        FilePosition(path),
-        f"{size} bytes; at most {allowed} are read",
-        "Split the file, raise the limit in the settings, or list it in .gitopsignore.",
-    )
-
-
-def _empty(path: str) -> Finding:
-    detail = "An agent that stood here is no longer declared. Remove the file, or list it in .gitopsignore."
-    return warning(Code.NO_DOCUMENT, FilePosition(path), "the file holds no document", detail)
+    return error(Code.TOO_LARGE, FilePosition(path), f"{size} bytes; at most {allowed} are read", way_out)
 
 
 def not_utf8(path: str, data: bytes, start: int) -> Finding:
     """The finding for bytes that are not UTF-8, addressed to the first wrong one."""
     begin = data.rfind(b"\n", 0, start) + 1
-    place = FilePosition(
-        path, data.count(b"\n", 0, start) + 1, len(data[begin:start].decode("utf-8", "replace")) + 1
-    )
+    column = len(data[begin:start].decode("utf-8", "replace")) + 1
+    place = FilePosition(path, data.count(b"\n", 0, start) + 1, column)
     return error(Code.NOT_UTF8, place, f"byte 0x{data[start]:02x} is not UTF-8", "Save the file as UTF-8.")
 
 
@@ -285,61 +262,29 @@ def _read(text: str) -> tuple[Any, bool]:
     """The value, and whether keys were repeated (then the last one of them holds)."""
     try:
         return _parse(text, _STRICT), False
-    except yaml_rs.YAMLDecodeError as problem:
-        if not str(problem).startswith("duplicate mapping key"):
-            raise _unreadable(problem) from None
-    try:
-        return _parse(text, _LENIENT), True
-    except yaml_rs.YAMLDecodeError as problem:
-        raise _unreadable(problem) from None
+    except Unreadable as problem:
+        if not problem.is_repeated_key:
+            raise
+    return _parse(text, _LENIENT), True
 
 
 def _parse(text: str, policy: yaml_rs.DuplicateKeyPolicy) -> Any:
     try:
         return yaml_rs.loads(text, parse_datetime=False, alias_limits=_REPLAYED, duplicate_key_policy=policy)
-    except (yaml_rs.YAMLDecodeError, KeyboardInterrupt, SystemExit, MemoryError):
+    except yaml_rs.YAMLDecodeError as problem:
+        raise Unreadable(str(problem)) from None
+    except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException:  # a panic of the native parser is not an Exception
-        raise Unreadable("the parser cannot read it", 1, 1) from None
-
-
-def _unreadable(problem: Exception) -> Unreadable:
-    # The message quotes the line it stopped at, which may hold a secret: keep only position and reason.
-    lines = str(problem).splitlines() or ["no reason given"]
-    where = _WHERE.search(lines[0])
-    line, column = (int(where[1]), int(where[2])) if where else (1, 1)
-    return Unreadable(shown(lines[-1], 120), line, column)
-
-
-def _plain_json(value: dict[str, Any], depth: int) -> bytes | None:
-    """The value as JSON when there is nothing to think about."""
-    try:
-        raw = orjson.dumps(value)
-    except (TypeError, RecursionError):
-        return None
-    return None if b"null" in raw or raw.count(b"{") + raw.count(b"[") > depth else raw
-
-
-def _deep(allowed: int) -> str:
-    return f"At most {allowed} levels are read; write it flatter, or raise limits.depth."
+        raise Unreadable("the parser cannot read it") from None
 
 
 def _is_prose(text: str, kind: str, value: object) -> bool:
     try:
         again, _ = _read(texts.masked(text, kind, _MASK))
-    except Unreadable:
+        return repr(again).replace(_MASK, kind) == repr(value)
+    except (Unreadable, RecursionError):
         return False
-    return bool(_unmasked(again, kind) == value)
-
-
-def _unmasked(value: Any, kind: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(_MASK, kind)
-    if isinstance(value, list):
-        return [_unmasked(item, kind) for item in value]
-    if isinstance(value, dict):
-        return {_unmasked(key, kind): _unmasked(item, kind) for key, item in value.items()}
-    return value
 
 
 def _levels(value: object) -> list[list[Any]]:
@@ -352,26 +297,9 @@ def _levels(value: object) -> list[list[Any]]:
     return levels
 
 
+def _boxes(value: object) -> list[Any]:
+    return [box for level in _levels(value) for box in level]
+
+
 def _items(value: object) -> list[Any]:
-    boxes = (box for level in _levels(value) for box in level)
-    return [item for box in boxes for item in (box.values() if isinstance(box, dict) else box)]
-
-
-def _depth(value: object) -> int:
-    return len(_levels(value))
-
-
-def _has_key(value: object, key: str) -> bool:
-    return any(isinstance(box, dict) and key in box for level in _levels(value) for box in level)
-
-
-def _has_null(value: object) -> bool:
-    return any(item is None for item in _items(value))
-
-
-def _is_finite(value: object) -> bool:
-    return all(math.isfinite(item) for item in _items(value) if isinstance(item, float))
-
-
-def _has_big_number(value: object) -> bool:
-    return any(isinstance(item, int) and not -(2**63) <= item < 2**64 for item in _items(value))
+    return [item for box in _boxes(value) for item in (box.values() if isinstance(box, dict) else box)]

@@ -18,7 +18,8 @@ _MARKER = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
 _DIRECTIVES_ONLY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n)*+\Z")
 _LINE_PREFIX = re.compile(r"^(?:[ \t]++|[-?:](?=[ \t\n]|\Z)|[!&]\S*+)++", re.MULTILINE)
 _CONTROL_BYTES = bytes([*range(9), 11, 12, *range(14, 32), 127])
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+"""Characters that may not stand in a document of ours."""
 # A tag, anchor or alias can only begin here; much prose matches too, so a match is a question, not an answer.
 _PROPERTY = re.compile(r"""[!&*](?:(?<=[\s\[\]{},:"'].)|(?<=\A.))""")
 
@@ -28,6 +29,12 @@ class DocumentText(NamedTuple):
 
     line: int
     text: str
+
+
+def decoded(data: bytes, errors: str = "strict") -> str:
+    """The text of a file without its byte order mark, every line ended by a line feed alone."""
+    content = data.decode("utf-8", errors).removeprefix(BYTE_ORDER_MARK)
+    return content.replace("\r\n", "\n").replace("\r", "\n") if "\r" in content else content
 
 
 def split(text: str) -> list[DocumentText]:
@@ -55,11 +62,9 @@ def _only_directives(part: str) -> bool:
 
 def _without_end_marker(document: DocumentText) -> DocumentText:
     # The rest of that line may hold a comment only; the parser judges it as the beginning of the next document.
-    return (
-        DocumentText(document.line, "   " + document.text[3:])
-        if _MARKER.match(document.text) and document.text[0] == "."
-        else document
-    )
+    if _MARKER.match(document.text) and document.text[0] == ".":
+        return document._replace(text="   " + document.text[3:])
+    return document
 
 
 def is_safe(text: str) -> bool:
@@ -71,23 +76,15 @@ def is_safe(text: str) -> bool:
     """
     if len(text) <= 2 * SAFE_DEPTH or sum(map(text.count, "-?:[{")) <= SAFE_DEPTH:
         return True
-    indented = max((_width(match.group()) for match in _LINE_PREFIX.finditer(text)), default=0)
+    prefixes = {match.group() for match in _LINE_PREFIX.finditer(text)}
+    indented = max((sum(map(prefix.count, " \t-?:")) for prefix in prefixes), default=0)
     depth = 2 * (indented + 1)
     return depth * (min(count_properties(text, "*"), 64) + 1) <= 4 * SAFE_DEPTH and depth <= SAFE_DEPTH
-
-
-def _width(prefix: str) -> int:
-    return sum(map(prefix.count, " \t-?:"))
 
 
 def has_control_bytes(data: bytes) -> bool:
     """Whether the bytes hold ASCII control characters."""
     return len(data.translate(None, _CONTROL_BYTES)) != len(data)
-
-
-def control_character(text: str) -> re.Match[str] | None:
-    """The first character that may not stand in a document of ours."""
-    return _CONTROL.search(text)
 
 
 def is_plain(data: bytes, text: str) -> bool:

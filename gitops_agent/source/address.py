@@ -9,13 +9,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from urllib.parse import unquote
 
 from gitops_agent.errors import UsageError
 from gitops_agent.support.text import clipped, escape_control
 
-Kind = Literal["path", "file", "http", "https", "ssh"]
 _Refuse = Callable[..., UsageError]
 
 FORMS = "/path/to/repo, file:///path/to/repo, https://host/repo.git, ssh://git@host/repo.git or git@host:repo.git"
@@ -24,8 +22,7 @@ _HOST = r"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f
 _USER = r"(?P<user>[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63})"
 _PORT = r"(?::(?P<port>[0-9]{1,5}))?"
 _REST = r"[A-Za-z0-9_~][A-Za-z0-9_.~+@%=,:/-]*"
-_HTTP = re.compile(rf"(?P<kind>https?)://{_HOST}{_PORT}(?P<path>/{_REST})", re.ASCII)
-_SSH = re.compile(rf"(?P<kind>ssh)://(?:{_USER}@)?{_HOST}{_PORT}(?P<path>/{_REST})", re.ASCII)
+_URL = re.compile(rf"(?:https?|ssh)://(?:{_USER}@)?{_HOST}{_PORT}(?P<path>/{_REST})", re.ASCII)
 _SCP = re.compile(rf"(?:{_USER}@)?{_HOST}:(?P<path>/?{_REST})", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9+.-]*:/")
 _HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
@@ -41,9 +38,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A repository. ``target`` is what git is given (it holds no credentials); ``safe`` is for display."""
+    """A repository. ``kind``: path, file, http, https or ssh. ``target``: what git is given, no credentials."""
 
-    kind: Kind
+    kind: str
     target: str
     host: str = ""
     port: int | None = None
@@ -126,14 +123,13 @@ def _url(text: str, refuse: _Refuse) -> Address:
         )
     if "@" in authority and ":" in authority.rsplit("@", 1)[0]:
         raise refuse("a password does not belong in the address", "remove it and set sshKey and knownHosts")
-    found = (_SSH if scheme == "ssh" else _HTTP).fullmatch(text)
+    found = _URL.fullmatch(text)
     if found is None or _has_dots(found["path"]):
         raise refuse("it is not a plain URL (scheme, host, port, path)")
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 0 < port < 65536:
         raise refuse("the port is not between 1 and 65535")
-    kind: Kind = "ssh" if scheme == "ssh" else ("https" if scheme == "https" else "http")
-    return Address(kind, text, found["host"].lower(), port)
+    return Address(scheme, text, found["host"].lower(), port)
 
 
 def _scp(text: str, refuse: _Refuse) -> Address | None:

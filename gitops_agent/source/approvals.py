@@ -4,39 +4,48 @@ Both name the whole digest of a plan. Read are the commits after the one in forc
 another plan. Never raises: what cannot be read approves nothing and becomes a finding.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.passes import Approval
 from gitops_agent.model.revision import Revision
 from gitops_agent.settings import Settings
-from gitops_agent.source.approval_statements import Statement, noted, trailed
-from gitops_agent.source.mirror import APPROVALS, Mirror
-from gitops_agent.source.signature import Signatures
+from gitops_agent.source.git_environment import config_variables
+from gitops_agent.source.mirror import APPROVALS, APPROVALS_HERE, Mirror
+from gitops_agent.source.notes import read_notes
 
-DIGEST = re.compile(r"[0-9a-f]{32}")
+TRAILER = "Gitops-Approve"
+MAX_STATEMENTS = 200
+"""More are not read: a note of a million lines must not keep a pass from its work."""
+
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_LINE = re.compile(rf"^(?:{TRAILER}:\s*)?([0-9A-Fa-f]{{32}})$|^{TRAILER}:\s*(\S.*)$", re.IGNORECASE)
+_TRAILERS = f"%H%x00%(trailers:key={TRAILER},valueonly,unfold,separator=%x1f)%x1e"
+_NO_PROGRAM = "false"
+"""A program that verifies nothing: of the kinds of signature git knows, only ssh is asked about."""
+
+_Found = tuple[Sequence[Approval], Sequence[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A digest that was named. ``commit`` is the one on the branch; ``carrier`` the one that states it."""
+
+    digest: str
+    where: str
+    commit: str
+    carrier: str
+    email: str
+    at: float
 
 
 class _Objection(Exception):
     """Why an approval does not count, and the way out."""
-
-    def __init__(self, reason: str, way_out: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.way_out = way_out
-
-
-@dataclass(frozen=True, slots=True)
-class _Approvals:
-    """The approvals that count between two commits, and the findings on those that do not."""
-
-    approvals: tuple[Approval, ...] = ()
-    objections: tuple[Finding, ...] = ()
 
 
 class GitApprovals:
@@ -45,65 +54,79 @@ class GitApprovals:
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror
         self._approvers = frozenset(name.casefold() for name in settings.approvers)
-        self._signatures = Signatures(mirror.git, settings.allowed_signers)
+        self._signers = Path(settings.allowed_signers).absolute() if settings.allowed_signers else None
         self._read_at: tuple[str | None, ...] = ()
-        self._found = _Approvals()
+        self._found: _Found = ((), ())
 
     def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
         """Valid approvals among the commits after the enforced one, and in the notes on them."""
-        return self._read(enforced, head).approvals
+        return self._read(enforced, head)[0]
 
     def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
         """A warning for each statement there that does not count, with the reason."""
-        return self._read(enforced, head).objections
+        return self._read(enforced, head)[1]
 
-    def _read(self, enforced: str | None, head: Revision) -> _Approvals:
-        place = (enforced, head.sha, self._mirror.approvals())
+    def _read(self, enforced: str | None, head: Revision) -> _Found:
         if enforced is None:
-            return _Approvals()  # nothing was ever in force, so nothing can be lost that needs an approval
+            return (), ()  # nothing was ever in force, so nothing can be lost that needs an approval
+        place = (enforced, head.sha, self._mirror.approvals())
         if place != self._read_at:
             try:
                 self._found, self._read_at = self._read_window(enforced, head), place
             except GitopsAgentError as problem:
-                return _Approvals((), (_unreadable(problem),))
+                return (), (_unreadable(problem),)
         return self._found
 
-    def _read_window(self, enforced: str, head: Revision) -> _Approvals:
+    def _read_window(self, enforced: str, head: Revision) -> _Found:
         window = self._mirror.between(enforced, head.sha) if enforced != head.sha else ()
-        statements = [*trailed(self._mirror, window), *noted(self._mirror, [each.sha for each in window])]
+        statements = [*islice(_trailed(self._mirror, window), MAX_STATEMENTS), *_noted(self._mirror, window)]
+        if not statements:
+            return (), ()
+        authors = _ChangeAuthors(self._mirror, enforced, window)
         approvals, objections = [], []
-        authors = _ChangeAuthors(self._mirror, enforced, window) if statements else None
         for statement in statements:
             try:
-                assert authors is not None
                 approvals.append(self._approval(statement, authors))
             except _Objection as objection:
-                objections.append(_finding(statement, objection))
-        return _Approvals(tuple(approvals), tuple(objections))
+                objections.append(_finding(statement, *objection.args))
+        return approvals, objections
 
-    def _approval(self, statement: Statement, authors: _ChangeAuthors) -> Approval:
+    def _approval(self, statement: Statement, authors: "_ChangeAuthors") -> Approval:
         """The approval, if it counts; _Objection with the reason if not."""
-        if not DIGEST.fullmatch(statement.digest):
+        if not _DIGEST.fullmatch(statement.digest):
             raise _Objection(
                 "it is not the whole digest of a plan (32 characters, 0-9 and a-f)",
                 "Give the digest as gitops-agent plan prints it, all of it",
             )
-        by = self._approver(statement)
-        if statement.where == "trailer":
-            authors.check(statement, by)
-        return Approval(statement.digest, by, statement.where, statement.at, statement.commit)
-
-    def _approver(self, statement: Statement) -> str:
-        """The name that goes with the signature where one is required, else the author's address."""
-        by = self._signatures.principal(statement.carrier) if self._signatures.required else statement.email
-        if not by and self._signatures.required:
-            reason = self._signatures.problem or "it carries no signature by a key in allowedSigners"
-            raise _Objection(reason, "Approve again in a commit signed with a key in that file (git commit -S)")
+        by = statement.email if self._signers is None else self._signer(statement.carrier, self._signers)
         if not by:
             raise _Objection("its author has no address", "Set user.email and approve again")
         if self._approvers and by.casefold() not in self._approvers:
             raise _Objection(f"{by} is not among the approvers in the settings", "Let one of them approve")
-        return by
+        if statement.where == "trailer":
+            authors.check(statement, by)
+        return Approval(statement.digest, by, statement.where, statement.at, statement.commit)
+
+    def _signer(self, commit: str, allowed: Path) -> str:
+        """The name in the ssh allowed-signers file with the key that made a good signature on a commit.
+
+        Git asks ssh-keygen: no user configuration, no keyring, no other kind of signature.
+        """
+        again = "Approve again in a commit signed with a key in that file (git commit -S)"
+        if not allowed.is_file():
+            raise _Objection(f"allowedSigners names {allowed}, and there is no such file", again)
+        rules = {
+            "gpg.ssh.allowedSignersFile": str(allowed),
+            "gpg.ssh.program": "ssh-keygen",
+            "gpg.openpgp.program": _NO_PROGRAM,
+            "gpg.x509.program": _NO_PROGRAM,
+        }
+        question = ("log", "--no-walk", "--format=%G?%n%GS", "--end-of-options", commit)
+        answer = self._mirror.git.local(*question, env=config_variables(rules)).text if commit else ""
+        verdict, _, name = answer.partition("\n")
+        if verdict != "G" or not name.strip():
+            raise _Objection("it carries no signature by a key in allowedSigners", again)
+        return name.strip()
 
 
 class _ChangeAuthors:
@@ -123,7 +146,7 @@ class _ChangeAuthors:
         trees |= {each.sha: each.tree for each in map(mirror.revision, sorted(outside))}
         changes = [each for each in window if {each.tree} != {trees[parent] for parent in each.parents}]
         self._changes = {each.sha for each in changes}
-        self._authors = {address(each.author).casefold() for each in changes}
+        self._authors = {_address(each.author).casefold() for each in changes}
 
     def check(self, statement: Statement, by: str) -> None:
         """_Objection unless the commit with this trailer changes nothing, and comes after others' changes."""
@@ -138,28 +161,88 @@ class _ChangeAuthors:
             return "its commit changes the desired state itself"
         if mine := {statement.email.casefold(), by.casefold()} & self._authors:
             return f"{mine.pop()} is an author of the changes that wait"
-        if self._changes and not self._changes & self._before(statement.commit):
+        before = {each.sha for each in self._mirror.between(self._enforced, statement.commit)}
+        if self._changes and not self._changes & before:
             return "it was given before the change, not after it"
         return ""
 
-    def _before(self, commit: str) -> set[str]:
-        return {each.sha for each in self._mirror.between(self._enforced, commit)}
+
+# -- statements, not yet checked
 
 
-def address(author: str) -> str:
+def _trailed(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
+    """The statements in trailers of commits."""
+    suspects = {each.sha: each for each in window if TRAILER.casefold() in each.message.casefold()}
+    if not suspects:
+        return
+    shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={_TRAILERS}", "--stdin")
+    listed = mirror.git.local("log", *shape, stdin="".join(f"{sha}\n" for sha in suspects).encode())
+    for record in listed.output.decode(errors="replace").split("\x1e"):
+        sha, _, values = record.strip("\n").partition("\0")
+        for value in filter(None, (text.strip() for text in values.split("\x1f"))):
+            commit = suspects[sha]
+            yield Statement(value.lower(), "trailer", sha, sha, _address(commit.author), commit.authored_at)
+
+
+def _noted(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
+    """The statements in notes on commits, each with the author of the note in its present form."""
+    count = 0
+    for sha, (blob, text) in read_notes(mirror, APPROVALS_HERE, [each.sha for each in window]).items():
+        digests = list(_digests(text))
+        count += len(digests)
+        if not digests or count > MAX_STATEMENTS:
+            continue
+        carrier = _writer(mirror, sha, blob)
+        author, at = (_address(carrier.author), carrier.authored_at) if carrier else ("", 0.0)
+        for digest in digests:
+            yield Statement(digest, "note", sha, carrier.sha if carrier else "", author, at)
+
+
+def _digests(text: str) -> Iterator[str]:
+    """The digests that have a line of their own, bare or as a trailer; other lines are comments."""
+    for line in text.splitlines():
+        if found := _LINE.match(line.strip()):
+            yield (found[1] or found[2]).strip().lower()
+
+
+def _writer(mirror: Mirror, sha: str, blob: str) -> Revision | None:
+    """The commit that wrote a note in its present form: the last whose parents lack it.
+
+    A commit that only moves notes into other folders, as git does when they become many, wrote none.
+    """
+    paths = [sha, f"{sha[:2]}/{sha[2:]}", f"{sha[:2]}/{sha[2:4]}/{sha[4:]}"]
+    walk = ("rev-list", "--topo-order", "--full-history", APPROVALS_HERE, "--", *paths)
+    for name in mirror.git.local(*walk).text.split():
+        commit = mirror.revision(name)
+        if _note_at(mirror, name, paths) == blob and blob not in (
+            _note_at(mirror, parent, paths) for parent in commit.parents
+        ):
+            return commit
+    return None
+
+
+def _note_at(mirror: Mirror, commit: str, paths: Sequence[str]) -> str | None:
+    entries = mirror.git.local("ls-tree", "--full-tree", commit, "--", *paths).text.splitlines()
+    return next((entry.split()[2] for entry in entries), None)
+
+
+def _address(author: str) -> str:
     """The address in ``Name <address>``."""
     return author.rpartition("<")[2].removesuffix(">").strip()
 
 
-def _finding(statement: Statement, objection: _Objection) -> Finding:
+# -- findings
+
+
+def _finding(statement: Statement, reason: str, way_out: str) -> Finding:
     by = statement.email or "an unknown author"
     place = f"a note on {APPROVALS}" if statement.where == "note" else "a Gitops-Approve trailer"
     return Finding(
         Severity.WARNING,
         "ApprovalRejected",
         statement.commit[:10],
-        f"the approval of {statement.digest[:40]} by {by} does not count: {objection.reason}",
-        f"It was given as {place}, on {statement.commit[:10]}. {objection.way_out}.",
+        f"the approval of {statement.digest[:40]} by {by} does not count: {reason}",
+        f"It was given as {place}, on {statement.commit[:10]}. {way_out}.",
     )
 
 

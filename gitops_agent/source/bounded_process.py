@@ -1,17 +1,28 @@
-"""One child process, bounded: a deadline that ends its whole group, and a cap on its output."""
+"""Git processes, bounded: the environment that they are given and no other, a deadline that ends the whole group,
+and caps on the output and on each file that is written."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from gitops_agent.support.deadline import deadline
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
+"""No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
+
 STDERR_BYTES = 65_536
 _CHUNK_BYTES = 65_536
+
+OnProgress = Callable[[str, int, int | None], None]
+"""``on_progress(phase, done, total)``: called from a thread of its own; ``total`` is None while unknown."""
 
 
 class Overrun(Exception):
@@ -22,83 +33,110 @@ class Overflow(Overrun):
     """The process was ended by us because its output was too long."""
 
 
-class Bounded:
-    """A started process in a session of its own, fed and drained by threads so that no pipe fills up."""
+class Answer(NamedTuple):
+    """Exit code, output and errors of a git process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None] | None) -> None:
-        self._process = process
+    code: int
+    output: bytes
+    errors: str
+
+    @property
+    def text(self) -> str:
+        """The output as text, without the last newline."""
+        return self.output.decode(errors="replace").rstrip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Starts git on one repository with these variables and no others, each process in a session of its own."""
+
+    directory: Path
+    variables: Mapping[str, str]
+    timeout: float
+
+    def start(
+        self, args: Sequence[str], stdin: int | IO[bytes] | None = None, stdout: int = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
+        """A started ``git ARGS``; the caller ends it."""
+        process = subprocess.Popen(
+            ["git", f"--git-dir={self.directory}", "--no-pager", *args],
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=self.variables,
+            start_new_session=True,
+        )
+        for limit, most in ((resource.RLIMIT_FSIZE, MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
+            with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or a lower one holds
+                resource.prlimit(process.pid, limit, (most, most))
+        return process
+
+    def run(self, args: Sequence[str], stdin: bytes | None) -> Answer:
+        """The answer of ``git ARGS``; Overrun when it takes too long or answers too much."""
+        with closing(Bounded(self, args, stdin)) as process, process.deadline():
+            return process.answer()
+
+
+class Bounded:
+    """A process to converse with until it is closed. Its input is a file in memory and its errors are drained by a
+    thread, so that no pipe fills up."""
+
+    def __init__(self, runner: Runner, args: Sequence[str], stdin: bytes | None) -> None:
+        with os.fdopen(os.memfd_create("git-stdin"), "w+b") as given:
+            given.write(stdin or b"")
+            given.seek(0)
+            self._process = runner.start(args, given)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.stdout, self._stderr = self._process.stdout, self._process.stderr
+        self._timeout = runner.timeout
         self._overrun: Overrun | None = None
         self._errors = bytearray()
-        self._threads = [threading.Thread(target=self._drain, name="git-stderr", daemon=True)]
-        if feed is not None:
-            self._threads.append(threading.Thread(target=self._feed, args=(feed,), name="git-stdin", daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def stdout(self) -> IO[bytes]:
-        """The output of the process."""
-        assert self._process.stdout is not None
-        return self._process.stdout
-
-    @property
-    def errors(self) -> str:
-        """The end of its error output (complete after ``finish``)."""
-        return self._errors.decode(errors="replace")
+        self._drainer = threading.Thread(target=self._drain, name="git-stderr", daemon=True)
+        self._drainer.start()
 
     @contextmanager
-    def deadline(self, timeout: float) -> Iterator[None]:
-        """Within this block the process has so many seconds; then its group is killed and Overrun raised."""
-        with deadline(timeout, lambda: self._kill(Overrun(f"no end after {timeout:g} s"))):
-            yield
-        if self._overrun:
-            raise self._overrun
+    def deadline(self) -> Iterator[None]:
+        """Within this block the process has its time; then its group is killed and Overrun raised."""
+        try:
+            with deadline(self._timeout, lambda: self._kill(Overrun(f"no end after {self._timeout:g} s"))):
+                yield
+        finally:
+            if self._overrun:
+                raise self._overrun
 
-    def read_all(self, cap: int) -> bytes:
-        """Its whole output; its group is killed when that is more than ``cap`` bytes."""
+    def answer(self) -> Answer:
+        """Its whole output and its end; its group is killed when that is too much."""
         output = bytearray()
         while chunk := self.stdout.read(_CHUNK_BYTES):
             output += chunk
-            if len(output) > cap:
-                self._kill(Overflow(f"more than {cap} bytes of answer"))
+            if len(output) > MAX_ANSWER_BYTES:
+                self._kill(Overflow(f"more than {MAX_ANSWER_BYTES} bytes of answer"))
                 break
-        return bytes(output)
+        return Answer(self._finish(), bytes(output), self._errors.decode(errors="replace"))
 
-    def finish(self) -> int:
-        """Wait for it and for our threads; the exit code."""
+    def _finish(self) -> int:
         code = self._process.wait()
-        for thread in self._threads:
-            thread.join()
+        self._drainer.join()
         return code
 
     def close(self) -> None:
         """End it if it still runs, and leave nothing behind."""
         if self._process.poll() is None:
             self._kill(None)
-        self.finish()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None and not stream.closed:
-                _close(stream)
+        self._finish()
+        self.stdout.close()
+        self._stderr.close()
 
     def _kill(self, why: Overrun | None) -> None:
         if kill_group(self._process.pid):
             self._overrun = self._overrun or why
 
     def _drain(self) -> None:
-        assert self._process.stderr is not None
-        while chunk := os.read(self._process.stderr.fileno(), _CHUNK_BYTES):
+        while chunk := os.read(self._stderr.fileno(), _CHUNK_BYTES):
             self._errors += chunk
             del self._errors[:-STDERR_BYTES]
-
-    def _feed(self, feed: Callable[[IO[bytes]], None]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        try:
-            feed(stdin)
-        except (BrokenPipeError, ValueError):
-            pass  # it ended early; its exit code says why
-        finally:
-            _close(stdin)
 
 
 def kill_group(pid: int) -> bool:
@@ -108,10 +146,3 @@ def kill_group(pid: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-def _close(stream: IO[bytes]) -> None:
-    try:
-        stream.close()
-    except OSError:
-        pass  # unsent bytes to a process that is gone

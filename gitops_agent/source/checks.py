@@ -1,8 +1,8 @@
 """Whether a new head may be followed: an ordered list of same-shaped checks. Pure.
 
 A check looks at a new head and says nothing or one finding; an error keeps the last good commit in force.
-Signatures and review will be further checks in the same list. ``unfreezing.py`` has the one check that needs the
-snapshot of the head.
+Signatures and review will be further checks in the same list. ``unfreezing`` needs the snapshot of the head: a
+commit that lifts a freeze of Git may change nothing but the Policy.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.freezes import git_freezes
 from gitops_agent.model.revision import Revision
+from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
+
+LOOKED_AT = 50
+"""Of a push of more commits than these none is looked at on its own: they count as one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +23,7 @@ class NewHead:
     """A new head, and what it would follow. ``contains_last``: the last good commit is in its history."""
 
     head: Revision
-    last: Revision | None
+    last: str | None
     contains_last: bool
     branch: str
     path: str = "."
@@ -33,7 +38,7 @@ def path_missing(new: NewHead) -> Finding | None:
     head, last = new.head, new.last
     if head.tree:
         return None
-    kept = f"Commit {last.sha} stays in force" if last else "Nothing is enforced yet, and nothing is changed"
+    kept = f"Commit {last} stays in force" if last else "Nothing is enforced yet, and nothing is changed"
     return Finding(
         Severity.ERROR,
         "PathMissing",
@@ -53,16 +58,16 @@ def branch_rewritten(new: NewHead) -> Finding | None:
     outcome = (
         f"Policy forcePush: follow, so {head.sha} is followed."
         if follow
-        else f"The last good commit {last.sha} keeps being enforced and repaired. To accept the new "
-        f"history, make it contain the old commit and push (git merge -s ours {last.short}); to go back, restore "
+        else f"The last good commit {last} keeps being enforced and repaired. To accept the new "
+        f"history, make it contain the old commit and push (git merge -s ours {last[:10]}); to go back, restore "
         "the branch. For the next time, forcePush: follow in the policy follows a rewrite by itself."
     )
     return Finding(
         Severity.WARNING if follow else Severity.ERROR,
         "ForcePush",
         f"{new.branch}@{head.short}",
-        f"branch {new.branch} was rewritten: {head.short} does not contain {last.short}",
-        f"Found head {head.sha}, which does not have {last.sha} in its history; expected a descendant. {outcome}",
+        f"branch {new.branch} was rewritten: {head.short} does not contain {last[:10]}",
+        f"Found head {head.sha}, which does not have {last} in its history; expected a descendant. {outcome}",
     )
 
 
@@ -72,3 +77,65 @@ CHECKS: tuple[Check, ...] = (path_missing, branch_rewritten)
 def examine(new: NewHead, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ...]:
     """Everything the checks have to say, in their order."""
     return tuple(finding for check in checks if (finding := check(new)) is not None)
+
+
+# -- lifting a freeze
+
+
+def unfreezing(before: Snapshot | None, new: Snapshot, now: float) -> tuple[Finding, ...]:
+    """What is wrong with a commit that lifts a freeze: what waited must be looked at on its own."""
+    if before is None or not (lifted := _frozen(before, now) - _frozen(new, now)):
+        return ()
+    if not (others := _moved(before, new)):
+        return ()
+    names = ", ".join(others[:5]) + (" …" if len(others) > 5 else "")
+    return (
+        Finding(
+            Severity.ERROR,
+            "FreezeLiftedWithChanges",
+            new.revision.short,
+            f"the commit lifts the freeze of {', '.join(sorted(lifted))} and changes agents as well: {names}",
+            f"A commit that lifts a freeze may change nothing but the Policy document. The freeze of "
+            f"{before.revision.short} stays in force. Push a commit that takes the changes of agents back and "
+            "keeps the Policy without the freeze; push the changes again afterwards.",
+        ),
+    )
+
+
+def last_of_policy_alone(
+    before: Snapshot, brought: Sequence[Revision], load: Callable[[str], Snapshot | None]
+) -> Snapshot:
+    """Where a push stood after the commits in it that change nothing but the Policy.
+
+    What comes after them is free of a freeze that they lifted. ``brought``: the commits, the newest last.
+    """
+    reached = before
+    for revision in _way(before.revision.sha, brought):
+        step = load(revision.sha)
+        if step is not None and not _moved(before, step):  # what cannot be read, or is invalid, counts for nothing
+            reached = step
+    return reached
+
+
+def _way(start: str, brought: Sequence[Revision]) -> list[Revision]:
+    """The commits before the newest, oldest first, if the branch itself went from the start through each of them.
+
+    What a merge brought along stood on other policies, and lifted nothing by not knowing of a freeze.
+    """
+    known = {revision.sha: revision for revision in brought}
+    way: list[Revision] = []
+    at = next(iter(brought[-1].parents), "") if brought else ""
+    while at in known and len(way) < LOOKED_AT:
+        way.append(known[at])
+        at = next(iter(known[at].parents), "")
+    return way[::-1] if at == start else []
+
+
+def _moved(before: Snapshot, new: Snapshot) -> list[str]:
+    """The agents that the newer one asks something else of."""
+    changed = changed_agents(before, new)
+    return sorted(str(key) for key in changed if not asks_the_same(before.agents.get(key), new.agents.get(key)))
+
+
+def _frozen(snapshot: Snapshot, now: float) -> set[str]:
+    return {scope for scope, _ in git_freezes(snapshot.policy, now)}

@@ -4,18 +4,22 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 "This reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState
 from gitops_agent.model.status import CommitRecord, Phase
 from gitops_agent.ports import Source
-from gitops_agent.source.revert_match import named_reverts
 
 MOST_SEARCHED_COMMITS = 500
 """How many earlier commits are searched for the one a rollback returns to."""
+
+_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 Lookup = Callable[[str], CommitRecord | None]
 """The record of any commit, also of one that is long past."""
@@ -31,8 +35,22 @@ def register(
     brought: Sequence[Revision] = source.between(known, head.sha) if known else (head,)
     brought = brought or (head,)  # moved back to an earlier commit: only the head is new again
     position = max((record.position for record in commits.newest_first[:1]), default=-1) + 1
-    entered_ = [_again(lookup(record.sha), record) for record in entered(brought, position, now)]
-    updated = {record.sha: record for record in superseded(commits.newest_first, head, now) + entered_}
+    new = [
+        CommitRecord(
+            sha=revision.sha,
+            tree=revision.tree,
+            subject=revision.subject,
+            author=revision.author,
+            committed_at=revision.committed_at,
+            position=position + index,
+            phase=Phase.PENDING,
+            # A commit that comes back (a force-push to where we were) starts over, but was first seen before.
+            seen_at=now if (old := lookup(revision.sha)) is None else old.seen_at,
+        )
+        for index, revision in enumerate(brought)
+    ]
+    open_ = (record for record in (*commits.newest_first, *new) if not record.phase.terminal)
+    updated = {record.sha: _superseded(record, head, now) for record in open_} | {head.sha: new[-1]}
     if known:
         updated |= _marked(brought, updated, source, lookup)
     return commits.updated(updated.values())
@@ -47,7 +65,7 @@ def _marked(
     marked = dict(updated)
     for revision in brought:
         earlier = history[place[revision.sha] + 1 :] if revision.sha in place else ()
-        rollback = recognise(revision, earlier, source.undoes, lambda sha: merged_commits(source, sha))
+        rollback = recognise(revision, earlier, source.undoes, partial(_merged, source))
         if rollback is None:
             continue
         marked[revision.sha] = replace(marked[revision.sha], rolls_back_to=rollback.to)
@@ -57,50 +75,15 @@ def _marked(
     return marked
 
 
-def merged_commits(source: Source, sha: str) -> Sequence[str]:
+def _merged(source: Source, sha: str) -> Sequence[str]:
     """The commits that a merge brought in besides itself."""
     parents = source.revision(sha).parents
     brought = source.between(parents[0], sha) if len(parents) > 1 else ()
     return [revision.sha for revision in brought if revision.sha != sha]
 
 
-def _again(old: CommitRecord | None, new: CommitRecord) -> CommitRecord:
-    """A commit that comes back (a force-push to where we were) starts over, but keeps when it was first seen."""
-    return new if old is None else replace(new, seen_at=old.seen_at)
-
-
-def readmitted(record: CommitRecord) -> CommitRecord:
-    """The record of a commit whose refusal holds no longer (a corrected path, a newer us): it starts over."""
-    return replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
-
-
-def entered(revisions: Sequence[Revision], position: int, now: float) -> list[CommitRecord]:
-    """Records for commits that one push brought, oldest first; all but the last are superseded at once."""
-    newest = len(revisions) - 1
-    return [
-        CommitRecord(
-            sha=revision.sha,
-            tree=revision.tree,
-            subject=revision.subject,
-            author=revision.author,
-            committed_at=revision.committed_at,
-            position=position + index,
-            phase=Phase.PENDING if index == newest else Phase.SUPERSEDED,
-            seen_at=now,
-            finished_at=None if index == newest else now,
-            summary="" if index == newest else f"superseded by {revisions[newest].short}",
-        )
-        for index, revision in enumerate(revisions)
-    ]
-
-
-def superseded(records: Sequence[CommitRecord], by: Revision, now: float) -> list[CommitRecord]:
-    """The records that a newer commit takes the place of: those that were still open."""
-    return [
-        replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
-        for record in records
-        if not record.phase.terminal and record.sha != by.sha
-    ]
+def _superseded(record: CommitRecord, by: Revision, now: float) -> CommitRecord:
+    return replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
 
 
 def stopped(
@@ -194,3 +177,53 @@ def _in_order(shas: Iterable[str], earlier: Sequence[Revision]) -> tuple[str, ..
     listed = [other.sha for other in earlier if other.sha in chosen]
     # What a merge brought in may be older than all we know.
     return (*listed, *sorted(chosen.difference(listed)))
+
+
+# -- whether one difference takes back another: the text of ``git diff-tree -p -U0 --full-index`` in
+
+# Line numbers do not count, since a revert in the middle of history lands elsewhere in the file; whitespace does,
+# since in YAML it has meaning.
+Lines = tuple[tuple[str, str], ...]
+
+
+def named_reverts(message: str) -> tuple[str, ...]:
+    """The commits that a message says it reverts, as ``git revert`` writes it; each once, in their order."""
+    return tuple(dict.fromkeys(_REVERTS.findall(message)))
+
+
+def patch_lines(patch: str) -> Lines:
+    """The added and removed lines, each with its file; modes count too, and contents of binary files by id."""
+    lines: list[tuple[str, str]] = []
+    name, index, inside = "", "", False
+    for line in patch.split("\n"):
+        if line.startswith("diff --git "):
+            name, inside = line, False
+        elif line.startswith("@@ "):
+            inside = True
+        elif inside and line.startswith(("+", "-")):
+            lines.append((name, line))
+        elif inside and line.startswith("\\"):
+            lines[-1] = (name, lines[-1][1] + "\0")  # "No newline at end of file" belongs to the line before
+        elif line.startswith("index "):
+            index = line.split(" ")[1]
+        elif line.startswith("Binary files "):
+            lines += [(name, "-" + index.split("..")[0]), (name, "+" + index.split("..")[1])]
+        elif mode := re.fullmatch(r"(old|new|deleted file|new file) mode (\d+)", line):
+            lines.append((name, ("-" if mode[1] in ("old", "deleted file") else "+") + "mode " + mode[2]))
+    return tuple(lines)
+
+
+def takes_back(later: Lines, inverses: Iterable[Lines]) -> bool:
+    """Whether ``later`` is the inverse differences put together (an addition and a removal cancel out)."""
+    together = tuple(line for part in inverses for line in part)
+    if not later or not together:
+        return False
+    net = _net(later)
+    return later == together or (bool(net) and net == _net(together))
+
+
+def _net(lines: Lines) -> dict[tuple[str, str], int]:
+    count: Counter[tuple[str, str]] = Counter()
+    for name, line in lines:
+        count[name, line[1:]] += 1 if line.startswith("+") else -1
+    return {line: times for line, times in count.items() if times}

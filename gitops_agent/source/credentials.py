@@ -20,6 +20,9 @@ from gitops_agent.source.git_environment import config_variables
 _TOKEN = re.compile(r"[\x21-\x7e]{1,8192}")
 _USERNAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}")
 
+# What git_errors.py reads status and headers from.
+_TRACED = {"GIT_TRACE_CURL": "2", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
+
 _SSH_OPTIONS = {
     "BatchMode": "yes",
     "StrictHostKeyChecking": "yes",
@@ -54,9 +57,11 @@ def credentials_for(address: Address, settings: Settings, environment: Mapping[s
     """What the remote at this address asks for; UsageError says what is missing and how to give it."""
     if address.kind == "ssh":
         return Credentials({"GIT_SSH_COMMAND": _ssh_command(settings), "GIT_SSH_VARIANT": "ssh"})
-    if address.kind in ("http", "https") and (settings.token_file or settings.token_env):
+    if address.kind not in ("http", "https"):
+        return Credentials()
+    if settings.token_file or settings.token_env:
         return _bearer(address, settings, _token(settings, environment))
-    return Credentials()
+    return Credentials(_TRACED)
 
 
 def _token(settings: Settings, environment: Mapping[str, str]) -> str:
@@ -89,7 +94,7 @@ def _bearer(address: Address, settings: Settings, token: str) -> Credentials:
         raise UsageError("username is not a plain user name", hint="expected letters, digits and . _ @ + -")
     pair = base64.b64encode(f"{settings.username}:{token}".encode()).decode()
     variables = config_variables({f"http.{address.origin}.extraHeader": f"Authorization: Basic {pair}"})
-    return Credentials(variables, (pair, token, quote(token, safe="")))
+    return Credentials({**_TRACED, **variables}, (pair, token, quote(token, safe="")))
 
 
 def _ssh_command(settings: Settings) -> str:
@@ -98,10 +103,8 @@ def _ssh_command(settings: Settings) -> str:
     )
     key = _readable(settings.ssh_key, "sshKey", "the private key file")
     options = {**_SSH_OPTIONS, "UserKnownHostsFile": f'"{known}"', "IdentityFile": f'"{key}"'}
-    words = ["ssh", "-F", "/dev/null"]
-    for name, value in options.items():
-        words += ["-o", f"{name}={value}"]
-    return shlex.join(words)
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return shlex.join(["ssh", "-F", "/dev/null", *words])
 
 
 def _readable(value: str | None, setting: str, meaning: str) -> str:

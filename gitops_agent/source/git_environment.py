@@ -1,14 +1,21 @@
-"""The world git runs in: the whole environment and the whole configuration, built from nothing. Pure.
+"""The world git runs in: the whole environment, configuration and identity, built from nothing. Pure.
 
 Git takes orders from many places (three configuration files, dozens of variables, templates, hooks, helpers).
 Here is the complete list of what it gets from us; all the rest of the process environment is taken away.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from gitops_agent.errors import UsageError
+from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address
+
+OLDEST = (2, 38)
+"""The oldest git that knows all that we rely on."""
 
 KEPT = frozenset(
     {"PATH", "TMPDIR", "TZ"}
@@ -129,6 +136,24 @@ def config_variables(rules: Mapping[str, str]) -> dict[str, str]:
     return {"GIT_CONFIG_COUNT": str(len(rules)), **pairs}
 
 
-def foreign_names(inherited: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """The variables of this process that git must not inherit."""
-    return sorted(name for name in inherited if name not in wanted)
+class Identity(NamedTuple):
+    """Author and committer in one."""
+
+    name: str
+    email: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The same for a git process."""
+        pairs = self._asdict().items()
+        return {f"GIT_{role}_{key.upper()}": value for role in ("AUTHOR", "COMMITTER") for key, value in pairs}
+
+
+def identity(settings: Settings) -> Identity:
+    """The identity of our commits and notes; UsageError when git cannot write it."""
+    for name, value in (("authorName", settings.author_name), ("authorEmail", settings.author_email)):
+        if re.search(r"[\x00-\x1f\x7f<>]", value) or not value.strip():
+            raise UsageError(
+                f"{name} {value!r} cannot be written into a commit", hint="use plain text without < >"
+            )
+    return Identity(settings.author_name.strip(), settings.author_email.strip())

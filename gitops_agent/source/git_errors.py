@@ -7,8 +7,8 @@ asking the server a second time.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from gitops_agent.errors import SourceError, SourceRefused, SourceUnavailable
 from gitops_agent.source.address import Address, display
@@ -21,8 +21,11 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _SHOWN_CHARACTERS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class LocalFailure(SourceUnavailable):
+    """A call on the mirror itself failed: it is damaged, or it lacks the object that was named."""
+
+
+class Rule(NamedTuple):
     """When one of ``marks`` is in the text: what it means, how it is to be treated, and the way out."""
 
     marks: tuple[str, ...]

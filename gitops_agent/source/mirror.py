@@ -3,26 +3,30 @@
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
 notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
 approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
-force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
+force) and ``refs/gitops-agent/outgoing`` (the commit that was written or pushed last). It knows no credentials.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from gitops_agent.errors import SourceError, SourceRefused
+from gitops_agent.errors import SourceError, SourceRefused, UsageError
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import Clock, TreeEntry
 from gitops_agent.settings import Settings
-from gitops_agent.source import blobs as batch
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
-from gitops_agent.source.git import Git, GitPythonCannot, LocalFailure, OnProgress, check_version
+from gitops_agent.source.bounded_process import Answer, OnProgress
+from gitops_agent.source.commits import Lines, named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_variables
-from gitops_agent.source.git_listing import LOG_FORMAT, TreeChange, parse_changes, parse_commits, parse_entries
-from gitops_agent.source.revert_match import Lines, named_reverts, patch_lines, takes_back
+from gitops_agent.source.git_errors import LocalFailure
+from gitops_agent.source.git_text import TreeChange, parse_changes, parse_entries
+
+if TYPE_CHECKING:
+    from gitops_agent.source.git import Git
 
 REMOTE_NOTES = "refs/gitops-agent/notes"
 KEPT = "refs/gitops-agent/kept/"
@@ -30,6 +34,11 @@ APPROVALS = "refs/notes/gitops-agent-approvals"
 """The ref of notes that approve plans, at the remote."""
 APPROVALS_HERE = "refs/gitops-agent/approvals"
 OUTGOING = "refs/gitops-agent/outgoing"
+EMPTY_TREE = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without entries, by the length of ids: every repository has it."""
 
 T = TypeVar("T")
 
@@ -55,16 +64,35 @@ class Mirror:
         self.address = parse_address(settings.repo, _here())
         self.branch = check_ref(settings.branch)
         self.path = check_path(settings.path)
-        self.git = Git(settings.state.absolute() / "mirror.git", self.address, settings, environment)
         self.head_ref = f"refs/remotes/origin/{self.branch}"
         self.notes_ref = f"refs/notes/gitops-agent/{settings.instance}"
+        self._branch_ref = f"refs/heads/{self.branch}"
+        # Refs of the remote that we follow, and their names here.
+        self._followed = {self._branch_ref: self.head_ref, self.notes_ref: REMOTE_NOTES, APPROVALS: APPROVALS_HERE}
+        self._directory = settings.state.absolute() / "mirror.git"
         self._settings = settings
-        self._clock = clock
-        self._on_progress = on_progress
-        self._usable = False
-        self._approvals: str | None = None  # not looked at yet; "": there are none
+        self._given = (environment, clock, on_progress)
         self.on_approvals: Callable[[], None] = lambda: None
         """Called after a refresh that found other approvals than before, whether the branch moved or not."""
+
+    @cached_property
+    def git(self) -> "Git":
+        """Git on the folder of the mirror; UsageError when it is missing or too old.
+
+        Imported on first use, which costs a tenth of a second and one ``git version`` of GitPython's. That call is
+        made before we can say anything about it, and by whatever program the environment names: so while it lasts
+        the environment says nothing about git.
+        """
+        hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
+        try:
+            from gitops_agent.source.git import Git
+        except ImportError as problem:
+            raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
+        finally:
+            os.environ.update(hidden)
+        git = Git(self._directory, self.address, self._settings, *self._given)
+        git.check_version()
+        return git
 
     # ----- the remote
 
@@ -76,61 +104,58 @@ class Mirror:
         """
         with self.exclusive():
             sound = self._ensure()
-            seen = self.remote_refs()
-            head = seen.get(f"refs/heads/{self.branch}") or self._no_branch()
+            seen = self._ask()
             before = self.approvals()
             if not sound:
-                self._build(head)
-            elif self._is_news(head, seen):
+                self._build(seen)
+            elif any(seen.get(there) != self.git.ref(here) for there, here in self._followed.items()):
                 self._fetch(seen)
         if self.approvals() != before:
             self.on_approvals()
-        return self.reading(lambda: self._revisions([self._head()])[0])
-
-    def _is_news(self, head: str, seen: Mapping[str, str]) -> bool:
-        return (
-            head != self.resolve(self.head_ref)
-            or seen.get(self.notes_ref) != self.resolve(REMOTE_NOTES)
-            or seen.get(APPROVALS) != self.approvals()
-        )
+        return self._revisions([self.reading(self._head)])[0]
 
     def approvals(self) -> str | None:
-        """The commit that the approvals were at when last fetched; remembered, so that asking is free."""
-        if self._approvals is None:
-            self._approvals = self.resolve(APPROVALS_HERE) or ""
-        return self._approvals or None
+        """The commit that the approvals were at when last fetched."""
+        return self.git.ref(APPROVALS_HERE)
 
-    def remote_refs(self) -> dict[str, str]:
-        """What the remote has for our branch, our notes and the approvals: ref to sha. One ls-remote."""
-        wanted = (f"refs/heads/{self.branch}", self.notes_ref, APPROVALS)
-        refs = self._ls_remote("--refs", "--", self.address.target, *wanted)
-        return {name: sha for name, sha in refs.items() if name in wanted}
+    def remote_refs(self, *names: str) -> dict[str, str]:
+        """Those of some refs (by their full names) that the remote has, with their shas. One ls-remote."""
+        return {name: sha for name, sha in self._ls_remote("--", self.address.target, *names) if name in names}
 
-    def remote_branch(self, name: str) -> str | None:
-        """The commit a branch of the remote is at; None when there is no such branch."""
-        ref = f"refs/heads/{name}"
-        return self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
-
-    def _ls_remote(self, *args: str) -> dict[str, str]:
+    def _ls_remote(self, *args: str) -> Iterator[tuple[str, str]]:
         """Refs of the remote with their shas. Asked outside of the mirror, which may be damaged."""
         nowhere = self.git.at(self.git.directory.with_name("no.git"))
-        lines = nowhere.remote("ls-remote", *args, now=self._clock.now()).text.splitlines()
-        return {name: sha for sha, _, name in (line.partition("\t") for line in lines)}
+        lines = nowhere.remote("ls-remote", "--refs", *args).text.splitlines()
+        return ((name, sha) for sha, _, name in (line.partition("\t") for line in lines))
 
-    def fetch_notes(self) -> str | None:
-        """The remote's notes of this instance, brought here; None when it has none."""
-        found = self.remote_refs().get(self.notes_ref)
-        if found is None:
-            self.git.local("update-ref", "-d", REMOTE_NOTES)
-        elif found != self.resolve(REMOTE_NOTES):
-            self._fetch_refs(self.git, [f"+{self.notes_ref}:{REMOTE_NOTES}"])
-        return self.resolve(REMOTE_NOTES)
+    def _ask(self) -> dict[str, str]:
+        """What the remote has of the refs that we follow; SourceRefused when it has no branch of ours.
 
-    def fetch_ref(self, ref: str) -> None:
-        """Bring one ref of the remote here, under its own name and by force; nothing when it has none."""
-        found = self._ls_remote("--refs", "--", self.address.target, ref).get(ref)
-        if found is not None and found != self.resolve(ref):
-            self._fetch_refs(self.git, [f"+{ref}:{ref}"])
+        What runs is never changed for that.
+        """
+        seen = self.remote_refs(*self._followed)
+        if self._branch_ref in seen:
+            return seen
+        heads = self._ls_remote("--heads", "--", self.address.target)
+        names = sorted(display(name.removeprefix("refs/heads/")) for name, _ in heads)
+        where = f"repository {self.address.safe}"
+        last = self.cached_head()
+        kept = f"; it was last seen at {last}, and what runs is not changed" if last else ""
+        if not names:
+            raise SourceRefused(f"{where} is empty{kept}", hint=f"push a first commit to {self.branch}")
+        gone = "was deleted" if last else "does not exist"
+        found = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        raise SourceRefused(
+            f"{where}: branch {self.branch} {gone}{kept}; branches found: {found}",
+            hint=f"push {self.branch}, or choose another branch with --branch",
+        )
+
+    def fetch_ref(self, there: str, here: str) -> str | None:
+        """The commit of a ref of the remote, brought here by force; None when it has none."""
+        found = self.remote_refs(there).get(there)
+        if found is not None and found != self.git.ref(here):
+            self.git.fetch(f"+{there}:{here}")
+        return self.git.ref(here) if found is not None else None
 
     def send(self, source: str, target: str) -> str:
         """Push one ref or commit, never by force; why the remote rejected it, "" when it took it."""
@@ -138,51 +163,28 @@ class Mirror:
             # GitPython reports the result for a ref, and drops that for a bare commit.
             self.git.local("update-ref", OUTGOING, source)
             source = OUTGOING
-        return self.git.push(f"{source}:{target}", self._clock.now())
-
-    def _no_branch(self) -> str:
-        """SourceRefused with the reason why there is no head; what runs is never changed for it."""
-        heads = self._ls_remote("--heads", "--refs", "--", self.address.target)
-        names = [display(name.removeprefix("refs/heads/")) for name in heads]
-        where = f"repository {self.address.safe}"
-        last = self.cached_head()
-        kept = f"; it was last seen at {last}, and what runs is not changed" if last else ""
-        if not names:
-            raise SourceRefused(f"{where} is empty{kept}", hint=f"push a first commit to {self.branch}")
-        gone = "was deleted" if last else "does not exist"
-        found = ", ".join(sorted(names)[:10]) + (", …" if len(names) > 10 else "")
-        raise SourceRefused(
-            f"{where}: branch {self.branch} {gone}{kept}; branches found: {found}",
-            hint=f"push {self.branch}, or choose another branch with --branch",
-        )
+        return self.git.push(f"{source}:{target}")
 
     def _fetch(self, seen: Mapping[str, str]) -> None:
         before = self.cached_head()
         try:
-            self._fetch_refs(self.git, self._refspecs(seen))
+            self.git.fetch(*self._refspecs(seen))
         except SourceError:
             # Git does not say on whose side the broken object was.
             if not self._damaged():
                 raise
-            return self._build(seen[f"refs/heads/{self.branch}"])
-        if APPROVALS not in seen:
-            self.git.local("update-ref", "-d", APPROVALS_HERE)
-        self._approvals = None
-        after = self._head()
-        if before and not self._contains(before, after):
+            return self._build(seen)
+        for here in (here for there, here in self._followed.items() if there not in seen):
+            self.git.local("update-ref", "-d", here)
+        if before and not self.git.contains(before, self._head()):
             self.git.local("update-ref", KEPT + before, before)
-        if self.notes_ref in seen and not self.resolve(self.notes_ref):
+        if self.notes_ref in seen and not self.git.ref(self.notes_ref):
             self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
         with suppress(SourceError):  # tidying up may fail; it is tried again after the next fetch
             self.git.local("gc", "--auto", "--quiet")
 
     def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
-        beside = ((self.notes_ref, REMOTE_NOTES), (APPROVALS, APPROVALS_HERE))
-        notes = [f"+{there}:{here}" for there, here in beside if there in seen]
-        return [f"+refs/heads/{self.branch}:{self.head_ref}", *notes]
-
-    def _fetch_refs(self, git: Git, refspecs: Sequence[str]) -> None:
-        git.fetch(refspecs, self._clock.now(), self._on_progress)
+        return [f"+{there}:{here}" for there, here in self._followed.items() if there in seen]
 
     # ----- building and rebuilding
 
@@ -192,9 +194,6 @@ class Mirror:
 
     def _ensure(self) -> bool:
         """Put back what a crash left half done; whether there is a repository at all."""
-        if not self._usable:
-            check_version(self.git)
-            self._usable = True
         storage.recover(self.git.directory)
         try:
             self.git.local("rev-parse", "--git-dir")
@@ -202,20 +201,19 @@ class Mirror:
             return False
         return storage.exists(self.git.directory)
 
-    def _build(self, head: str) -> None:
+    def _build(self, seen: Mapping[str, str]) -> None:
         """A new mirror beside the old one, filled from the remote and with what the old one can still give."""
         fresh = self.git.at(storage.beside(self.git.directory))
-        style = "sha256" if len(head) == 64 else "sha1"
+        style = "sha256" if len(seen[self._branch_ref]) == 64 else "sha1"
         fresh.local("init", "--quiet", "--bare", "--template=", f"--object-format={style}", str(fresh.directory))
-        self._fetch_refs(fresh, self._refspecs(self.remote_refs()))
+        fresh.fetch(*self._refspecs(seen))
         if fresh.ref(REMOTE_NOTES):
             fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
         self._rescue(fresh)
         storage.swap(fresh.directory, self.git.directory)
         self.git.reopen()
-        self._approvals = None
 
-    def _rescue(self, fresh: Git) -> None:
+    def _rescue(self, fresh: "Git") -> None:
         """Notes that were not pushed and heads that were kept live only here: take over what can be read."""
         if not self.git.directory.exists():
             return
@@ -226,7 +224,7 @@ class Mirror:
                 fresh.local("fetch", *quiet, "--", str(self.git.directory), refspec, env=env)
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read from the mirror; when it turns out to be damaged, rebuild it once and read again."""
+        """What is read from the mirror; when that turns out to be damaged, it is rebuilt once and read again."""
         try:
             return read()
         except LocalFailure:
@@ -235,47 +233,35 @@ class Mirror:
         self._rebuild()
         return read()
 
+    def _read(self, *args: str) -> Answer:
+        return self.reading(lambda: self.git.local(*args))
+
     def _damaged(self) -> bool:
-        directory = self.git.directory
-        if not storage.exists(directory):
+        if not storage.exists(self.git.directory):
             return True
-        checks = ("--full", "--no-dangling", "--no-progress", "--no-reflogs")
         try:
             self.git.local("rev-parse", "--verify", f"{self.head_ref}^{{tree}}")
-            self.git.local("fsck", *checks)
+            self.git.local("fsck", "--full", "--no-dangling", "--no-progress", "--no-reflogs")
         except LocalFailure:
             return True
         return False
 
     def _rebuild(self) -> None:
         with self.exclusive():
-            head = self.remote_refs().get(f"refs/heads/{self.branch}") or self._no_branch()
-            self._build(head)
+            self._build(self._ask())
 
     # ----- commits
 
     def cached_head(self) -> str | None:
         """The head as last fetched, without asking the remote; None before the first fetch."""
-        return self.resolve(self.head_ref) if storage.exists(self.git.directory) else None
-
-    def resolve(self, ref: str) -> str | None:
-        """The sha that a ref of ours (by its full name) has; None when there is none."""
-        return self.git.ref(ref)
+        return self.git.ref(self.head_ref) if storage.exists(self.git.directory) else None
 
     def _commit(self, name: str) -> str | None:
         """The sha of a commit by any name git knows for it; None when the mirror has none."""
         return self.git.find(f"{name}^{{commit}}", "commit")
 
-    def known_commits(self, shas: Iterable[str]) -> list[str]:
-        """Those of the given full shas that are commits of the mirror."""
-        asked = list(shas)
-        given = "".join(f"{sha}\n" for sha in asked).encode()
-        types = self.git.local("cat-file", "--batch-check=%(objecttype)", stdin=given).text.split("\n")
-        return [sha for sha, kind in zip(asked, types, strict=False) if kind == "commit"]
-
     def _head(self) -> str:
-        head = self.resolve(self.head_ref)
-        if head is None:
+        if (head := self.git.ref(self.head_ref)) is None:
             raise LocalFailure(f"mirror {self.git.directory} has no {self.head_ref}")
         return head
 
@@ -284,7 +270,7 @@ class Mirror:
         name, walk = check_revision(ref)
         for candidate in (self.head_ref,) if name == "HEAD" else (f"refs/remotes/origin/{name}", name):
             if found := self._commit(candidate + walk):
-                return self.reading(partial(self._revisions, [found]))[0]
+                return self._revisions([found])[0]
         if len(name) >= 40 and self._damaged():
             self._rebuild()
             if found := self._commit(name + walk):
@@ -301,26 +287,17 @@ class Mirror:
         """
         if old is None or not self._commit(old):
             return (self.revision(new),)
-        args = ("rev-list", "--reverse", "--topo-order", "--end-of-options", f"{old}..{new}")
-        shas = self.reading(lambda: self.git.local(*args).text.split())
-        return tuple(self.reading(lambda: self._revisions(shas)))
+        return self._walk("--reverse", "--end-of-options", f"{old}..{new}")
 
     def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
         """A commit and its ancestors, newest first."""
-        args = ("rev-list", "--topo-order", f"--max-count={limit}", "--end-of-options", self.revision(sha).sha)
-        shas = self.reading(lambda: self.git.local(*args).text.split())
-        return tuple(self.reading(lambda: self._revisions(shas)))
+        return self._walk(f"--max-count={limit}", "--end-of-options", self.revision(sha).sha)
+
+    def _walk(self, *args: str) -> tuple[Revision, ...]:
+        return tuple(self._revisions(self._read("rev-list", "--topo-order", *args).text.split()))
 
     def _revisions(self, shas: Sequence[str]) -> list[Revision]:
-        if not shas:
-            return []
-        trees = self._subtrees(shas)
-        try:
-            return self.git.revisions(shas, trees)
-        except GitPythonCannot:
-            given = "".join(f"{sha}\n" for sha in shas).encode()
-            shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin")
-            return list(parse_commits(self.git.local("log", *shape, stdin=given).output, iter(trees)))
+        return self.reading(lambda: self.git.revisions(shas, self._subtrees(shas))) if shas else []
 
     def _subtrees(self, shas: Sequence[str]) -> list[str]:
         """The tree below the path at each commit; "" where there is no such folder."""
@@ -342,12 +319,7 @@ class Mirror:
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether new contains old; a commit that is no longer known here is not contained."""
-        return self.reading(lambda: self._contains(old, new))
-
-    def _contains(self, old: str, new: str) -> bool:
-        if not self._commit(old):
-            return False
-        return self.git.contains(old, new)
+        return self.reading(lambda: self.git.contains(old, new))
 
     def undoes(self, later: str, earlier: str) -> bool:
         """Whether the difference ``later`` makes below the path takes back that of ``earlier``.
@@ -359,26 +331,20 @@ class Mirror:
             return False
         named = [sha for sha in named_reverts(self.revision(later).message) if self._commit(sha)]
         together = named if any(earlier.startswith(sha) for sha in named) else [earlier]
-        return self.reading(
-            lambda: takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
-        )
+        return takes_back(self._difference(later), [self._difference(sha, "-R") for sha in together])
 
     def _difference(self, sha: str, *options: str) -> Lines:
-        parent = self._commit(f"{sha}^1") or self.empty_tree()
+        parent = self._commit(f"{sha}^1") or EMPTY_TREE[len(self._head())]
         shape = ("-r", "-p", "-U0", "--no-prefix", "--full-index", "--no-renames")
         plain = ("--no-ext-diff", "--no-textconv", "--no-color")
         where = ("--", self.path) if self.path else ()
-        patch = self.git.local("diff-tree", *shape, *plain, *options, parent, sha, *where)
+        patch = self._read("diff-tree", *shape, *plain, *options, parent, sha, *where)
         return patch_lines(patch.output.decode(errors="surrogateescape"))
 
     def tree_of(self, sha: str) -> str:
         """The whole tree of a commit."""
-        found = self.git.find(f"{sha}^{{tree}}", "tree")
-        return found or self.reading(lambda: self.git.local("rev-parse", "--verify", f"{sha}^{{tree}}").text)
-
-    def empty_tree(self) -> str:
-        """The id of the tree without entries (it depends on the hash of the repository)."""
-        return self.git.local("hash-object", "-t", "tree", "--stdin", stdin=b"").text
+        name = f"{sha}^{{tree}}"
+        return self.git.find(name, "tree") or self._read("rev-parse", "--verify", name).text
 
     # ----- trees and blobs, for the snapshot stage
 
@@ -387,31 +353,27 @@ class Mirror:
 
         Empty when the path is missing. A listing of more than 64 MiB is refused (SourceRefused).
         """
-        tree = self.reading(lambda: self._subtrees([sha]))[0]
-        return parse_entries(self._list("ls-tree", "-r", "-l", "-z", "--full-tree", tree)) if tree else []
+        (tree,) = self.reading(lambda: self._subtrees([sha]))
+        return parse_entries(self._read("ls-tree", "-r", "-l", "-z", "--full-tree", tree).output) if tree else []
 
     def changed(self, old_sha: str, new_sha: str) -> list[TreeChange]:
         """The paths below the path that differ between two commits (renames are a deletion and an addition)."""
-        old, new = (tree or self.empty_tree() for tree in self.reading(lambda: self._subtrees([old_sha, new_sha])))
-        return parse_changes(self._list("diff-tree", "-r", "-z", "--no-renames", old, new))
+        trees = self.reading(lambda: self._subtrees([old_sha, new_sha]))
+        old, new = (tree or EMPTY_TREE[len(new_sha)] for tree in trees)
+        return parse_changes(self._read("diff-tree", "-r", "-z", "--no-renames", old, new).output)
 
-    def _list(self, *args: str) -> bytes:
-        return self.reading(lambda: self.git.local(*args)).output
-
-    def blobs(self, ids: Iterable[str], max_bytes: int | None = None) -> Iterator[tuple[str, bytes]]:
+    def blobs(self, ids: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, in the order given, through one git process.
 
-        A blob larger than ``max_bytes`` (default: the limit in settings) raises SourceRefused before it is read;
-        ``entries`` gives sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
+        A blob larger than the limit in the settings raises SourceRefused before it is read; ``entries`` gives
+        sizes, so callers can leave such blobs out. A missing or broken one rebuilds the mirror.
         """
-        wanted = list(ids)
-        limits = self._settings.limits
-        cap = max(limits.file_bytes, limits.instructions_bytes) if max_bytes is None else max_bytes
-        done = 0
+        wanted, done = list(ids), 0
+        cap = max(self._settings.limits.file_bytes, self._settings.limits.instructions_bytes)
         try:
-            for pair in batch.contents(self.git, wanted, cap, self._settings.git_timeout):
+            for pair in self.git.blobs(wanted, cap):
                 yield pair
                 done += 1
         except LocalFailure:
             self._rebuild()
-            yield from batch.contents(self.git, wanted[done:], cap, self._settings.git_timeout)
+            yield from self.git.blobs(wanted[done:], cap)

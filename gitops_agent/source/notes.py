@@ -3,40 +3,42 @@
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
-from gitops_agent.source.identity import identity
-from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.git_environment import identity
+from gitops_agent.source.git_text import NewCommit, note_change, parse_entries
+from gitops_agent.source.mirror import REMOTE_NOTES, Mirror
 from gitops_agent.support.backoff import delay
 
 MAX_PUSHES = 6
 
 
+def read_notes(mirror: Mirror, ref: str, shas: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The notes on some commits, in their order: blob and text, however git has fanned them into folders."""
+    if not shas or mirror.git.ref(ref) is None:
+        return {}
+    listed = mirror.git.local("ls-tree", "-r", "-z", "--full-tree", ref).output
+    blobs = {entry.path.replace("/", ""): entry.blob for entry in parse_entries(listed) if entry.type == "blob"}
+    noted = {sha: blobs[sha] for sha in shas if sha in blobs}
+    texts = dict(mirror.blobs(dict.fromkeys(noted.values())))
+    return {sha: (blob, texts[blob].decode(errors="replace")) for sha, blob in noted.items()}
+
+
+@dataclass(eq=False)
 class Notes:
     """``ports.NoteStore`` on ``refs/notes/gitops-agent/<instance>``."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        settings: Settings,
-        *,
-        jitter: Callable[[], float] = random.random,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._mirror = mirror
-        self._settings = settings
-        self._jitter = jitter
-        self._sleep = sleep
+    mirror: Mirror
+    settings: Settings
+    _: KW_ONLY
+    jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], None] = time.sleep
 
     def read_all(self, shas: Sequence[str]) -> dict[str, str]:
         """The notes on some commits, as far as there are any, with two git calls for all of them."""
-        listed = self._mirror.git.local("notes", f"--ref={self._mirror.notes_ref}", "list", ok=(0, 1, 128))
-        wanted = set(shas)
-        rows = (line.split() for line in listed.text.splitlines()) if listed.code == 0 else ()
-        blob_of = {sha: blob for blob, sha in rows if sha in wanted}
-        texts = dict(self._mirror.blobs(list(dict.fromkeys(blob_of.values()))))
-        return {sha: texts[blob].decode(errors="replace") for sha, blob in blob_of.items() if blob in texts}
+        return {sha: text for sha, (_, text) in read_notes(self.mirror, self.mirror.notes_ref, shas).items()}
 
     def write(self, notes: Mapping[str, str]) -> None:
         """Set the notes of some commits, in one commit of the mirror.
@@ -44,26 +46,14 @@ class Notes:
         A commit that the mirror does not have any more cannot carry a note and is left out: it must not keep the
         others from theirs.
         """
-        mirror = self._mirror
+        mirror = self.mirror
         with mirror.exclusive():
-            known = {sha: notes[sha] for sha in mirror.known_commits(notes)}
+            known = [sha for sha in notes if mirror.git.find(sha, "commit")]
+            changes = [note_change(sha, notes[sha]) for sha in known]
+            message = f"Notes of {self.settings.instance} on {len(known)} commit(s)\n"
             if known:
-                stream = self._import(known, mirror.resolve(mirror.notes_ref))
-                mirror.git.local("fast-import", "--quiet", "--done", "--date-format=now", stdin=stream)
-
-    def _import(self, notes: Mapping[str, str], before: str | None) -> bytes:
-        name, email = identity(self._settings)
-        message = f"Notes of {self._settings.instance} on {len(notes)} commit(s)\n".encode()
-        parts = [
-            f"commit {self._mirror.notes_ref}\n".encode(),
-            f"committer {name} <{email}> now\n".encode(),
-            b"data %d\n%s" % (len(message), message),
-            f"from {before}\n".encode() if before else b"",
-        ]
-        for sha, text in notes.items():
-            data = text.encode(errors="replace")
-            parts.append(b"N inline %s\ndata %d\n%s\n" % (sha.encode(), len(data), data))
-        return b"".join([*parts, b"\ndone\n"])
+                commit = NewCommit(mirror.git.ref(mirror.notes_ref) or "", message, changes)
+                mirror.git.write_commits(mirror.notes_ref, identity(self.settings), commit)
 
     def push(self) -> None:
         """Send the ref to the remote, merging what is there (ours wins on a commit noted by both).
@@ -73,25 +63,26 @@ class Notes:
         reason = ""
         for failures in range(MAX_PUSHES):
             if failures:
-                self._sleep(delay(failures, 0.05, 1.0, None, self._jitter()))
-            with self._mirror.exclusive():
-                ours = self._mirror.resolve(self._mirror.notes_ref)
-                theirs = self._mirror.fetch_notes() if ours else None
-                reason = self._send(theirs) if ours else ""
+                self.sleep(delay(failures, 0.05, 1.0, None, self.jitter()))
+            with self.mirror.exclusive():
+                reason = self._send()
             if not reason:
                 return
         raise SourceUnavailable(
-            f"notes were rejected {MAX_PUSHES} times by {self._mirror.address.safe}: {reason}",
-            hint=f"allow this credential to write {self._mirror.notes_ref}, or set push to false",
+            f"notes were rejected {MAX_PUSHES} times by {self.mirror.address.safe}: {reason}",
+            hint=f"allow this credential to write {self.mirror.notes_ref}, or set push to false",
         )
 
-    def _send(self, theirs: str | None) -> str:
-        """Merge and push once; why the remote rejected the ref, "" when it took it."""
-        mirror = self._mirror
-        if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
+    def _send(self) -> str:
+        """Merge and push once; why the remote rejected the ref, "" when it took it or there is none."""
+        mirror = self.mirror
+        if not mirror.git.ref(mirror.notes_ref):
+            return ""
+        theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
+        if theirs and not mirror.git.contains(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-            mirror.git.local(*merge, env=identity(self._settings).variables)
-        if theirs == mirror.resolve(mirror.notes_ref):
+            mirror.git.local(*merge, env=identity(self.settings).variables)
+        if theirs == mirror.git.ref(mirror.notes_ref):
             return ""
         return mirror.send(mirror.notes_ref, mirror.notes_ref)
 
@@ -111,7 +102,7 @@ class DriftNotes:
         with mirror.exclusive():
             if self._settings.push:
                 # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
-                mirror.fetch_ref(self.ref)
+                mirror.fetch_ref(self.ref, self.ref)
             add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
             mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
             reason = mirror.send(self.ref, self.ref) if self._settings.push else ""

@@ -5,7 +5,6 @@ the newest one's record says why. A source that does not answer changes nothing.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 
@@ -19,9 +18,8 @@ from gitops_agent.model.snapshot import Snapshot, changed_agents, with_agents_of
 from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Clock, SnapshotLoader, Source
-from gitops_agent.source.checks import NewHead, examine
-from gitops_agent.source.commits import Lookup, readmitted, register, stopped
-from gitops_agent.source.unfreezing import last_of_policy_alone, unfreezing
+from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
+from gitops_agent.source.commits import Lookup, register, stopped
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +55,7 @@ class SourceTracker:
         self._answer = _Answer()
         self._snapshots: dict[str, Snapshot] = {}
         self._rejected: str | None = None
-        self._in_force: tuple[RolloutState, Snapshot] | None = None
+        self._in_force: tuple[object, Snapshot | None] = (None, None)
 
     def fetch(self) -> bool:
         """Ask the remote, on any thread; whether it answered something new.
@@ -84,21 +82,24 @@ class SourceTracker:
         answer = self._answer
         state = replace(state, source=_with_answer(state.source, answer))
         in_force, head = self.in_force(state.rollout), answer.head or self._known(state.source.head)
-        result = SourceResult(head, None, in_force, **_trouble(answer.problem))
-        if head is None:
-            return state, self._with_policy(result, state)
-        try:
-            state = self._registered(state, head, now)
-            state, target = self._candidate(state, head, in_force, now)
-        except SourceError as broken:  # the mirror could not be read: what is known stays in force
-            return state, self._with_policy(replace(result, **_trouble(answer.problem or broken)), state)
-        if target is None:
-            target = self.snapshot(state.source.valid)  # the last that may be followed goes on where it was
-        self._forget_unused(state, target)
-        if target is None:
-            return state, self._with_policy(result, state)
-        return state, replace(
-            result, target=target, changed=changed_agents(in_force, target), policy=target.policy
+        target, problem = None, answer.problem
+        if head is not None:
+            try:
+                state = self._registered(state, head, now)
+                state, target = self._candidate(state, head, in_force, now)
+                target = target or self.snapshot(state.source.valid)  # the last good one goes on where it was
+                self._forget_unused(state, target)
+            except SourceError as broken:  # the mirror could not be read: what is known stays in force
+                problem = problem or broken
+        valid = target or (self.snapshot(state.source.valid) if in_force is not None else None)
+        return state, SourceResult(
+            head,
+            target,
+            in_force,
+            changed=changed_agents(in_force, target) if target is not None else frozenset(),
+            policy=valid.policy if valid is not None else None,
+            unavailable=source_finding(problem) if problem is not None else None,
+            retry_after=getattr(problem, "retry_after", None),
         )
 
     def refuse(self, state: State, head: Revision) -> None:
@@ -108,23 +109,19 @@ class SourceTracker:
 
     def in_force(self, rollout: RolloutState) -> Snapshot | None:
         """The spec in force for every agent; None when nothing was ever enforced, or it cannot be read."""
-        if self._in_force is None or not _same_specs(self._in_force[0], rollout):
-            overlaid = self._overlaid(rollout)
-            self._in_force = (rollout, overlaid) if overlaid is not None else None
-        return self._in_force[1] if self._in_force is not None else None
+        specs = (rollout.enforced, rollout.released)
+        if self._in_force[1] is None or self._in_force[0] != specs:
+            self._in_force = (specs, self._overlaid(rollout))
+        return self._in_force[1]
 
     def snapshot(self, sha: str | None) -> Snapshot | None:
         """The snapshot of a commit that was good once, if it can still be read."""
-        if sha is None or sha in self._snapshots:
-            return self._snapshots.get(sha or "")
-        revision = self._known(sha)
-        try:
-            loaded = self._loader.load(revision) if revision is not None else None
-        except (InvalidDesiredState, SourceError):
-            return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
-        if loaded is not None:
-            self._snapshots[sha] = loaded
-        return loaded
+        if sha is not None and sha not in self._snapshots:
+            try:
+                self._snapshots[sha] = self._loader.load(self._source.revision(sha))
+            except (InvalidDesiredState, SourceError):
+                return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
+        return self._snapshots.get(sha or "")
 
     def _overlaid(self, rollout: RolloutState) -> Snapshot | None:
         good = self.snapshot(rollout.enforced)
@@ -136,10 +133,6 @@ class SourceTracker:
             if good is not None and snapshot is not None:  # what cannot be read says nothing: the good spec stays
                 good = with_agents_of(good, snapshot, keys)
         return good
-
-    def _with_policy(self, result: SourceResult, state: State) -> SourceResult:
-        valid = self.snapshot(state.source.valid) if result.in_force is not None else None
-        return replace(result, policy=valid.policy) if valid is not None else result
 
     def _known(self, sha: str | None) -> Revision | None:
         try:
@@ -204,17 +197,10 @@ class SourceTracker:
     def _examine(self, state: State, head: Revision, in_force: Snapshot | None) -> tuple[Finding, ...]:
         """What the trust checks find. Compared is the last head that passed them, so that a commit on top of a
         rewritten branch is refused like the rewrite itself."""
-        verified = state.source.verified
-        last = (self._known(verified) or Revision(verified, "", (), "", 0.0, 0.0, "")) if verified else None
-        new = NewHead(
-            head=head,
-            last=last,
-            contains_last=last is None or self._source.is_ancestor(last.sha, head.sha),
-            branch=self._location.branch,
-            path=self._location.path,
-            force_push=in_force.policy.force_push if in_force else "refuse",
-        )
-        return examine(new)
+        last = state.source.verified
+        contains_last = last is None or self._source.is_ancestor(last, head.sha)
+        force_push = in_force.policy.force_push if in_force else "refuse"
+        return examine(NewHead(head, last, contains_last, self._location.branch, self._location.path, force_push))
 
     def _reject(
         self, state: State, head: Revision, phase: Phase, findings: tuple[Finding, ...], now: Now
@@ -227,21 +213,18 @@ class SourceTracker:
 
     def _forget_unused(self, state: State, target: Snapshot | None) -> None:
         """Keep the snapshots in use and no others: each is a whole fleet."""
-        rollout = state.rollout
-        used = {rollout.enforced, state.source.valid, *rollout.released.values()}
+        used = {state.rollout.enforced, state.source.valid, *state.rollout.released.values()}
         used.add(target.revision.sha if target is not None else None)
         self._snapshots = {sha: each for sha, each in self._snapshots.items() if sha in used}
-
-
-def _same_specs(one: RolloutState, other: RolloutState) -> bool:
-    return one.enforced == other.enforced and (one.released is other.released or one.released == other.released)
 
 
 def _accepted(state: State, snapshot: Snapshot, now: Now) -> State:
     """The state when the newest commit is valid: its freezes are the ones in force."""
     sha, record = snapshot.revision.sha, state.commits.records.get(snapshot.revision.sha)
     if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
-        state = replace(state, commits=state.commits.updated([readmitted(record)]))
+        # Its refusal holds no longer (a corrected path, a newer us): it starts over.
+        again = replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
+        state = replace(state, commits=state.commits.updated([again]))
     since = frozen_since(snapshot.policy, state.source.freezes_first_seen, now.wall)
     return replace(state, source=replace(state.source, valid=sha, freezes_first_seen=since))
 
@@ -253,12 +236,6 @@ def _with_answer(source: SourceState, answer: _Answer) -> SourceState:
     if answer.fetched_at is None:
         return source
     return replace(source, problem=None, fetched_at=answer.fetched_at)
-
-
-def _trouble(problem: SourceError | None) -> dict[str, Any]:
-    if problem is None:
-        return {}
-    return {"unavailable": source_finding(problem), "retry_after": getattr(problem, "retry_after", None)}
 
 
 def _unexpected(head: Revision, problem: Exception) -> Finding:

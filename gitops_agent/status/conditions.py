@@ -1,7 +1,8 @@
 """From what a pass saw and did to the conditions of each agent. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.key import Kind, ResourceKey
@@ -9,14 +10,7 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import (
-    AgentStatus,
-    Condition,
-    ConditionType,
-    Health,
-    HealthState,
-    ResourceStatus,
-)
+from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Health, HealthState, ResourceStatus
 
 _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
@@ -29,8 +23,7 @@ RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentView:
+class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
@@ -74,16 +67,14 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze holds work back"))
     if view.halted is not None:
         statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
-    if (drift := _drift(view)) is not None:
-        statements.append((ConditionType.DRIFTED, True, *drift))
-    known = {condition.type: condition for condition in previous.conditions} if previous else {}
-    conditions = tuple(_condition(known.get(each[0]), each, commit, now) for each in statements)
+    if (drift := next((action for action in view.pending if action.drift_class.is_drift), None)) is not None:
+        statements.append((ConditionType.DRIFTED, True, drift.reason, drift.message))
     tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now, view.longest_delay)]
     return AgentStatus(
         agent=view.agent.key,
         ready=ready,
         lifecycle=view.agent.lifecycle,
-        conditions=conditions,
+        conditions=_conditions(previous, statements, commit, now),
         observed_commit=commit,
         resources=tuple(_resources(view)),
         origin=str(view.agent.origin),
@@ -102,13 +93,19 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
-        and [(each.reason, each.message, each.observed_commit) for each in status.conditions]
-        == [(_ready_word(health), health.message, commit)]
+        and len(status.conditions) == 1
+        and _says(status.conditions[0], health, commit)
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
         and not (view.attempts and _attempts(view))
         and _are_resources(status.resources, view)
     )
+
+
+def _says(condition: Condition, health: Health, commit: str) -> bool:
+    """Whether the one condition of a Ready agent is what this health gives."""
+    same = condition.message == health.message and condition.observed_commit == commit
+    return same and condition.reason == _ready_word(health)
 
 
 def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
@@ -184,12 +181,11 @@ def ended(status: AgentStatus, left: Action | None, now: float) -> AgentStatus:
     statements: list[_Statement] = [(ConditionType.READY, False, reason, f"It has ended. {message}")]
     if left is not None and left.decision in _FOR_PEOPLE:
         statements.append((ConditionType.STALLED, True, reason, message))
-    known = {condition.type: condition for condition in status.conditions}
     return replace(
         status,
         ready=False,
         lifecycle=Lifecycle.RETIRED,
-        conditions=tuple(_condition(known.get(each[0]), each, status.observed_commit, now) for each in statements),
+        conditions=_conditions(status, statements, status.observed_commit, now),
         resources=tuple(replace(each, state="Ended", health="", live={}) for each in status.resources),
         next_try_at=None,
     )
@@ -227,9 +223,11 @@ def _attempts(view: AgentView) -> list[Attempt]:
     return [known[resource.key] for resource in view.agent.resources if resource.key in known]
 
 
-def _drift(view: AgentView) -> tuple[str, str] | None:
-    drifted = next((action for action in view.pending if action.drift_class.is_drift), None)
-    return None if drifted is None else (drifted.reason, drifted.message)
+def _conditions(
+    previous: AgentStatus | None, statements: Sequence[_Statement], commit: str, now: float
+) -> tuple[Condition, ...]:
+    known = {condition.type: condition for condition in previous.conditions} if previous is not None else {}
+    return tuple(_condition(known.get(each[0]), each, commit, now) for each in statements)
 
 
 def _condition(known: Condition | None, statement: _Statement, commit: str, now: float) -> Condition:
@@ -237,23 +235,17 @@ def _condition(known: Condition | None, statement: _Statement, commit: str, now:
     # To rest as desired is another state than to run well, though both are Ready.
     same = known is not None and known.status == status and (known.reason == RESTING) == (reason == RESTING)
     since = known.last_transition_at if known is not None and same else now
-    if known == Condition(kind, status, reason, message, since, commit):
-        # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.
-        return known
-    return Condition(kind, status, reason, message, since, commit)
+    made = Condition(kind, status, reason, message, since, commit)
+    # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.
+    return known if known is not None and known == made else made
 
 
 def _resources(view: AgentView) -> list[ResourceStatus]:
     rows = []
     for resource in view.agent.resources:
-        seen = view.seen.get(resource.key)
-        absent = "Stopped" if resource.stopped else "Missing"
+        key, seen = resource.key, view.seen.get(resource.key)
+        state, live = (seen.state, seen.live) if seen else ("Stopped" if resource.stopped else "Missing", {})
         own = seen.health if seen is not None else None
-        health = view.health if own is None and resource.key.kind == "runtime" else own
-        state = seen.state if seen else absent
-        rows.append(
-            ResourceStatus(
-                resource.key, resource.driver, state, health.state if health else "", seen.live if seen else {}
-            )
-        )
+        health = view.health if own is None and key.kind == "runtime" else own
+        rows.append(ResourceStatus(key, resource.driver, state, health.state if health else "", live))
     return rows

@@ -1,27 +1,23 @@
-"""What there is to say now about the source, the newest commit, the agents and our own proposals. Pure."""
+"""What there is to say now, from the state alone: ``status`` and its siblings ask it without loading a stage."""
 
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.state import State
-from gitops_agent.model.status import CommitRecord, Phase
+from gitops_agent.model.status import Phase
 
 
 def current_findings(state: State) -> tuple[Finding, ...]:
-    """The findings that hold now, each once."""
+    """The findings that hold now, each once: on the source, the newest commit, agents and our own proposals."""
     problem = (state.source.problem,) if state.source.problem is not None else ()
-    head = lasting(state.head) if state.head is not None else ()
+    head = state.head
+    of_head = head.findings if head is not None else ()
+    if head is not None and head.phase not in (Phase.INVALID, Phase.REFUSED):
+        # What a plan found of an agent was true at that time; the last pass is right now.
+        of_head = tuple(finding for finding in of_head if not agent_of(finding))
     imports = (each.finding for each in state.proposals.imports.values() if each.finding is not None)
-    return tuple(dict.fromkeys((*problem, *head, *state.status.findings, *imports)))
+    return tuple(dict.fromkeys((*problem, *of_head, *state.status.findings, *imports)))
 
 
-def lasting(record: CommitRecord) -> tuple[Finding, ...]:
-    """The findings of a commit that hold whatever a later pass finds.
-    What a plan found of an agent (``tenant/name…``) was true at that time; the last pass is right now."""
-    if record.phase in (Phase.INVALID, Phase.REFUSED):
-        return record.findings
-    return tuple(finding for finding in record.findings if not _is_about_an_agent(finding))
-
-
-def _is_about_an_agent(finding: Finding) -> bool:
-    """Whether the address is an agent or a resource, rather than a place in a file, a commit or a scope."""
+def agent_of(finding: Finding) -> str:
+    """The agent that a finding is about, or one of its resources; "" for a place in a file, a commit, a scope."""
     owner = finding.address.partition(":")[0]
-    return "/" in owner and "." not in owner
+    return owner if "/" in owner and "." not in owner else ""

@@ -5,10 +5,9 @@ What waits for people (a pause, an approval, a doubt) wakes no pass.
 
 from collections.abc import Iterable, Iterator
 
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ConditionType
-from gitops_agent.rollout import deadlines, provisioning
-from gitops_agent.rollout.state import pause_left
+from gitops_agent.rollout import deadlines
+from gitops_agent.rollout.waves import pause_left
 from gitops_agent.status.agents import longest_delay
 from gitops_agent.status.summary import Summary
 
@@ -29,68 +28,48 @@ _RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "host_restart", "breaker"
 def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
     """Seconds until there is something to do; None when nothing is foreseen.
     ``others``: what the parts outside the state ask for (probes, leases, proposals)."""
-    state, now = summary.state, summary.now
-    waits: list[float | None] = [
-        *others,
-        *_retries(summary),
-        *_circuits(summary),
-        *_deadlines(summary),
-        summary.record.directives.ends_in(now.wall),
-        provisioning.next_deadline(state, summary.policy, now),
-        pause_left(state.rollout, now),
-        UNREACHABLE_REQUEUE_SECONDS if summary.record.live.observed.unreachable else None,
-        MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None,
-    ]
-    known = [wait for wait in waits if wait is not None]
+    known = [wait for wait in (*others, *_waits(summary)) if wait is not None]
     return max(SHORTEST_WAIT_SECONDS, min(known)) if known else None
+
+
+def _waits(summary: Summary) -> Iterator[float | None]:
+    record, state, now = summary.record, summary.state, summary.now
+    yield record.directives.ends_in(now.wall)
+    yield deadlines.next_deadline(state, summary.policy, now)
+    yield pause_left(state.rollout.rollout, now.active)
+    yield UNREACHABLE_REQUEUE_SECONDS if record.live.observed.unreachable else None
+    yield MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None
+    # Failed actions are tried again.
+    attempts, resting = state.reconcile.attempts, record.held_by("breaker", "oscillation")
+    for action in record.pending:
+        if action.key in attempts and action.key.agent not in resting:
+            attempt = attempts[action.key]
+            due = attempt.is_due(now.wall, longest_delay(summary, action.key.agent))
+            yield MIN_REQUEUE_SECONDS if due else max(MIN_REQUEUE_SECONDS, attempt.next_at - now.wall)
+    # Drivers that rest are given one action again.
+    for circuit in state.reconcile.circuits.values() if record.held_by("breaker") else ():
+        if circuit.open_until is not None:
+            yield max(MIN_CIRCUIT_REQUEUE_SECONDS, circuit.open_until - now.wall)
+    # An open commit degrades when the time of one of its agents is up, also if nothing happens until then.
+    commit = state.commits.records.get(record.snapshot.revision.sha)
+    if commit is not None and not commit.phase.terminal:
+        since, agents = state.rollout.unready_since, record.snapshot.agents
+        for left in deadlines.time_left(since, agents, summary.policy, now.active):
+            yield max(MIN_REQUEUE_SECONDS, left)
 
 
 def is_busy(summary: Summary) -> bool:
     """Whether some agent is on its way, or a rollout will go on by itself.
     An agent that waits for another is not on its way, until all it waits for are Ready."""
-    reconciling = summary.state.status.agents.having(ConditionType.RECONCILING)
-    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in reconciling)
-
-
-def _is_waiting(summary: Summary, key: AgentKey) -> bool:
-    if key not in summary.record.held_by("dependencies"):
-        return False
-    known, agents = summary.state.status.agents, summary.record.snapshot.agents
-    return not all(other in known and known[other].ready for other in agents[key].depends_on)
-
-
-def _is_rolling(summary: Summary) -> bool:
-    rollout, record = summary.state.rollout.rollout, summary.record
-    stopped = record.decision.blocked is not None or bool(record.held_by("freeze", "mass_drift"))
-    return rollout is not None and not rollout.done and not rollout.failed and not stopped
-
-
-def _retries(summary: Summary) -> Iterator[float]:
-    """When failed actions are tried again."""
-    attempts, record, now = summary.state.reconcile.attempts, summary.record, summary.now.wall
-    resting = record.held_by("breaker", "oscillation")
-    for action in record.pending:
-        if action.key in attempts and action.key.agent not in resting:
-            attempt = attempts[action.key]
-            due = attempt.is_due(now, longest_delay(summary, action.key.agent))
-            yield MIN_REQUEUE_SECONDS if due else max(MIN_REQUEUE_SECONDS, attempt.next_at - now)
-
-
-def _circuits(summary: Summary) -> Iterator[float]:
-    """When drivers that rest are given one action again."""
-    if summary.record.held_by("breaker"):
-        for circuit in summary.state.reconcile.circuits.values():
-            if circuit.open_until is not None:
-                yield max(MIN_CIRCUIT_REQUEUE_SECONDS, circuit.open_until - summary.now.wall)
-
-
-def _deadlines(summary: Summary) -> Iterator[float]:
-    """An open commit degrades when the time of one of its agents is up, also if nothing happens until then."""
-    snapshot, since = summary.record.snapshot, summary.state.rollout.unready_since
-    record = summary.state.commits.records.get(snapshot.revision.sha)
-    if record is not None and not record.phase.terminal:
-        for left in deadlines.time_left(since, snapshot.agents, summary.policy, summary.now.active):
-            yield max(MIN_REQUEUE_SECONDS, left)
+    record, known, rollout = summary.record, summary.state.status.agents, summary.state.rollout.rollout
+    stopped = record.decision.blocked or record.held_by("freeze", "mass_drift")
+    if rollout is not None and not (rollout.done or rollout.failed or stopped):
+        return True
+    agents, waiting = record.snapshot.agents, record.held_by("dependencies")
+    return any(
+        key not in waiting or all(other in known and known[other].ready for other in agents[key].depends_on)
+        for key in known.having(ConditionType.RECONCILING)
+    )
 
 
 def _is_in_progress(summary: Summary) -> bool:

@@ -4,22 +4,21 @@ The order is data: agents before the commit that is judged by them, the gate bef
 All of it is written in one transaction at the end of the pass, so that no reader sees one part without the other.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from gitops_agent.model.control import Control, ControlVerb, freezes
-from gitops_agent.model.document import TenantPolicy
-from gitops_agent.model.finding import Finding
-from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, Scope, SourceResult
+from gitops_agent.model.passes import Now, PassRecord, PassResult, ProposalProgress, SourceResult
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
-from gitops_agent.reconcile.breaker import after_round
+from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
-from gitops_agent.status.findings import current_findings
+from gitops_agent.status.findings import agent_of, current_findings
 from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
 from gitops_agent.status.summary import Summary, Terms
 
@@ -94,11 +93,7 @@ def drop_old_attempts(summary: Summary) -> Summary:
 
 def update_circuits(summary: Summary) -> Summary:
     """With the circuits of drivers opened and closed by what became of the actions."""
-    known = summary.state.reconcile.circuits
-
-    def limits(tenant: str) -> TenantPolicy:
-        return limits_of(summary.policy, tenant)
-
+    known, limits = summary.state.reconcile.circuits, partial(limits_of, summary.policy)
     after = after_round(known, summary.record.executed, limits, summary.now.wall)
     return summary if after == known else summary.with_reconcile(circuits=after)
 
@@ -109,20 +104,12 @@ def freeze_if_tripped(summary: Summary) -> Summary:
     tripped = [verdict for verdict in plan.verdicts if verdict.freeze]
     if not tripped:
         return summary
-    known = {each.target for each in freezes(control.controls, now)}
-    new = tuple(
-        Control(
-            ControlVerb.FREEZE,
-            verdict.freeze,
-            f"guard {verdict.guard}",
-            now,
-            "; ".join(finding.summary for finding in verdict.findings),
-            plan=plan.digest,
-        )
-        for verdict in tripped
-        if verdict.freeze not in known
-    )
-    return summary.with_state(control=replace(control, controls=control.controls + new)) if new else summary
+    known, new = {each.target for each in freezes(control.controls, now)}, list[Control]()
+    for verdict in tripped:
+        if verdict.freeze not in known:
+            by, why = f"guard {verdict.guard}", "; ".join(finding.summary for finding in verdict.findings)
+            new.append(Control(ControlVerb.FREEZE, verdict.freeze, by, now, why, plan=plan.digest))
+    return summary.with_state(control=replace(control, controls=(*control.controls, *new))) if new else summary
 
 
 def proposals_due(summary: Summary) -> Summary:
@@ -154,16 +141,14 @@ def findings(summary: Summary) -> Summary:
     """With everything that was found, and when the pass ended."""
     record, status, now = summary.record, summary.state.status, summary.now
     shown = record.decision.blocked or record.plan
-    kept = _still_true(status.findings, record.live.scope)
+    # What an earlier pass found about agents that this one did not look at.
+    looked_at = {str(key) for key in record.live.scope or ()}
+    earlier = status.findings if record.live.scope is not None else ()
+    kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
-    return summary.with_state(
-        status=replace(
-            status,
-            findings=status.findings if found == status.findings else found,
-            last_pass=now.wall,
-            active_seconds=now.active,
-        )
-    )
+    found = status.findings if found == status.findings else found  # the very same need not be written again
+    status = replace(status, findings=found, last_pass=now.wall, active_seconds=now.active)
+    return summary.with_state(status=status)
 
 
 STEPS: tuple[Step, ...] = (
@@ -177,15 +162,3 @@ STEPS: tuple[Step, ...] = (
     reverts_reported,
     findings,
 )
-
-
-def _still_true(found: tuple[Finding, ...], scope: Scope) -> Iterator[Finding]:
-    """What an earlier pass found about agents that this one did not look at."""
-    if scope is None:
-        return
-    looked_at = {str(key) for key in scope}
-    for finding in found:
-        # About an agent ("tenant/name") or one of its resources ("tenant/name:kind/id"); not about a commit.
-        agent = finding.address.partition(":")[0]
-        if "/" in agent and agent not in looked_at:
-            yield finding

@@ -29,7 +29,7 @@ def test_help_loads_neither_rich_nor_anything_heavy() -> None:
 
 def test_verbs_that_read_load_no_driver_no_git_and_no_scheduler() -> None:
     found = loaded(
-        "import gitops_agent.cli.app, gitops_agent.settings, gitops_agent.query.reader\n"
+        "import gitops_agent.cli.app, gitops_agent.settings, gitops_agent.query.fleet\n"
         "import gitops_agent.journal.store, gitops_agent.report.status_text, gitops_agent.report.explain_text"
     )
     heavy = {"git", "psutil", "watchfiles", "apscheduler", "structlog", "starlette", "ruamel", "jsonpatch", "rich"}

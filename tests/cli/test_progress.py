@@ -9,6 +9,7 @@ import pytest
 
 from gitops_agent.cli.common import Call, Output
 from gitops_agent.cli.progress import fetch_bar
+from gitops_agent.model.state import State
 from gitops_agent.report.progress_view import ProgressView
 
 pytestmark = pytest.mark.unit
@@ -46,7 +47,7 @@ def test_the_live_view_shows_a_fetch_until_the_next_picture() -> None:
     stream = Terminal()
     with ProgressView("prod-eu", stream, colour=False) as view:
         view.fetching("receiving objects", 3, 12)
-        view.update({}, None, (None, None), "looking")
+        view.update(State(), "looking")
     assert "receiving objects" not in stream.getvalue().splitlines()[-1]
     with ProgressView("prod-eu", bar := Terminal(), colour=False) as view:
         view.fetching("receiving objects", 3, 12)

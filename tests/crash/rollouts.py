@@ -28,7 +28,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from gitops_agent.journal.store import open_journal
-from gitops_agent.report.note import parse_note
+from gitops_agent.report.sinks.git_notes import parse_note
 from tests.crash.forked import begin, ended
 from tests.crash.rollout_life import Explained, Life
 from tests.support.fast_disk import hurry

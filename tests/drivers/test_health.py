@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.process import PLUGIN
+from gitops_agent.journal.version_5 import fold_health_bases
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.health import HEALTHY, Health, HealthState, worst
-from gitops_agent.model.health_spec import DEFAULTS, fold_health_bases, read_health
+from gitops_agent.model.health_spec import DEFAULTS, read_health
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from tests.drivers.conftest import agent_document
@@ -77,7 +78,6 @@ def health(state: HealthState, reason: str = "") -> Health:
 
 
 def test_the_worst_health_decides_and_the_first_of_equals() -> None:
-    assert worst([]) is None
     starting, sick = health(HealthState.STARTING), health(HealthState.UNHEALTHY)
     assert worst([HEALTHY, starting, sick, health(HealthState.UNKNOWN)]) is sick
     assert worst([HEALTHY, starting]) is starting

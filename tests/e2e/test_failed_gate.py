@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.report.note import parse_note
+from gitops_agent.report.sinks.git_notes import parse_note
 from tests.support.fleet import Fleet
 from tests.support.git_servers import GitHttpServer, http_server
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gitops_agent.journal.store import open_journal
-from gitops_agent.report.note import parse_note
+from gitops_agent.report.sinks.git_notes import parse_note
 from tests.support.fleet import Fleet, Json
 
 NEVER: Json = {"probes": {"readiness": {"exec": {"command": ["false"]}, "period": "100ms"}}}

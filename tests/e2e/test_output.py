@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gitops_agent.report.json_shapes import schema
+from tests.report.values import schema
 from tests.support.fleet import CALL, Fleet
 from tests.support.launcher import launcher
 

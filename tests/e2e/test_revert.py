@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gitops_agent.report.note import parse_note
+from gitops_agent.report.sinks.git_notes import parse_note
 from tests.support.fleet import Fleet, Json
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.report.note import parse_note
+from gitops_agent.report.sinks.git_notes import parse_note
 from tests.support.fleet import GONE, Json, until
 from tests.support.incident import Being, Incident
 

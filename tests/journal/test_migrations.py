@@ -14,14 +14,10 @@ from gitops_agent.journal import schema
 from gitops_agent.journal.migrations import STEPS
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import has_journal, open_journal
-from gitops_agent.model.fields import Fields
-from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.state import State
 
-from .values import RUNTIME, SHA, a_plan
-
 pytestmark = pytest.mark.unit
-VERSION_1 = (Path(__file__).parent / "version_1.sql").read_text()
+VERSION_4 = (Path(__file__).parent / "version_4.sql").read_text()
 
 
 def write(state: Path, script: str) -> Path:
@@ -57,37 +53,38 @@ def version(path: Path) -> int:
 
 
 def test_there_is_a_step_to_every_version() -> None:
-    assert sorted(STEPS) == list(range(2, schema.VERSION + 1))
+    assert sorted(STEPS) == list(range(5, schema.VERSION + 1))
 
 
-@pytest.mark.parametrize("old", ["version_1.sql", "version_4.sql"])
-def test_an_old_journal_becomes_what_a_new_one_is(state: Path, tmp_path: Path, old: str) -> None:
-    path = write(state, (Path(__file__).parent / old).read_text())
+def test_an_old_journal_becomes_what_a_new_one_is(state: Path, tmp_path: Path) -> None:
+    path = write(state, VERSION_4)
     open_journal(state).close()
     open_journal(tmp_path / "new").close()
     assert shape(path) == shape(tmp_path / "new" / FILE_NAME)
     assert version(path) == schema.VERSION
 
 
-def test_nothing_of_version_1_is_lost(state: Path) -> None:
-    write(state, VERSION_1)
-    with open_journal(state) as journal:
-        found = journal.state()
-        assert found.rollout.enforced == "abc"
-        assert found.reconcile.bases[RUNTIME].fields == Fields.of({"replicas": 1})
-        assert found.reconcile.attempts[RUNTIME] == Attempt(2, 30.0, "exit 1")
-        assert list(found.reconcile.open_intents) == ["i1"]
-        assert [(item.action.reason, item.held) for item in journal.decisions()] == [("Created", False)]
-        journal.commit(found, plans=[a_plan(held=frozenset({RUNTIME}))], at=50.0)
-        assert [item.held for item in journal.decisions(commit=SHA)] == [True]
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("old", [1, 2, 3])
+def test_a_journal_before_the_first_release_is_refused_with_the_way_out(
+    state: Path, old: int, read_only: bool
+) -> None:
+    path = write(
+        state, f"CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES ({old});"
+    )
+    with pytest.raises(JournalError, match=f"has schema {old}, .* before the first release") as caught:
+        open_journal(state, read_only=read_only)
+    assert f"move {path}" in caught.value.hint
+    assert "none is started twice" in caught.value.hint
+    assert version(path) == old
 
 
 def test_a_reader_does_not_migrate(state: Path) -> None:
-    path = write(state, VERSION_1)
-    with pytest.raises(JournalError, match="has schema 1, this version reads") as caught:
+    path = write(state, VERSION_4)
+    with pytest.raises(JournalError, match="has schema 4, this version reads") as caught:
         open_journal(state, read_only=True)
     assert "once or run" in caught.value.hint
-    assert version(path) == 1
+    assert version(path) == 4
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -112,12 +109,12 @@ def test_the_database_of_another_program_is_left_alone(state: Path, read_only: b
 
 
 def test_a_step_that_fails_leaves_the_old_version(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(state, VERSION_1)
+    path = write(state, VERSION_4)
     before = shape(path)
-    monkeypatch.setattr("gitops_agent.journal.migrations.STEPS", {2: (*STEPS[2], "ALTER TABLE nowhere DROP x")})
+    monkeypatch.setattr("gitops_agent.journal.migrations.STEPS", {5: (*STEPS[5], "ALTER TABLE nowhere DROP x")})
     with pytest.raises(JournalError):
         open_journal(state)
-    assert (shape(path), version(path)) == (before, 1)
+    assert (shape(path), version(path)) == (before, 4)
 
 
 def test_an_empty_file_becomes_a_journal(state: Path) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gitops_agent.errors import JournalError
 from gitops_agent.journal.sqlite import FILE_NAME, _write_connection
@@ -19,7 +22,7 @@ from gitops_agent.model.observation import AgentInstance, Heartbeat
 from gitops_agent.model.outcome import Attempt, Result
 from gitops_agent.model.plan import Decision, Plan, Verb
 from gitops_agent.model.state import State
-from gitops_agent.model.status import Phase
+from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.ports import Journal
 from tests.support.statements import statements
 
@@ -44,6 +47,8 @@ from .values import (
 )
 
 pytestmark = pytest.mark.unit
+
+EXTRA = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
 
 
 def test_it_is_the_journal_that_the_stages_know(journal: SqlJournal) -> None:
@@ -170,6 +175,25 @@ def test_statuses_change_and_go(state: Path, journal: SqlJournal) -> None:
     with open_journal(state) as again:
         assert dict(again.state().status.agents) == {BOT: a_status(ready=False)}
         assert again.state().status.agents.not_ready == {BOT}
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.booleans(), st.sets(st.sampled_from(EXTRA)))))
+def test_the_not_ready_and_the_drifted_are_the_same_read_or_remembered(
+    fleet: dict[str, tuple[bool, set[ConditionType]]],
+) -> None:
+    with TemporaryDirectory() as folder, open_journal(Path(folder)) as journal:
+        made = []
+        for name, (ready, extra) in fleet.items():
+            status = a_status(AgentKey("acme", name), ready=ready)
+            (first,) = status.conditions
+            more = (replace(first, type=each) for each in extra)
+            made.append(replace(status, conditions=(first, *more)))
+        remembered = journal.commit(with_statuses(journal.state(), *made)).status.agents
+        with open_journal(Path(folder), read_only=True) as reader:
+            read = reader.state().status.agents
+            assert read.not_ready == remembered.not_ready
+            assert [read.having(each) for each in EXTRA] == [remembered.having(each) for each in EXTRA]
+            assert read == remembered
 
 
 def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: SqlJournal) -> None:

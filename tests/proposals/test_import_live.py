@@ -73,6 +73,7 @@ class Fleet:
             "branch": "main",
             "instance": "prod-eu",
             "limits": Limits(),
+            "documents": PLUGINS.documents,
             "section": {"runtime": ("spec", "runtime"), "config": ("spec",)}.get,
         }
         return ImportProposer(**(values | changes))

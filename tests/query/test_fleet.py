@@ -12,6 +12,7 @@ from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.passes import PassResult
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import (
     AgentStatuses,
@@ -27,10 +28,10 @@ from gitops_agent.model.state import (
 )
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import ActionRecord
-from gitops_agent.query.fleet import FleetReader, fleet_status
-from gitops_agent.settings import Settings
+from gitops_agent.query.fleet import FleetReader
+from gitops_agent.report.json_shapes import findings_shape, status_shape
+from gitops_agent.report.workflows import workflows_shape
 from gitops_agent.support.secrets import Redactor
-from gitops_agent.testing.clock import FrozenClock
 from tests.report.values import (
     BOT,
     NOW,
@@ -88,16 +89,21 @@ def reader(
     state: State, actions: Sequence[ActionRecord] = (), records: Sequence[CommitRecord] = ()
 ) -> FleetReader:
     journal = MemoryRecords(state, records or tuple(state.commits.records.values()), actions)
-    return FleetReader(journal, Settings(instance="prod-eu"), FrozenClock(NOW), Redactor())
+    return FleetReader(journal, "prod-eu", NOW, Redactor())
 
 
 def test_the_fleet_as_it_was_last_reported() -> None:
     fleet = reader(a_state()).fleet()
-    assert (fleet.instance, fleet.commit, fleet.enforced, fleet.phase) == ("prod-eu", SHA, SHA, Phase.CONVERGED)
-    assert (fleet.journal_age, fleet.at) == (5.0, NOW)
-    assert [status.agent for status in fleet.statuses] == [BOT]
-    assert reader(a_state()).fleet(CAT).statuses == [], "it is gone"
-    assert reader(State()).fleet().journal_age is None
+    assert [fleet[name] for name in ("instance", "commit", "enforced", "phase")] == [
+        "prod-eu",
+        SHA,
+        SHA,
+        "Converged",
+    ]
+    assert fleet["journalAgeSeconds"] == 5.0
+    assert [agent["agent"] for agent in fleet["agents"]] == [str(BOT)]
+    assert reader(a_state()).fleet(CAT)["agents"] == [], "it is gone"
+    assert reader(State()).fleet()["journalAgeSeconds"] is None
 
 
 def test_findings_come_from_the_source_the_commit_the_pass_and_the_proposals() -> None:
@@ -110,7 +116,7 @@ def test_findings_come_from_the_source_the_commit_the_pass_and_the_proposals() -
         proposals=ProposalState(imports={"b": LiveImport(runtime_key(), NOW, finding=proposed)}),
     )
     state = replace(state, status=replace(state.status, findings=(lasting, a_finding())))
-    assert reader(state).fleet().findings == (gone, lasting, a_finding(), proposed)
+    assert reader(state).fleet()["findings"] == findings_shape((gone, lasting, a_finding(), proposed))
 
 
 def test_one_agent_sees_what_concerns_it() -> None:
@@ -121,7 +127,7 @@ def test_one_agent_sees_what_concerns_it() -> None:
     calm, cold = a_state(), a_state(a_status(conditions=(a_condition(ConditionType.FROZEN),)))
     for state, expected in ((calm, (about, document, found[-1])), (cold, (frozen, about, document, found[-1]))):
         told = replace(state, status=replace(state.status, findings=found))
-        assert tuple(reader(told).fleet(BOT).findings) == expected
+        assert reader(told).fleet(BOT)["findings"] == findings_shape(expected)
 
 
 def test_explain_gathers_what_is_known_of_one_agent() -> None:
@@ -134,21 +140,22 @@ def test_explain_gathers_what_is_known_of_one_agent() -> None:
         ),
     )
     known = reader(state, [an_entry(), an_entry(CAT)], [head, old]).explain(BOT)
-    assert (known.enforced, known.head, known.now) == (old, head, NOW)
-    assert [entry.key.agent for entry in known.entries] == [BOT]
-    assert list(known.attempts) == [runtime_key()]
-    assert known.findings == [], "those of the commit that is turned down are in its record"
+    assert (known["enforced"]["commit"], known["newest"]["commit"]) == (old.sha, head.sha)
+    assert [action["resource"] for action in known["actions"]] == [str(runtime_key())]
+    assert [attempt["resource"] for attempt in known["attempts"]] == [str(runtime_key())]
+    assert known["findings"] == [], "those of the commit that is turned down are in its record"
 
 
 def test_workflows_know_the_rollout_and_the_freezes() -> None:
-    freeze = Control(ControlVerb.FREEZE, "*", "ada", NOW - 9)
-    state = a_state(
-        rollout=RolloutState(SHA, rollout=Rollout(SHA, "t", ((BOT,),))), control=ControlState((freeze,))
-    )
-    known = reader(state, [an_entry(verb="delete")]).workflows()
-    assert (known.rollout_since, known.freezes, known.journal_age) == (NOW - 9, (freeze,), 5.0)
-    assert known.ending(BOT)
-    assert not known.ending(CAT)
+    freeze = Control(ControlVerb.FREEZE, "*", "guard", NOW - 9, plan="d1")
+    rollout = Rollout(SHA, "t", ((BOT,), (CAT,)), released=1)
+    state = a_state(rollout=RolloutState(SHA, rollout=rollout), control=ControlState((freeze,)))
+    shape = workflows_shape(reader(state, [an_entry(verb="delete")]).workflows())
+    assert shape["journalAgeSeconds"] == 5.0
+    started = {each["kind"]: each["since"] for each in shape["workflows"]}
+    assert started == {"freeze": iso(NOW - 9), "rollout": iso(NOW - 9)}
+    shape = workflows_shape(reader(state, [an_entry(CAT, verb="delete")]).workflows())
+    assert {each["subject"] for each in shape["workflows"] if each["kind"] == "provisioning"} == {str(BOT)}
 
 
 @pytest.mark.parametrize("text", ["acme/support-bot", "support-bot"])
@@ -176,7 +183,7 @@ def test_a_name_that_fits_none_or_several(text: str, problem: str, hint: str) ->
 
 
 def test_the_fleet_as_a_pass_left_it() -> None:
-    fleet = fleet_status(Settings(instance="x"), PassResult(a_state(), (a_finding(),)), NOW)
-    assert (fleet.commit, fleet.phase, fleet.findings, fleet.journal_age) == (
-        SHA, Phase.CONVERGED, (a_finding(),), None,
-    )  # fmt: skip
+    result = PassResult(a_state(), (a_finding(),))
+    fleet = status_shape("x", result.state, result.statuses.values(), result.findings)
+    assert (fleet["commit"], fleet["phase"], fleet["journalAgeSeconds"]) == (SHA, "Converged", None)
+    assert fleet["findings"] == findings_shape([a_finding()])

@@ -11,9 +11,8 @@ from gitops_agent.drivers.api import LogLine
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ResourceStatus
-from gitops_agent.query.logs import agent_logs, instances
-from gitops_agent.report.json_shapes import Explanation
-from tests.report.values import BOT, NOW, a_status, an_entry, runtime_key
+from gitops_agent.query.fleet import agent_logs, instances
+from tests.report.values import BOT, NOW, Explanation, a_status, an_entry, explanation_shape, runtime_key
 
 pytestmark = pytest.mark.unit
 
@@ -34,7 +33,7 @@ class MemoryDrivers:
 
 def ask(known: Explanation) -> list[str]:
     drivers: Any = MemoryDrivers()
-    return [line.text for line in agent_logs(known, drivers, 2, follow=False)]
+    return [line.text for line in agent_logs(known.agent, explanation_shape(known), drivers, 2, follow=False)]
 
 
 def test_the_driver_of_the_runtime_has_the_logs() -> None:
@@ -52,5 +51,5 @@ def test_no_logs_is_said_with_the_reason() -> None:
 def test_instances_go_by_their_index() -> None:
     live = {"replicas": [{"index": 0, "pod": "a"}, {"index": 2, "pod": "b"}]}
     status = a_status(resources=(ResourceStatus(runtime_key(), "pods", "Running", "", live),))
-    assert instances(Explanation(BOT, NOW, status)) == ["0", "2"]
-    assert instances(Explanation(BOT, NOW, None)) == []
+    assert instances(explanation_shape(Explanation(BOT, NOW, status))) == ["0", "2"]
+    assert instances(explanation_shape(Explanation(BOT, NOW, None))) == []

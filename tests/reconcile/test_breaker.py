@@ -13,7 +13,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Circuit, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.model.policy_merge import limits_of
-from gitops_agent.reconcile.breaker import after_round, pause
+from gitops_agent.reconcile.retry import after_round, pause
 
 pytestmark = pytest.mark.unit
 

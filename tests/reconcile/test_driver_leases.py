@@ -9,7 +9,7 @@ import pytest
 
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.leases.driver_leases import DriverLeases
+from gitops_agent.reconcile.leases.holder import DriverLeases
 from tests.support.plugins import connected
 
 from .make import ONE, TWO

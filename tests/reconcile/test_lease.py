@@ -28,10 +28,9 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Class, Decision, Effect, Verb
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.leases import lease_files
+from gitops_agent.reconcile.leases import host_leases
 from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
 from gitops_agent.settings import build_settings, default_lease_dir
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
@@ -169,7 +168,7 @@ def test_who_says_nothing_of_itself_is_alive_all_the_same(folder: Path, damage: 
 def test_a_folder_of_somebody_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(mode=0o700)
     us = os.geteuid()
-    monkeypatch.setattr(lease_files.os, "geteuid", lambda: us + 1)
+    monkeypatch.setattr(host_leases.os, "geteuid", lambda: us + 1)
     with (
         pytest.raises(UsageError, match=f"a folder of user id {us}, and we are {us + 1}") as caught,
         leases(folder),
@@ -407,8 +406,7 @@ WORKER = """
 import os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
 
 folder, state = sys.argv[1:]
 files = LeaseFiles(Path(folder), "prod")
@@ -463,8 +461,7 @@ ACTOR = """
 import fcntl, os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.leases.host_leases import HostLeases
-from gitops_agent.reconcile.leases.lease_files import Holder, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
 
 folder, log, me = sys.argv[1:]
 files = LeaseFiles(Path(folder), "prod")

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.reconcile.rates import RateLimiter
+from gitops_agent.reconcile.executor import RateLimiter
 from gitops_agent.support.token_bucket import Rate
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key

@@ -26,7 +26,7 @@ NOW = 40.0
 
 
 def result_of(intent: Intent, seen: Observation | None) -> Result | None:
-    outcomes, _, _ = settle_intents([intent], {} if seen is None else {seen.key: seen}, NOW)
+    outcomes, _, _ = settle_intents([intent], {} if seen is None else {seen.key: seen}, NOW, {})
     assert len(outcomes) <= 1
     return outcomes[0].result if outcomes else None
 
@@ -125,7 +125,7 @@ def test_one_is_not_true() -> None:
 def test_a_settled_intent_brings_the_record_up_to_date() -> None:
     action = an_action(deletion_policy=DeletionPolicy.RETAIN, idempotent=False)
     outcomes, bases, forgotten = settle_intents(
-        [an_intent(action=action)], {RUNTIME: an_observation(handle=Fields.of({"pid": 9}))}, NOW
+        [an_intent(action=action)], {RUNTIME: an_observation(handle=Fields.of({"pid": 9}))}, NOW, {}
     )
     expected = Base(
         RUNTIME,
@@ -153,16 +153,16 @@ def test_a_settled_repair_keeps_the_commit_it_repaired() -> None:
 
 def test_a_deleted_resource_is_forgotten_and_a_stopped_one_is_not() -> None:
     delete = an_intent(action=an_action(verb=Verb.DELETE, desired=None, base=WANTED))
-    assert settle_intents([delete], {}, NOW)[1:] == ([], [RUNTIME])
+    assert settle_intents([delete], {}, NOW, {})[1:] == ([], [RUNTIME])
     stopped = Fields.of({**WANTED.value, "stopped": True})
     stop = an_intent(action=an_action(verb=Verb.STOP, desired=stopped, base=WANTED))
-    _, (base,), forgotten = settle_intents([stop], {}, NOW)
+    _, (base,), forgotten = settle_intents([stop], {}, NOW, {})
     assert (base.fields, forgotten) == (stopped, [])
 
 
 def test_a_released_resource_is_retained() -> None:
     release = an_intent(action=an_action(verb=Verb.RELEASE, desired=None, base=WANTED))
-    _, (base,), _ = settle_intents([release], {RUNTIME: an_observation()}, NOW)
+    _, (base,), _ = settle_intents([release], {RUNTIME: an_observation()}, NOW, {})
     assert (base.fields, base.retained) == (WANTED, True)
 
 
@@ -174,7 +174,7 @@ def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen:
     # Half of the observations are about what the intents are about.
     keyed = [replace(o, key=i.action.key) for o, i in zip(seen, intents, strict=False)]
     live = {observation.key: observation for observation in [*seen, *keyed]}
-    outcomes, bases, forgotten = settle_intents(intents, live, NOW)
+    outcomes, bases, forgotten = settle_intents(intents, live, NOW, {})
     known = {intent.id: intent for intent in intents}
     assert len({outcome.intent for outcome in outcomes}) == len(outcomes)
     assert {outcome.intent for outcome in outcomes} <= known.keys()
@@ -183,7 +183,7 @@ def test_whatever_is_found_the_answer_is_consistent(intents: list[Intent], seen:
     assert {base.key for base in bases} | set(forgotten) <= done
     left = [intent for intent in intents if intent.id not in {item.intent for item in outcomes}]
     assert all(intent.action.idempotent and intent.action.verb.touches_live for intent in left)
-    assert settle_intents(left, live, NOW) == ([], [], [])
+    assert settle_intents(left, live, NOW, {}) == ([], [], [])
 
 
 # -- any prefix of a journal replays safely

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from gitops_agent.model.document import Backoff
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, STALLED_AFTER, Attempt
 from gitops_agent.model.quantity import seconds
-from gitops_agent.reconcile.retry import after_failure, after_permanent, delay
+from gitops_agent.reconcile.retry import after_failure, delay
 
 pytestmark = pytest.mark.unit
 jitters = st.floats(0, 1, exclude_max=True)
@@ -66,7 +66,7 @@ def test_failures_in_a_row(several: list[float], start: float, limit: Backoff) -
 def test_a_permanent_failure_waits_the_longest_from_the_start(
     count: int, jitter: float, now: float, limit: Backoff
 ) -> None:
-    attempt = after_permanent(Attempt(count, 0.0, ""), "command not found", now, limit)
+    attempt = after_failure(Attempt(count, 0.0, ""), "command not found", now, jitter, limit, permanent=True)
     assert (attempt.next_at, attempt.permanent, attempt.stalled) == (now + seconds(limit.longest), True, True)
 
 

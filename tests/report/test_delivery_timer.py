@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.report.delivery_timer import MAX_BACKOFF_SECONDS, DeliveryTimer
+from gitops_agent.report.outbox import MAX_BACKOFF_SECONDS, DeliveryTimer
 
 pytestmark = pytest.mark.unit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from operator import itemgetter
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,6 @@ from hypothesis import strategies as st
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase, ResourceStatus
-from gitops_agent.report.json_shapes import Explanation, FleetStatus
-from gitops_agent.report.note import render_note
 from gitops_agent.report.render import PLAIN, Cell, Column, Style, cell_width, table, wants_colour
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import escape_control
@@ -22,6 +21,8 @@ from .values import (
     BOT,
     NOW,
     SHA,
+    Explanation,
+    FleetStatus,
     a_condition,
     a_finding,
     a_plan,
@@ -29,6 +30,7 @@ from .values import (
     a_status,
     an_action,
     an_entry,
+    render_note,
     runtime_key,
 )
 
@@ -99,7 +101,9 @@ def test_printable_text_is_left_alone() -> None:
 
 
 def test_columns_line_up_also_for_wide_characters() -> None:
-    lines = table([Column("A"), Column("B")], [["世界", "x"], ["ab", "y"]]).split("\n")
+    lines = table([Column("A", itemgetter(0)), Column("B", itemgetter(1))], [["世界", "x"], ["ab", "y"]]).split(
+        "\n"
+    )
     assert [cell_width(line[: line.index(mark)]) for line, mark in zip(lines, "Bxy", strict=True)] == [6, 6, 6]
 
 
@@ -118,7 +122,7 @@ def test_colour_only_where_it_is_wanted(terminal: bool, environment: dict[str, s
 
 
 def test_a_terminal_width_folds_prose_and_a_pipe_gets_it_whole() -> None:
-    columns = [Column("AGENT"), Column("MESSAGE", folds=True)]
+    columns = [Column("AGENT", itemgetter(0)), Column("MESSAGE", itemgetter(1), folds=True)]
     rows = [["acme/support-bot", "a very long message " * 10]]
     lines = table(columns, rows, Style(width=60)).split("\n")
     assert max(map(len, lines)) <= 60
@@ -129,7 +133,11 @@ def test_a_terminal_width_folds_prose_and_a_pipe_gets_it_whole() -> None:
 
 
 def test_a_table_too_long_for_rich_is_cut_and_stays_fast() -> None:
-    columns = [Column("AGENT"), Column("NOTE", drop=1), Column("MESSAGE", folds=True)]
+    columns = [
+        Column("AGENT", itemgetter(0)),
+        Column("NOTE", itemgetter(1), drop=1),
+        Column("MESSAGE", itemgetter(2), folds=True),
+    ]
     rows = [[f"acme/bot-{number}", "x" * 30, "a very long message " * 10] for number in range(2_000)]
     lines = table(columns, rows, Style(width=60)).split("\n")
     assert max(map(len, lines)) <= 60
@@ -145,6 +153,6 @@ def test_cells_are_masked_also_where_one_call_cannot_mask_them_all() -> None:
     mask = Redactor(["swordfish-swordfish"])
     for other in ("plain", "two\nlines"):
         rows = [["swordfish-swordfish", Cell("a swordfish-swordfish b", ("bold",))], [other, "token="]]
-        text = table([Column("A"), Column("B")], rows, mask=mask)
+        text = table([Column("A", itemgetter(0)), Column("B", itemgetter(1))], rows, mask=mask)
         assert "swordfish" not in text
         assert escape_control(other) in text

@@ -12,11 +12,11 @@ from ruamel.yaml import YAML
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.report.note import headline, parse_note, render_note
+from gitops_agent.report.sinks.git_notes import headline, parse_note
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.text import escape_control
 
-from .values import BOT, OTHER, SHA, a_condition, a_finding, a_record, a_status, an_entry
+from .values import BOT, OTHER, SHA, a_condition, a_finding, a_record, a_status, an_entry, render_note
 
 pytestmark = pytest.mark.unit
 

@@ -17,24 +17,31 @@ from hypothesis import strategies as st
 from gitops_agent.model.plan import Effect, Verdict
 from gitops_agent.model.status import Phase
 from gitops_agent.report.explain_text import explain_text
-from gitops_agent.report.json_shapes import (
-    Explanation,
-    FleetStatus,
-    explanation_shape,
-    history_shape,
-    plan_shape,
-    status_shape,
-    validate_shape,
-)
+from gitops_agent.report.json_shapes import history_shape, plan_shape, validate_shape
 from gitops_agent.report.json_text import dump_json
 from gitops_agent.report.logging_setup import setup_logs
-from gitops_agent.report.note import render_note
 from gitops_agent.report.plan_text import plan_text
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.status_text import agent_text, history_text, status_text, validate_text
 from gitops_agent.support.secrets import MASK, SHORTEST_FORM, Redactor, names_secret
 
-from .values import BOT, NOW, SHA, a_condition, a_finding, a_plan, a_record, a_status, an_action, an_entry
+from .values import (
+    BOT,
+    NOW,
+    SHA,
+    Explanation,
+    FleetStatus,
+    a_condition,
+    a_finding,
+    a_plan,
+    a_record,
+    a_status,
+    an_action,
+    an_entry,
+    explanation_shape,
+    render_note,
+    status_shape,
+)
 
 CANARY = "canary-71f0a9c2"
 
@@ -179,7 +186,7 @@ def everything(secret: str) -> dict[str, str]:
     return {
         **{f"{name} json": dump_json(shape) for name, shape in masked.items()},
         **{f"text {index}": text for index, text in enumerate(texts)},
-        "note": render_note("prod-eu", record, {BOT: status}, [entry], redact=redactor),
+        "note": render_note("prod-eu", record, {BOT: status}, [entry], redact=redactor.tree),
     }
 
 

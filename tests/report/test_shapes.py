@@ -14,21 +14,28 @@ from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Effect, Verb, Verdict
 from gitops_agent.model.status import Phase
-from gitops_agent.report.json_shapes import (
+from gitops_agent.report.json_shapes import findings_shape, history_shape, plan_shape, validate_shape
+from gitops_agent.report.json_text import dump_json
+
+from .values import (
+    BOT,
+    NOW,
+    OTHER,
+    SHA,
     SHAPES,
     Explanation,
     FleetStatus,
+    a_finding,
+    a_plan,
+    a_record,
+    a_status,
+    an_action,
+    an_entry,
     explanation_shape,
-    findings_shape,
-    history_shape,
-    plan_shape,
+    runtime_key,
     schema,
     status_shape,
-    validate_shape,
 )
-from gitops_agent.report.json_text import dump_json
-
-from .values import BOT, NOW, OTHER, SHA, a_finding, a_plan, a_record, a_status, an_action, an_entry, runtime_key
 
 pytestmark = pytest.mark.unit
 

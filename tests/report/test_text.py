@@ -19,7 +19,6 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
 from gitops_agent.model.quantity import ago, span
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
-from gitops_agent.report.json_shapes import Explanation, FleetStatus
 from gitops_agent.report.progress_view import ProgressView
 from gitops_agent.report.render import PLAIN, Style, style_for
 from gitops_agent.report.words import is_about, sentence
@@ -38,8 +37,11 @@ from .values import (
     NOW,
     OTHER,
     SHA,
+    Explanation,
+    FleetStatus,
     a_condition,
     a_finding,
+    a_known_state,
     a_plan,
     a_record,
     a_status,
@@ -356,11 +358,10 @@ def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
     stream = Terminal()
     evil = a_condition(status=False, message="[bold red]owned[/] \x1b[2J [link=http://evil.example]x[/link]")
     with ProgressView("prod-eu", stream, colour=False) as view:
-        view.update({BOT: a_status()}, None, (None, None))
+        view.update(a_known_state(None, None, [a_status()]))
         sick = a_status(SICK.agent, ready=False, conditions=(evil,))
-        view.update(
-            {BOT: a_status(), SICK.agent: sick}, Phase.RECONCILING, (SHA, OTHER), "waiting for 1 of 2 agents"
-        )
+        head = a_record(phase=Phase.RECONCILING)
+        view.update(a_known_state(head, OTHER, [a_status(), sick]), "waiting for 1 of 2 agents")
     text = stream.getvalue()
     assert "prod-eu: a1a1a1a1a1 Reconciling, enforcing b2b2b2b2b2; 2 agents: 1 ready, 1 not" in text
     assert "acme/crm-bot" in text
@@ -373,9 +374,10 @@ def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
 def test_the_live_view_turns_while_something_is_on_its_way_and_rests_after() -> None:
     stream = Terminal()
     with ProgressView("x", stream, colour=False) as view:
-        view.update({BOT: a_status(ready=False)}, Phase.RECONCILING, (SHA, SHA), "starting")
+        head = a_record(phase=Phase.RECONCILING)
+        view.update(a_known_state(head, SHA, [a_status(ready=False)]), "starting")
         frames = {_frame(view, second) for second in (0.0, 0.1, 0.2)}
-        view.update({BOT: a_status()}, Phase.CONVERGED, (SHA, SHA), "1 changed")
+        view.update(a_known_state(a_record(), SHA, [a_status()]), "1 changed")
         still = {_frame(view, second) for second in (0.3, 0.4)}
     assert len(frames) > 1, "it moves"
     assert len(still) == 1
@@ -391,10 +393,10 @@ def _frame(view: ProgressView, second: float) -> str:
 
 def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
     stream = Terminal()
-    statuses = {key: a_status(key) for index in range(500) if (key := AgentKey("acme", f"bot-{index}"))}
-    sick = AgentKey("zeta", "last")
+    well = [a_status(AgentKey("acme", f"bot-{index}")) for index in range(500)]
+    sick = a_status(AgentKey("zeta", "last"), ready=False)
     with ProgressView("prod-eu", stream, colour=False) as view:
-        view.update({**statuses, sick: a_status(sick, ready=False)}, Phase.RECONCILING, (SHA, SHA))
+        view.update(a_known_state(a_record(phase=Phase.RECONCILING), SHA, [*well, sick]))
     assert "zeta/last" in stream.getvalue()
     assert "more" in stream.getvalue()
 
@@ -402,7 +404,7 @@ def test_the_live_view_of_a_large_fleet_shows_the_sick() -> None:
 def test_rich_is_imported_only_for_a_live_view() -> None:
     code = (
         "import sys\n"
-        "import gitops_agent.report.progress_view, gitops_agent.report.status_text\n"
+        "import gitops_agent.cli.progress, gitops_agent.report.status_text\n"
         "assert not any(name.split('.')[0] in ('rich', 'sentry_sdk', 'ruamel') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

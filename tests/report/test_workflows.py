@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,26 @@ from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase, ResourceStatus
+from gitops_agent.model.state import (
+    AgentStatuses,
+    CommitsState,
+    ControlState,
+    ReconcileState,
+    RolloutState,
+    SourceState,
+    State,
+    StatusState,
+)
+from gitops_agent.model.status import (
+    AgentStatus,
+    CommitRecord,
+    Condition,
+    ConditionType,
+    Phase,
+    ResourceStatus,
+)
+from gitops_agent.ports import ActionRecord
 from gitops_agent.report.workflows import (
-    Sort,
     WorkflowInputs,
     hook_counts,
     stuck,
@@ -28,7 +47,7 @@ from gitops_agent.report.workflows import (
 
 from .test_shapes import check
 from .texts import workflows_text
-from .values import NOW, SHA, a_record, an_action
+from .values import NOW, SHA, a_record, an_action, an_entry
 
 pytestmark = pytest.mark.unit
 
@@ -55,8 +74,40 @@ def status(*resources: ResourceKey, ready: bool = True, stalled: str = "", retir
     return AgentStatus(BOT, ready, lifecycle, tuple(said), SHA, shown)
 
 
-def known(**more: object) -> WorkflowInputs:
-    return replace(WorkflowInputs(NOW), **more)
+class LastActions:
+    """A journal of which only the last action on each agent is known: it took something away, or nothing did."""
+
+    def __init__(self, ending: bool) -> None:
+        self.ending = ending
+
+    def entries(self, *, agent: AgentKey, limit: int) -> list[ActionRecord]:
+        return [an_entry(agent, verb="delete")] * limit if self.ending else []
+
+    def commit_record(self, sha: str) -> CommitRecord:
+        return a_record(sha)
+
+
+def known(
+    *,
+    ending: bool = False,
+    findings: Sequence[Finding] = (),
+    head: CommitRecord | None = None,
+    statuses: Mapping[AgentKey, AgentStatus] | None = None,
+    freezes: Sequence[Control] = (),
+    rollout: Rollout | None = None,
+    intents: Sequence[Intent] = (),
+    **record: Any,
+) -> WorkflowInputs:
+    state = State(
+        source=SourceState(head=head.sha if head else None),
+        commits=CommitsState({head.sha: head} if head else {}),
+        status=StatusState(AgentStatuses(statuses or {})),
+        control=ControlState(tuple(freezes)),
+        rollout=RolloutState(rollout=rollout),
+        reconcile=ReconcileState(open_intents={each.id: each for each in intents}, **record),
+    )
+    journal: Any = LastActions(ending)
+    return WorkflowInputs(state, findings, journal, NOW)
 
 
 def test_a_quiet_fleet_has_nothing_in_flight() -> None:
@@ -72,7 +123,7 @@ def test_what_a_guard_stopped_is_stuck() -> None:
     tripped = Control(ControlVerb.FREEZE, "*", "guard mass_drift", NOW - 9.0, "many moved", plan="d2d2")
     mine = Control(ControlVerb.FREEZE, "acme", "ada", NOW - 9.0, "maintenance")
     held = known(head=stopped, freezes=[tripped, mine])
-    assert [(each.sort, each.stuck) for each in workflows(held)] == [(Sort.COMMIT, True), (Sort.FREEZE, True)]
+    assert [(each.kind, each.stuck) for each in workflows(held)] == [("commit", True), ("freeze", True)]
     assert "gitops-agent approve d1d1d1d1" in workflows_text(held)
     assert "gitops-agent unfreeze --scope '*'" in workflows_text(held)
     check("workflows", workflows_shape(held))
@@ -86,7 +137,7 @@ def test_provisioning_says_what_is_done_what_is_next_and_what_holds_it() -> None
         attempts={RUNTIME: tried},
     )
     (found,) = workflows(moving)
-    assert (found.sort, found.done, found.next) == (Sort.PROVISIONING, ("config/bundle",), "runtime/process")
+    assert (found.kind, found.done, found.next) == ("provisioning", ("config/bundle",), "runtime/process")
     assert (found.reason, found.message) == ("Backoff", "no such command; tried again in 1 min")
     assert not found.stuck
     built = known(
@@ -111,10 +162,10 @@ def test_teardown(retired: bool) -> None:
     going = known(
         bases=bases(base(CONFIG)),
         statuses={BOT: status(*([] if retired else [CONFIG, RUNTIME]), retired=retired)},
-        ending=lambda _: not retired,
+        ending=not retired,
     )
     (found,) = workflows(going)
-    assert (found.sort, found.next) == (Sort.TEARDOWN, "config/bundle")
+    assert (found.kind, found.next) == ("teardown", "config/bundle")
     assert found.done == (() if retired else ("runtime/process",))
 
 
@@ -130,13 +181,13 @@ def test_a_spent_hook_is_stuck_and_comes_first(result: Result, reason: str) -> N
     fleet = known(
         bases=bases(spent),
         statuses={BOT: status(CONFIG, RUNTIME)},
-        ending=lambda _: True,
+        ending=True,
         intents=[Intent("i", an_action(verb=Verb.CREATE), SHA, "p", "once", NOW - 1.0)],
     )
     first, *rest = workflows(fleet)
-    assert (first.sort, first.subject, first.reason) == (Sort.HOOK, str(GOODBYE), reason)
+    assert (first.kind, first.subject, first.reason) == ("hook", str(GOODBYE), reason)
     assert f"gitops-agent retry {BOT}" in first.way_out
-    assert [(each.sort, each.stuck) for each in rest] == [(Sort.ACTION, False)]
+    assert [(each.kind, each.stuck) for each in rest] == [("action", False)]
     assert stuck(fleet) == 1
     check("workflows", workflows_shape(fleet))
     text = workflows_text(fleet)

@@ -7,26 +7,18 @@ from collections.abc import Sequence
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.status import CommitRecord
-from gitops_agent.report import drift_text as drift_texts
+from gitops_agent.report import drift as drift_texts
 from gitops_agent.report import explain_text as explain_texts
 from gitops_agent.report import plan_text as plan_texts
 from gitops_agent.report import status_text as status_texts
 from gitops_agent.report import words
-from gitops_agent.report import workflows_text as workflows_texts
-from gitops_agent.report.drift import DriftReport, drift_shape
-from gitops_agent.report.json_shapes import (
-    Explanation,
-    FleetStatus,
-    explanation_shape,
-    findings_shape,
-    history_shape,
-    plan_shape,
-    status_shape,
-    validate_shape,
-)
+from gitops_agent.report import workflows as workflows_texts
+from gitops_agent.report.json_shapes import findings_shape, history_shape, plan_shape, validate_shape
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.report.workflows import WorkflowInputs, workflows_shape
 from gitops_agent.support.secrets import Redactor
+
+from .values import Explanation, FleetStatus, explanation_shape, status_shape
 
 clean = Redactor().tree
 
@@ -60,8 +52,8 @@ def explain_text(known: Explanation, style: Style = PLAIN, *, everything: bool =
     return explain_texts.explain_text(shape, style, now=known.now, everything=everything)
 
 
-def drift_text(report: DriftReport, style: Style = PLAIN, *, details: bool = False) -> str:
-    return drift_texts.drift_text(clean(drift_shape(report)), style, details=details)
+def drift_text(report: words.Shape, style: Style = PLAIN, *, details: bool = False) -> str:
+    return drift_texts.drift_text(clean(report), style, details=details)
 
 
 def workflows_text(known: WorkflowInputs, style: Style = PLAIN) -> str:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Effect, Plan, Verb, Verdict
+from gitops_agent.model.state import (
+    AgentStatuses,
+    CommitsState,
+    ReconcileState,
+    RolloutState,
+    SourceState,
+    State,
+    StatusState,
+)
 from gitops_agent.model.status import (
     AgentStatus,
     CommitRecord,
@@ -19,11 +32,21 @@ from gitops_agent.model.status import (
     ResourceStatus,
 )
 from gitops_agent.ports import ActionRecord, CommitChange
+from gitops_agent.report import json_shapes
+from gitops_agent.report.sinks import git_notes
 
 NOW = 1_700_000_000.0
 SHA = "a1" * 20
 OTHER = "b2" * 20
 BOT = AgentKey("acme", "support-bot")
+SHAPES = ("validate", "plan", "drift", "status", "history", "explain", "workflows", "control")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema that ships with one shape: ``validate``, ``plan``, ``status`` (also of ``once``) …"""
+    text = files("gitops_agent.report").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
 
 
 def runtime_key(agent: AgentKey = BOT) -> ResourceKey:
@@ -141,3 +164,76 @@ def a_change(
     return CommitChange(
         record or a_record(), {BOT: a_status()} if statuses is None else statuses, entries, version
     )
+
+
+def a_known_state(
+    head: CommitRecord | None, enforced: str | None, statuses: Sequence[AgentStatus], **parts: Any
+) -> State:
+    agents = AgentStatuses({status.agent: status for status in statuses})
+    return State(
+        source=SourceState(head=head.sha if head else None),
+        commits=CommitsState({head.sha: head} if head else {}),
+        rollout=RolloutState(enforced=enforced),
+        status=StatusState(agents, last_pass=parts.pop("last_pass", None)),
+        **parts,
+    )
+
+
+@dataclass(frozen=True)
+class FleetStatus:
+    """A state of the fleet, as far as ``status`` shows it."""
+
+    instance: str
+    commit: str | None
+    enforced: str | None
+    phase: Phase | None
+    statuses: Sequence[AgentStatus]
+    findings: Sequence[Finding] = ()
+    journal_age: float | None = None
+    at: float | None = None
+
+
+def status_shape(fleet: FleetStatus) -> dict[str, Any]:
+    head = a_record(fleet.commit, fleet.phase) if fleet.commit and fleet.phase else None
+    now = None if fleet.journal_age is None else NOW
+    last = None if fleet.journal_age is None else NOW - fleet.journal_age
+    state = a_known_state(head, fleet.enforced, fleet.statuses, last_pass=last)
+    return json_shapes.status_shape(fleet.instance, state, fleet.statuses, fleet.findings, now)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of one agent, as far as ``explain`` shows it."""
+
+    agent: AgentKey
+    now: float
+    status: AgentStatus | None
+    enforced: CommitRecord | None = None
+    head: CommitRecord | None = None
+    entries: Sequence[ActionRecord] = ()
+    attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    journal_age: float | None = None
+
+
+def explanation_shape(known: Explanation) -> dict[str, Any]:
+    state = a_known_state(
+        known.head,
+        None,
+        [known.status] if known.status else [],
+        reconcile=ReconcileState(attempts=known.attempts),
+        last_pass=None if known.journal_age is None else known.now - known.journal_age,
+    )
+    return json_shapes.explanation_shape(
+        known.agent, state, known.enforced, known.entries, known.findings, known.now
+    )
+
+
+def render_note(
+    instance: str,
+    record: CommitRecord,
+    statuses: Mapping[AgentKey, AgentStatus],
+    entries: Sequence[ActionRecord],
+    **more: Any,
+) -> str:
+    return git_notes.render_note(instance, a_change(record, statuses=statuses, entries=entries), **more)

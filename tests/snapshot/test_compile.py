@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.api import CREDENTIAL, Compilation, Plugin
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
-from tests.snapshot.world import COMPILERS, World, agent, codes, load, other, refuse
+from gitops_agent.model.snapshot import Snapshot, changed_agents
+from gitops_agent.settings import Settings
+from gitops_agent.snapshot.cache import Cache
+from gitops_agent.snapshot.loader import Loader
+from gitops_agent.testing.memory_driver import MemoryDriver
+from tests.snapshot.world import COMPILERS, PLUGINS, MemoryReader, World, agent, codes, load, other, refuse
 
 pytestmark = pytest.mark.unit
 
@@ -157,6 +165,42 @@ def credential(key: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
     reference = document.spec.credential_pool_ref
     fields = Fields.of({"pool": reference.name if reference else None})
     return (Resource(ResourceKey(key, "credential", "pool"), "credential", fields),) if reference else ()
+
+
+def pool(provider: str, **metadata: str) -> str:
+    key = {"name": "k", "secretRef": {"provider": "env", "name": "K"}}
+    return other("CredentialPool", {"provider": provider, "keys": [key]}, name="openai", **metadata)
+
+
+def providers(asked: Compilation) -> tuple[Resource, ...]:
+    """A driver of credentials: it needs to know the pool, not only its name."""
+    fields = Fields.of({name: spec.provider for name, spec in asked.pools.items()})
+    return (Resource(ResourceKey(asked.agent, "credential", "pool"), "pools", fields),)
+
+
+POOL_PLUGIN = Plugin("pools", (CREDENTIAL,), providers, lambda _: MemoryDriver("pools"))
+
+
+def test_a_driver_sees_the_pool_that_a_document_names(tmp_path: Path) -> None:
+    plugins, settings, reader = Plugins([*PLUGINS, POOL_PLUGIN]), Settings(), MemoryReader()
+    loader = Loader(reader, plugins, settings, Cache(tmp_path / "cache", "1"))
+    users = {PATH: agent(credentialPoolRef={"name": "openai"}), "agents/acme/idle.yaml": agent("idle")}
+
+    def seen(**pools: str) -> tuple[Snapshot, object]:
+        files = {**users, **{f"{name}.yaml": text for name, text in pools.items()}}
+        snapshot = loader.load(reader.commit(files))
+        # Neither what was loaded before nor the cache shows: it is what a load from nothing sees.
+        assert snapshot.agents == Loader(reader, plugins, settings).load(reader.commit(files)).agents
+        resources = [each for agent in snapshot.agents.values() for each in agent.resources]
+        return snapshot, {each.key.agent.name: each.fields.value for each in resources if each.driver == "pools"}
+
+    first, found = seen(zz=pool("for-all"))
+    assert found == {"bot": {"openai": "for-all"}, "idle": {}}
+    second, found = seen(zz=pool("moved"))
+    assert found == {"bot": {"openai": "moved"}, "idle": {}}
+    assert changed_agents(first, second) == {("acme", "bot")}
+    assert seen(zz=pool("moved"), aa=pool("own", tenant="acme"))[1] == {"bot": {"openai": "own"}, "idle": {}}
+    assert seen(zz=pool("for-all"))[1] == {"bot": {"openai": "for-all"}, "idle": {}}
 
 
 def test_pools_must_exist_for_the_tenant_or_for_all() -> None:

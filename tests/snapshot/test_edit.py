@@ -9,10 +9,15 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from gitops_agent.drivers.api import Plugin, ResourceKind, Strict
+from gitops_agent.drivers.plugins import Plugins
+from gitops_agent.model.document import DOCUMENTS
 from gitops_agent.settings import Limits
-from gitops_agent.snapshot.editing.edit import CannotEdit, Path, authored, edited
+from gitops_agent.snapshot.editing import CannotEdit, Path, edited
 from gitops_agent.snapshot.positions import Locator
+from gitops_agent.snapshot.schema import Documents
 from gitops_agent.snapshot.yaml_documents import FileParser
+from gitops_agent.testing.memory_driver import MemoryDriver
 
 pytestmark = pytest.mark.unit
 
@@ -21,14 +26,19 @@ INSTRUCTIONS: Path = ("spec", "instructions")
 HEAD = "apiVersion: gitops-agent.dev/v1\nkind: Agent\nmetadata: {name: bot, tenant: acme}\n"
 
 
-def changed(text: str, path: Path, value: Any, line: int = 1) -> str:
-    return edited(text.encode(), line, {path: value}, Limits()).decode()
+def changed(text: str, path: Path, value: Any, line: int = 1, models: Documents = DOCUMENTS) -> str:
+    return edited(text.encode(), line, {path: value}, Limits(), models).decode()
 
 
 def documents(data: bytes) -> list[Any]:
     found, findings = FileParser(Limits(), Locator(0)).parse("x.yaml", data)
     assert not [finding for finding in findings if finding.severity == "error"]
     return [orjson.loads(document.raw) for document in found]
+
+
+def authored(data: bytes, line: int) -> Any:
+    found, _ = FileParser(Limits(), Locator(0)).parse("x.yaml", data)
+    return next(orjson.loads(document.raw) for document in found if document.line == line)
 
 
 STYLES = {
@@ -97,8 +107,23 @@ def test_a_parent_that_is_missing_is_added() -> None:
     text = HEAD + "spec:\n  runtime: {driver: vm, image: x}\n"
     with pytest.raises(CannotEdit, match=r"spec.model needs provider"):
         changed(text, ("spec", "model", "name"), "gpt-5")
+    model = "  model: {name: gpt-5, provider: openai}\n"
     both: dict[Path, Any] = {("spec", "model", "name"): "gpt-5", ("spec", "model", "provider"): "openai"}
-    assert edited(text.encode(), 1, both, Limits()).decode() == text + "  model: {name: gpt-5, provider: openai}\n"
+    assert edited(text.encode(), 1, both, Limits(), DOCUMENTS).decode() == text + model
+
+
+def test_the_section_of_a_driver_is_judged_by_its_plugin() -> None:
+    class Mailbox(Strict):
+        quota: int
+
+    kind = ResourceKind("mailbox", 55, ("spec", "mailbox"))
+    plugin = Plugin("mailbox", (kind,), lambda _: (), lambda _: MemoryDriver("mailbox"), options=Mailbox)
+    models = Plugins([plugin]).documents
+    text = HEAD + "spec:\n  mailbox: {quota: 1}\n  runtime: {driver: vm}\n"
+    quota: Path = ("spec", "mailbox", "quota")
+    assert changed(text, quota, 5, models=models) == text.replace("quota: 1", "quota: 5")
+    with pytest.raises(CannotEdit, match=r"not valid in a document \(spec.mailbox.quota"):
+        changed(text, quota, "much", models=models)
 
 
 def test_the_right_one_of_several_documents() -> None:
@@ -106,7 +131,7 @@ def test_the_right_one_of_several_documents() -> None:
     text = f"# ours\n{one}---\n# theirs\nother: 1\n--- # again\n{one.replace('bot', 'cat')}...\n"
     line = text[: text.index("--- # again")].count("\n") + 1
     assert changed(text, REPLICAS, 7, line) == text[:-10] + text[-10:].replace("1", "7")
-    assert authored(text.encode(), line, Limits())["metadata"]["name"] == "cat"
+    assert authored(text.encode(), line)["metadata"]["name"] == "cat"
     with pytest.raises(CannotEdit, match="line 99"):
         changed(text, REPLICAS, 7, 99)
 
@@ -183,10 +208,10 @@ def test_one_value_changes_and_no_other_byte(file: tuple[str, int], value: int, 
     text, line = file
     data = text.replace("\n", ending).encode()
     before = documents(data)
-    chosen = authored(data, line, Limits())
+    chosen = authored(data, line)
     assume(chosen["spec"]["runtime"].get("replicas") != value)
 
-    after = edited(data, line, {REPLICAS: value}, Limits())
+    after = edited(data, line, {REPLICAS: value}, Limits(), DOCUMENTS)
 
     expected = [{**each} for each in before]
     for each in expected:
@@ -194,7 +219,9 @@ def test_one_value_changes_and_no_other_byte(file: tuple[str, int], value: int, 
             each["spec"] = {**each["spec"], "runtime": {**each["spec"]["runtime"], "replicas": value}}
     assert documents(after) == expected
     _only_that(data.decode(), after.decode(), str(chosen["spec"]["runtime"].get("replicas") or ""), str(value))
-    assert edited(after, line, {REPLICAS: value}, Limits()) == after, "a second time there is nothing to do"
+    assert edited(after, line, {REPLICAS: value}, Limits(), DOCUMENTS) == after, (
+        "a second time there is nothing to do"
+    )
 
 
 def _only_that(before: str, after: str, old: str, new: str) -> None:

@@ -15,9 +15,10 @@ from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
-from gitops_agent.snapshot.codec import decode, encode
+from gitops_agent.snapshot.compiled_file import decode, encode
 from gitops_agent.snapshot.positions import Locator, Positions
 from gitops_agent.snapshot.yaml_documents import FileParser
+from gitops_agent.support.text import escape_control
 from tests.snapshot.styles import documents, styled
 from tests.snapshot.world import World, agent, other
 
@@ -66,11 +67,11 @@ def test_positions_point_at_what_they_name(data: st.DataObject) -> None:
     text = data.draw(styled(value))
     lines, positions = text.split("\n"), Positions(text, 1)
     for loc in paths(value):
-        spot = positions.key(loc)
+        spot = positions.find(loc, at_key=True)
         if loc and isinstance(loc[-1], str):
             there = lines[spot.line - 1][spot.column - 1 :]
             assert there.startswith((loc[-1], '"'))
-        assert positions.value(loc) >= spot
+        assert positions.find(loc) >= spot
 
 
 def outcome(files: dict[str, Any], world: World | None = None) -> Snapshot | tuple[Finding, ...]:
@@ -82,7 +83,7 @@ def outcome(files: dict[str, Any], world: World | None = None) -> Snapshot | tup
         found = invalid.findings
     findings = found.findings if isinstance(found, Snapshot) else found
     assert any(finding.severity == "error" for finding in findings) != isinstance(found, Snapshot)
-    assert all(f.summary.isprintable() and f.address.isprintable() for f in findings)
+    assert all(escape_control(text) == text for f in findings for text in (f.summary, f.address))
     return found
 
 

@@ -21,9 +21,10 @@ from gitops_agent.errors import SourceError, SourceRefused, SourceUnavailable, U
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address
 from gitops_agent.source.branch_writer import BranchWriter
-from gitops_agent.source.git import Git, GitPythonCannot
-from gitops_agent.source.git_listing import LOG_FORMAT, parse_commits
-from gitops_agent.source.identity import identity
+from gitops_agent.source.git import Git
+from gitops_agent.source.git_environment import identity
+from gitops_agent.source.git_text import LOG_FORMAT, parse_commits
+from gitops_agent.source.gitpython import GitPythonCannot
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
 from tests.source.conftest import PLAIN, Desk, git, make_desk
@@ -69,7 +70,7 @@ def _by_log(mirror: Mirror, sha: str, tree: str) -> object:
 def test_a_commit_reads_as_git_log_shows_it(kind: str, body: bytes, mirror: Mirror) -> None:
     mirror.refresh()
     sha = _write_commit(mirror, HEADERS[kind], body)
-    assert mirror.git.revisions([sha], ["t"]) == [_by_log(mirror, sha, "t")]
+    assert mirror.git.few_revisions([sha], ["t"]) == [_by_log(mirror, sha, "t")]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_commit_that_makes_no_sense_is_an_error_and_the_reader_lives_on(raw: b
     command = ["git", "hash-object", "-t", "commit", "-w", "--literally", "--stdin"]
     made = subprocess.run(command, cwd=mirror.git.directory, env=PLAIN, input=raw, capture_output=True, check=True)
     with pytest.raises(GitPythonCannot):
-        mirror.git.revisions([made.stdout.decode().strip()], [""])
+        mirror.git.few_revisions([made.stdout.decode().strip()], [""])
     assert mirror.revision(head.sha) == head
 
 
@@ -104,7 +105,7 @@ def test_an_oversized_commit_is_not_read_into_this_process(
     sha = _write_commit(mirror, b"", b"x" * 5000)
     monkeypatch.setattr("gitops_agent.source.gitpython.COMMIT_BYTES", 4000)
     with pytest.raises(GitPythonCannot):
-        mirror.git.revisions([sha], [""])
+        mirror.git.few_revisions([sha], [""])
     assert mirror.revision(sha).message == "x" * 5000  # git log reads it, up to the cap of an answer
     assert mirror.revision(head.sha) == head
 
@@ -188,13 +189,17 @@ def test_an_edit_keeps_names_that_are_no_text(desk: Desk, mirror: Mirror, writer
     assert [entry.path for entry in mirror.entries(sha)] == ["bad\udcff.yaml", "x.yaml"]
 
 
-def test_both_ways_to_write_a_tree_write_the_same(mirror: Mirror, writer: BranchWriter, desk: Desk) -> None:
-    desk.commit({"a-b/x": "1", "a/x": "1", "a.b": "1", "ä/ö": "1", "a0": "1", "日本/語": "1"})
-    tree, blob = mirror.refresh().tree, git(desk.work, "rev-parse", "HEAD:a0")
-    for path in ("a/x", "a/new/deep", "a", "ä/ö", "z", "new/one", "日本/x", "a.b/inside"):
-        written = mirror.git.write_tree(tree, path.split("/"), "100755", blob)
-        assert written == writer._make_tree(tree, path.split("/"), f"100755 blob {blob}")
-        assert git(mirror.git.directory, "fsck", "--strict", "--no-dangling", written) == ""
+def test_a_tree_is_written_as_git_add_writes_it(mirror: Mirror, writer: BranchWriter, desk: Desk) -> None:
+    names = ["a-b/x", "a/x", "a.b", "ä/ö", "a0", "日本/語", 'quo"te', "back\\slash", "new\nline", "run"]
+    (desk.work / "run").touch(0o755)
+    desk.commit(dict.fromkeys(names, "1"))
+    mirror.refresh()
+    written = mirror.revision(writer.edit(dict.fromkeys(names, b"2"), "Edit"))
+    assert git(mirror.git.directory, "fsck", "--strict", "--no-dangling", written.sha) == ""
+    for name in names:
+        (desk.work / name).write_text("2")
+    desk.git("commit", "-q", "-a", "-m", "Edit")
+    assert written.tree == desk.git("rev-parse", "HEAD^{tree}")
 
 
 def test_time_and_encoding_of_our_commits_come_from_us(
@@ -229,7 +234,7 @@ def test_time_and_encoding_of_our_commits_come_from_us(
 def test_a_first_fetch_reports_how_far_it_is(desk: Desk, settings: SettingsOf, mirror_of: MirrorOf) -> None:
     desk.commit({f"agents/acme/{n}.yaml": f"n: {n}\n" for n in range(300)})
     steps: list[tuple[str, int, int | None]] = []
-    clock = mirror_of()._clock
+    clock = mirror_of()._given[1]
     mirror = Mirror(settings(), os.environ, clock, lambda *step: steps.append(step))
     mirror.refresh()
     phases = {phase for phase, _, _ in steps}
@@ -244,7 +249,7 @@ def test_a_bar_that_fails_does_not_stop_a_fetch(desk: Desk, settings: SettingsOf
     def fail(*_: object) -> None:
         raise RuntimeError("no terminal")
 
-    assert Mirror(settings(), os.environ, mirror_of()._clock, fail).refresh().sha == desk.head()
+    assert Mirror(settings(), os.environ, mirror_of()._given[1], fail).refresh().sha == desk.head()
 
 
 def _stub(folder: Path, verb: str, script: str) -> dict[str, str]:
@@ -327,11 +332,11 @@ def test_protocols_and_options_in_an_address(url: str, mark: Path, mirror_of: Mi
         mirror_of(repo=text)
     mirror = mirror_of()
     mirror.refresh()
-    door = Git(mirror.git.directory, Address("path", text), mirror._settings, os.environ)
+    door = Git(mirror.git.directory, Address("path", text), mirror._settings, os.environ, mirror._given[1])
     for call in (
-        lambda: door.fetch(["+refs/heads/main:refs/x"], 0.0),
-        lambda: door.push("refs/remotes/origin/main:refs/heads/x", 0.0),
-        lambda: door.remote("ls-remote", "--refs", "--", text, now=0.0),
+        lambda: door.fetch("+refs/heads/main:refs/x"),
+        lambda: door.push("refs/remotes/origin/main:refs/heads/x"),
+        lambda: door.remote("ls-remote", "--refs", "--", text),
     ):
         with pytest.raises(SourceError):
             call()
@@ -346,9 +351,9 @@ def test_options_in_a_refspec(option: str, mark: Path, mirror: Mirror) -> None:
     mirror.refresh()
     text = option.format(mark=mark)
     with pytest.raises(SourceError):
-        mirror.git.fetch([text], 0.0)
+        mirror.git.fetch(text)
     with pytest.raises(SourceError):
-        mirror.git.push(text, 0.0)
+        mirror.git.push(text)
     assert not mark.exists()
 
 
@@ -410,6 +415,6 @@ def test_the_configuration_of_the_mirror_is_not_written_through_gitpython(mirror
     """CVE-2026-67326, -78676: no remote, no section, no value of ours gets into a configuration file."""
     mirror.refresh()
     before = (mirror.git.directory / "config").read_text()
-    mirror.git.fetch([f"+refs/heads/main:{mirror.head_ref}"], 0.0)
+    mirror.git.fetch(f"+refs/heads/main:{mirror.head_ref}")
     assert (mirror.git.directory / "config").read_text() == before
     assert replace(mirror.address).target not in before

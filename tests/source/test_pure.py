@@ -11,9 +11,9 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.checks import CHECKS, NewHead, examine
+from gitops_agent.source.commits import named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_text
 from gitops_agent.source.git_errors import explain, last_answer, redact, retry_seconds
-from gitops_agent.source.revert_match import named_reverts, patch_lines, takes_back
 
 pytestmark = pytest.mark.unit
 
@@ -92,7 +92,7 @@ def _commit(sha: str, tree: str = "t") -> Revision:
 
 
 def _new_head(**more: object) -> NewHead:
-    given = {"head": _commit("b"), "last": _commit("a"), "contains_last": True, "branch": "main"}
+    given = {"head": _commit("b"), "last": "a" * 40, "contains_last": True, "branch": "main"}
     return NewHead(**{**given, **more})  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.errors import SourceRefused, SourceUnavailable
-from gitops_agent.source import git as door
+from gitops_agent.source import bounded_process as door
 from gitops_agent.source.mirror import Mirror
 from tests.source.conftest import PLAIN, Desk, git
 
@@ -97,8 +97,8 @@ def test_many_blobs_through_one_process(desk: Desk, mirror: Mirror, monkeypatch:
     mirror.refresh()
     entries = [entry for entry in mirror.entries(sha) if entry.path in texts]
     started: list[str] = []
-    original = door.Git._start
-    monkeypatch.setattr(door.Git, "_start", lambda *args: started.append(args[1][0]) or original(*args))
+    original = door.Runner.start
+    monkeypatch.setattr(door.Runner, "start", lambda *args: started.append(args[1][0]) or original(*args))
     contents = dict(mirror.blobs(entry.blob for entry in entries))
     assert {entry.path: contents[entry.blob].decode() for entry in entries} == texts
     assert started == ["cat-file"]
@@ -118,8 +118,8 @@ def test_a_blob_above_the_cap_is_refused(desk: Desk, mirror: Mirror) -> None:
     (big,) = [entry for entry in mirror.entries(sha) if entry.path == "big.yaml"]
     assert big.size == 5000
     with pytest.raises(SourceRefused, match="5000 bytes"):
-        list(mirror.blobs([big.blob], max_bytes=4999))
-    assert list(mirror.blobs([big.blob], max_bytes=5000)) == [(big.blob, b"x" * 5000)]
+        list(mirror.git.blobs([big.blob], 4999))
+    assert list(mirror.git.blobs([big.blob], 5000)) == [(big.blob, b"x" * 5000)]
     assert list(mirror.blobs([])) == []
 
 

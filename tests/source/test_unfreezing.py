@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.model.status import Phase
-from gitops_agent.source.unfreezing import LOOKED_AT, last_of_policy_alone
+from gitops_agent.source.checks import LOOKED_AT, last_of_policy_alone
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.pipeline.conftest import world
 from tests.pipeline.repository import Repository, key

@@ -85,9 +85,9 @@ def test_both_ways_give_the_same_status(before: AgentView, after: AgentView, sam
 @given(view=views, line=st.sampled_from([1, 9]), word=st.sampled_from(["", "fine"]))
 def test_one_small_difference_is_news(view: AgentView, line: int, word: str) -> None:
     previous = the_long_way(view, None, SHA, NOW)
-    moved = replace(view, agent=replace(view.agent, origin=replace(view.agent.origin, line=line)))
+    moved = view._replace(agent=replace(view.agent, origin=replace(view.agent.origin, line=line)))
     if view.health is not None:
-        moved = replace(moved, health=replace(view.health, message=word))
+        moved = moved._replace(health=replace(view.health, message=word))
     assert agent_status(moved, previous, SHA, NOW + 5) == the_long_way(moved, previous, SHA, NOW + 5)
 
 
@@ -96,5 +96,5 @@ def test_a_ready_agent_without_news_keeps_its_status() -> None:
     there = Observation(RUNTIME, "memory", Owner.OURS, EMPTY, "Running", NOW)
     view = AgentView(agent, {RUNTIME: there}, {}, Health(HealthState.HEALTHY, "Healthy", ""))
     first = agent_status(view, None, SHA, NOW)
-    again = replace(view, seen={RUNTIME: replace(there, observed_at=NOW + 5)})
+    again = view._replace(seen={RUNTIME: replace(there, observed_at=NOW + 5)})
     assert agent_status(again, first, SHA, NOW + 5) is first

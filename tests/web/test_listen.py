@@ -9,7 +9,7 @@ import pytest
 
 from gitops_agent.errors import UsageError
 from gitops_agent.settings import Settings, build_settings
-from gitops_agent.web.listen import is_loopback, listen, parse, shown
+from gitops_agent.web.server import is_loopback, listen, parse, shown
 
 
 @pytest.mark.unit

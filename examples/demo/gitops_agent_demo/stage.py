@@ -208,14 +208,13 @@ class Stage:
     def _status(self) -> dict[str, Any]:
         """What ``gitops-agent status -o json`` says, without starting a process for each look."""
         from gitops_agent.errors import JournalError
-        from gitops_agent.query.reader import open_reader
-        from gitops_agent.report.json_shapes import status_shape
+        from gitops_agent.query.fleet import open_reader
         from gitops_agent.settings import Settings
 
         settings = Settings(instance=INSTANCE, state_dir=str(self._state))
         try:
             with open_reader(settings, {}) as reader:
-                shape: dict[str, Any] = json.loads(json.dumps(status_shape(reader.fleet())))
+                shape: dict[str, Any] = json.loads(json.dumps(reader.fleet()))
         except JournalError:
             return {"commit": None, "phase": None, "agents": [], "findings": [], "rollout": None}
         return shape

@@ -1,16 +1,26 @@
-"""From what we remember of an agent and what the cross-check found to its health. No clock, no I/O."""
+"""From what we remember of an agent to its health. No clock, no I/O.
 
-from collections.abc import Iterable
+Three kinds of sources see the same agent from different sides: its driver (a process that was suspended), the
+heartbeat, and the probes. One that suspects a live agent to be stuck starts the cross-check, the probes are run
+afresh, and the majority of those that report decides. So one wrong source repairs nothing where others are asked
+for; alone it is believed, because its author asked for exactly that. That an agent runs proves nothing here: one
+that hangs runs as well.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gitops_agent.model.health import HEALTHY, Health, HealthState, worst
-from gitops_agent.model.observation import Evidence, Owner
+from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState, worst
+from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
-from gitops_agent.observe.health.crosscheck import HEARTBEAT_STALE, LIVENESS_FAILED, CrossCheck
-from gitops_agent.observe.health.history import ClockReading, HealthHistory, HealthTarget, ProbeState
+from gitops_agent.observe.health.history import ClockReading, HealthHistory, HeartbeatState, ProbeState
+from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
 STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
-SOURCES_DISAGREE = "SourcesDisagree"
+LIVENESS_FAILED, HEARTBEAT_STALE, SOURCES_DISAGREE = "LivenessFailed", "HeartbeatStale", "SourcesDisagree"
+
+Report = tuple[bool | None, Evidence]
+"""What one source reports: whether the agent is healthy; None: it does not count, but is kept as evidence."""
 
 
 def known_health(target: HealthTarget) -> Health | None:
@@ -27,80 +37,124 @@ def known_health(target: HealthTarget) -> Health | None:
         return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.health is not None:
         return seen.health
-    if seen.fields != target.fields:  # else all of it is as applied, and need not be decoded
-        wanted = target.fields.value.get("replicas", 1)
-        replicas = seen.fields.value.get("replicas", wanted)
-        if replicas < wanted:
-            message = f"{replicas} of {wanted} replicas are running"
-            return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
     if seen.started_at is not None:
         return None
     return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY
 
 
-def aggregate(runtime: Health, others: Iterable[Health]) -> Health:
+def aggregate(runtime: Health, others: Sequence[Health]) -> Health:
     """The health of the agent as a whole: the worst of its resources; a restart asked for by the runtime first."""
+    if not others:
+        return runtime
     listed = (runtime, *others)
-    decides = worst(listed) if len(listed) > 1 and not runtime.restart else runtime
-    assert decides is not None
+    decides = runtime if runtime.restart else worst(listed)
     dues = [health.recheck_at for health in listed if health.recheck_at is not None]
-    return decides if len(listed) == 1 else replace(decides, recheck_at=min(dues, default=None))
+    return replace(decides, recheck_at=min(dues, default=None))
 
 
-def alive(target: HealthTarget, history: HealthHistory, found: CrossCheck | None, now: ClockReading) -> Health:
-    """The health of an agent that is there: a suspicion comes first, then what keeps it from being Ready."""
-    unready = _unready(target, history, now)
-    look = history.next_look(now.monotonic)
-    if found is not None and found.holds:
-        return _confirmed(target, history, found, look)
-    if found is not None:
-        return _disputed(found, unready or HEALTHY, look)
-    if unready is not None:
+def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health:
+    """The health of an agent that is there and that no source suspects: what keeps it from being Ready."""
+    if (unready := _unready(target, history, now)) is not None:
         return unready
+    look = history.next_look(now.monotonic)
     return HEALTHY if look is None else replace(HEALTHY, recheck_at=look)
 
 
-def _confirmed(target: HealthTarget, history: HealthHistory, found: CrossCheck, look: float | None) -> Health:
-    """Most sources report that it is stuck. Of what its driver reports the observation tells the plan as well."""
-    state, restart, message = HealthState.UNHEALTHY, False, found.evidence[0].said
-    if found.suspicion == LIVENESS_FAILED:
+def suspicion(
+    target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, monotonic: float
+) -> str | None:
+    """The reason code by which some source finds a live agent stuck, the driver's first; None when none does.
+    ``proven`` is the newest definition of the liveness probe that ever passed."""
+    if target.suspicion is not None:
+        return target.suspicion
+    if not history.probes and history.heartbeat is None:
+        return None
+    if history.uptime(monotonic) < seconds(target.spec.get("minUptime", "1s")):
+        return None
+    liveness = history.probes.get("liveness")
+    if liveness is not None and liveness.failed_too_often and _is_believed(history, liveness, proven):
+        return LIVENESS_FAILED
+    if history.heartbeat is not None and history.heartbeat.stale and not history.heartbeat.calls:
+        return HEARTBEAT_STALE
+    return None
+
+
+def _is_believed(history: HealthHistory, liveness: ProbeState, proven: ProbeSpec | None) -> bool:
+    """Whether a liveness probe that fails is to be believed at all.
+    One that never passed under its present definition may be wrong itself: a typo in its path. Where an earlier
+    definition passed, or the agent was healthy before this one came into force, the definition is in doubt."""
+    if liveness.passed or proven == liveness.spec:
+        return True
+    if proven is not None or history.was_healthy:
+        return False
+    return liveness.from_start
+
+
+def cross_checked(
+    target: HealthTarget, history: HealthHistory, suspected: str, proven: ProbeSpec | None, now: ClockReading
+) -> Health:
+    """The health of an agent that some source reports to be stuck, by the majority of the sources."""
+    reports = tuple(_reports(target, history, proven, now))
+    votes, evidence = [healthy for healthy, _ in reports], tuple(each for _, each in reports)
+    agree, oppose, look = votes.count(False), votes.count(True), history.next_look(now.monotonic)
+    if agree <= oppose:
+        # Nothing is repaired. Whether the agent is Ready is then only for its readiness to say.
+        readiness = _unready(target, history, now) or HEALTHY
+        looks = [at for at in (look, readiness.recheck_at) if at is not None]
+        said = "; ".join(f"{each.source}: {each.said}" for each in evidence)
+        message = f"not repaired, because the sources disagree: {said}"
+        recheck = min(looks, default=None)
+        return Health(
+            readiness.state, SOURCES_DISAGREE, message, False, recheck, evidence, suspected, agree, oppose
+        )
+    # Of what its driver reports the observation tells the plan as well.
+    state, restart, message = HealthState.UNHEALTHY, False, evidence[0].said
+    if suspected == LIVENESS_FAILED:
         probe = history.probes["liveness"]
         restart, message = True, f"liveness probe failed {probe.failures} times: {probe.answer}"
-    elif found.suspicion == HEARTBEAT_STALE and history.heartbeat is not None:
+    elif suspected == HEARTBEAT_STALE and history.heartbeat is not None:
         state, restart = HealthState.STUCK, target.spec["heartbeat"].get("onStale", "Restart") == "Restart"
         message = f"no heartbeat for {history.heartbeat.age:.0f} s (limit {history.heartbeat.limit:.0f} s)"
-    return Health(
-        state,
-        found.suspicion,
-        message,
-        restart,
-        look,
-        found.evidence,
-        agree=found.agree,
-        oppose=found.oppose,
-    )
+    return Health(state, suspected, message, restart, look, evidence, agree=agree, oppose=oppose)
 
 
-def _disputed(found: CrossCheck, readiness: Health, look: float | None) -> Health:
-    """Nothing is repaired. Whether the agent is Ready is then only for its readiness to say."""
-    reports = "; ".join(f"{each.source}: {each.said}" for each in found.evidence)
-    looks = [at for at in (look, readiness.recheck_at) if at is not None]
-    return Health(
-        readiness.state,
-        SOURCES_DISAGREE,
-        f"not repaired, because the sources disagree: {reports}",
-        recheck_at=min(looks, default=None),
-        evidence=found.evidence,
-        disputes=found.suspicion,
-        agree=found.agree,
-        oppose=found.oppose,
-    )
+def _reports(
+    target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, now: ClockReading
+) -> Iterator[Report]:
+    seen = target.runtime
+    if seen is not None and target.suspicion is not None:
+        yield False, Evidence(f"{seen.driver} driver", seen.message or target.suspicion, seen.observed_at)
+    if history.heartbeat is not None:
+        healthy, text = _heartbeat(history.heartbeat, target)
+        yield healthy, Evidence("heartbeat", text, now.wall)
+    for name in sorted(history.probes):
+        state = history.probes[name]
+        trusted = state.passed or (name == "liveness" and _is_believed(history, state, proven))
+        healthy, text = _probe(state, trusted=trusted)
+        yield healthy, Evidence(f"{name} probe", text, state.asked.wall)
+
+
+def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | None, str]:
+    within = f"within {heartbeat.limit:g} s"
+    if not heartbeat.stale:
+        return (True, f"written {within}") if heartbeat.all_wrote else (None, "none yet")
+    if not heartbeat.calls:
+        return False, f"none {within}"
+    # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
+    text = f"none {within}, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
+    return None if target.suspicion is not None else True, text
+
+
+def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
+    if state.fails and not trusted:
+        return None, f"has never passed as it is now defined ({state.answer})"
+    return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.answer})"
 
 
 def _unready(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health | None:
     """Why an agent that no source suspects is not Ready."""
     waits = _too_young(target, history, now.monotonic) or _at_work(history, now)
-    return waits or ((_unproven(history) or _readiness(history)) if history.probes else None)
+    return waits or (_failing_probe(history) if history.probes else None)
 
 
 def _too_young(target: HealthTarget, history: HealthHistory, monotonic: float) -> Health | None:
@@ -123,22 +177,18 @@ def _at_work(history: HealthHistory, now: ClockReading) -> Health | None:
     return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(said,))
 
 
-def _unproven(history: HealthHistory) -> Health | None:
+def _failing_probe(history: HealthHistory) -> Health | None:
     """A probe decides only once it has passed: it may be wrong itself, and then a rollout must not go on."""
     for name, reason in (("liveness", "NotLiveYet"), ("readiness", "NotReadyYet")):
         state = history.probes.get(name)
         if state is not None and state.fails and not state.passed:
             message = f"the {name} probe has not passed yet: {state.answer}"
             return _because(state, name, HealthState.STARTING, reason, message)
-    return None
-
-
-def _readiness(history: HealthHistory) -> Health | None:
-    state = history.probes.get("readiness")
-    if state is None or not (state.fails and state.failed_too_often):
+    ready = history.probes.get("readiness")
+    if ready is None or not (ready.fails and ready.failed_too_often):
         return None
-    message = f"readiness probe failed {state.failures} times: {state.answer}"
-    return _because(state, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
+    message = f"readiness probe failed {ready.failures} times: {ready.answer}"
+    return _because(ready, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:

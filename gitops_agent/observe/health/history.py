@@ -4,24 +4,17 @@ Ages are measured on the monotonic clock from the moment we first saw a thing, s
 neither ages every heartbeat at once nor makes every process young again.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gitops_agent.drivers.api import ExecResult, Executing
+from gitops_agent.drivers.api import ExecResult
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.health import Health
-from gitops_agent.model.health_spec import DEFAULTS
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import EMPTY, AgentInstance, Heartbeat, Observation
 from gitops_agent.model.quantity import seconds
+from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
 STARTING_PERIOD_SECONDS = 0.5
 """An agent that is still coming up is asked this often, so that Ready is noticed when it happens."""
-START_MARGIN_SECONDS = 2.0
-"""How exactly the start of a process is known, in seconds."""
-
-ProbeSpec = Mapping[str, Any]
 
 
 class ClockReading(NamedTuple):
@@ -32,43 +25,6 @@ class ClockReading(NamedTuple):
 
 
 NEVER = ClockReading(float("-inf"), 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class HealthTarget:
-    """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
-    ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
-    ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
-    reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
-
-    agent: AgentKey
-    runtime: Observation | None
-    fields: Fields
-    spec: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)
-    stopped: bool = False
-    executing: Executing | None = None
-    asked_since: float | None = None
-    kept: bool = False
-    suspicion: str | None = None
-    others: tuple[Health, ...] = ()
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Where HTTP probes go: each address of an instance, or else that of the runtime."""
-        if self.runtime is None:
-            return ()
-        own = dict.fromkeys(each.address for each in self.runtime.instances if each.address)
-        return tuple(own) or ((self.runtime.address,) if self.runtime.address else ())
-
-    def began_with(self, started_at: float) -> bool:
-        """Whether an agent that started then has run under the present probes from its start."""
-        return self.asked_since is None or started_at >= self.asked_since - START_MARGIN_SECONDS
-
-    @property
-    def probes(self) -> dict[str, ProbeSpec]:
-        """The probes that are asked for, by name."""
-        asked = self.spec.get("probes")
-        return {name: spec for name, spec in asked.items() if spec} if asked else {}
 
 
 @dataclass(slots=True)
@@ -129,22 +85,21 @@ class HeartbeatState(NamedTuple):
 
 @dataclass(slots=True)
 class _InstanceHeartbeat:
-    """The newest heartbeat of one instance: how old it was when we first saw it, and when we last looked."""
+    """The newest heartbeat of one instance: when it was written, and when we last looked (monotonic)."""
 
     newest: Heartbeat | None
-    age_then: float
-    first_seen: float
+    written_at: float
     looked_at: float
 
 
 @dataclass(slots=True)
 class HealthHistory:
-    """What we remember of one run of one agent: it begins anew when the agent starts again."""
+    """What we remember of one run of one agent: it begins anew when the agent starts again.
+    ``started_at`` is by the wall clock, ``born_at`` by the monotonic one."""
 
     started_at: float
     handle: Fields
-    first_seen: float
-    age_then: float
+    born_at: float
     heartbeats: dict[str, _InstanceHeartbeat] = field(default_factory=dict)
     probes: dict[str, ProbeState] = field(default_factory=dict)
     heartbeat: HeartbeatState | None = None
@@ -153,11 +108,11 @@ class HealthHistory:
     @classmethod
     def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> "HealthHistory":
         """The history of an agent that is seen for the first time, though it may have run for long."""
-        return cls(started_at, seen.handle, now.monotonic, max(0.0, now.wall - started_at))
+        return cls(started_at, seen.handle, now.monotonic - max(0.0, now.wall - started_at))
 
     def uptime(self, monotonic: float) -> float:
         """How long it runs."""
-        return self.age_then + monotonic - self.first_seen
+        return monotonic - self.born_at
 
     def is_of(self, seen: Observation) -> bool:
         """Whether this is still the same run. The handle decides too: a wall clock that jumped moves every start
@@ -169,12 +124,9 @@ class HealthHistory:
         probes = target.probes
         if not probes and not self.probes:
             return
-        for name in self.probes.keys() - probes.keys():
-            del self.probes[name]
-        for name, spec in probes.items():
-            known = self.probes.get(name)
-            if known is None or known.spec != spec:
-                self.probes[name] = ProbeState(spec, target.began_with(self.started_at))
+        kept = {name: state for name, state in self.probes.items() if probes.get(name) == state.spec}
+        new = (name for name in probes if name not in kept)
+        self.probes = kept | {name: ProbeState(probes[name], target.began_with(self.started_at)) for name in new}
 
     def read_heartbeats(self, target: HealthTarget, now: ClockReading) -> None:
         """Take note of the heartbeats, if any are asked for."""
@@ -195,9 +147,9 @@ class HealthHistory:
             if known is not None:
                 # It was written since we last looked, whatever the wall clock did meanwhile.
                 age = min(age, now.monotonic - known.looked_at)
-            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, age, now.monotonic, now.monotonic)
+            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, now.monotonic - age, now.monotonic)
         known.looked_at = now.monotonic
-        return known.age_then + now.monotonic - known.first_seen
+        return now.monotonic - known.written_at
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat would be stale without a new one."""

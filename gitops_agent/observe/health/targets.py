@@ -1,60 +1,93 @@
 """Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
 
 from gitops_agent.drivers.api import Executing
+from gitops_agent.drivers.plugins import Connections
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
-from gitops_agent.model.catalog import BUILT_IN, Catalog
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.health import Health
-from gitops_agent.model.health_spec import read_health
-from gitops_agent.model.key import Kind, ResourceKey, Scope
+from gitops_agent.model.health_spec import DEFAULTS, read_health
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
+from gitops_agent.model.passes import Live
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.observe.health.history import HealthTarget
+
+START_MARGIN_SECONDS = 2.0
+"""How exactly the start of a process is known, in seconds."""
+
+ProbeSpec = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class HealthSources:
-    """What targets are made of besides the snapshot. ``executing``: how a driver runs commands as an agent."""
+class HealthTarget(NamedTuple):
+    """One agent whose health is asked for: what was observed of its runtime.
+    ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
+    ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
+    reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
 
-    seen: Mapping[ResourceKey, Observation]
-    bases: Mapping[ResourceKey, Base]
-    executing: Callable[[str], Executing | None] = lambda _driver: None
-    catalog: Catalog = BUILT_IN
+    agent: AgentKey
+    runtime: Observation | None
+    spec: Mapping[str, Any] = DEFAULTS
+    stopped: bool = False
+    executing: Executing | None = None
+    asked_since: float | None = None
+    kept: bool = False
+    suspicion: str | None = None
+    others: tuple[Health, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where HTTP probes go: each address of an instance, or else that of the runtime."""
+        if self.runtime is None:
+            return ()
+        own = dict.fromkeys(each.address for each in self.runtime.instances if each.address)
+        return tuple(own) or ((self.runtime.address,) if self.runtime.address else ())
+
+    def began_with(self, started_at: float) -> bool:
+        """Whether an agent that started then has run under the present probes from its start."""
+        return self.asked_since is None or started_at >= self.asked_since - START_MARGIN_SECONDS
+
+    @property
+    def probes(self) -> dict[str, ProbeSpec]:
+        """The probes that are asked for, by name."""
+        asked = self.spec.get("probes")
+        return {name: spec for name, spec in asked.items() if spec} if asked else {}
 
 
-def health_targets(snapshot: Snapshot, scope: Scope, sources: HealthSources) -> list[HealthTarget]:
+def health_targets(
+    snapshot: Snapshot, live: Live, bases: Mapping[ResourceKey, Base], drivers: Connections
+) -> list[HealthTarget]:
     """One target for each agent in scope that has a runtime."""
+    scope, seen, catalog = live.scope, live.observed.seen, drivers.plugins.catalog
+    executing = cache(drivers.executing)  # a driver has one answer for all of its agents
     agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
     found = []
     for agent in agents:
         if agent is None or agent.lifecycle is Lifecycle.RETIRED:
             continue
         runtime = next((each for each in agent.resources if each.key.kind == Kind.RUNTIME), None)
-        if runtime is not None:
-            found.append(_target(agent, runtime, sources))
+        if runtime is None:
+            continue
+        own, others = seen.get(runtime.key), _others(agent, runtime, seen)
+        if runtime.stopped:  # nothing is asked of it but that it stops
+            found.append(HealthTarget(agent.key, own, stopped=True, kept=runtime.kept, others=others))
+            continue
+        known = bases.get(runtime.key)
+        fields, since = (known.fields, known.applied_at) if known is not None else (runtime.fields, None)
+        found.append(
+            HealthTarget(
+                agent.key,
+                own,
+                read_health(fields),
+                executing=executing(runtime.driver) if own is not None and own.fields is not None else None,
+                asked_since=since,
+                suspicion=_suspicion(own, catalog),
+                others=others,
+            )
+        )
     return found
-
-
-def _target(agent: Agent, runtime: Resource, sources: HealthSources) -> HealthTarget:
-    seen = sources.seen.get(runtime.key)
-    others = tuple(_others(agent, runtime, sources))
-    if runtime.stopped:  # nothing is asked of it but that it stops
-        return HealthTarget(agent.key, seen, runtime.fields, stopped=True, kept=runtime.kept, others=others)
-    known = sources.bases.get(runtime.key)
-    fields = known.fields if known is not None else runtime.fields
-    running = seen is not None and seen.fields is not None
-    return HealthTarget(
-        agent.key,
-        seen,
-        fields,
-        read_health(fields),
-        executing=sources.executing(runtime.driver) if running else None,
-        asked_since=known.applied_at if known is not None else None,
-        suspicion=_suspicion(seen, sources.catalog),
-        others=others,
-    )
 
 
 def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
@@ -65,8 +98,7 @@ def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
     return seen.reason if reason is not None and reason.cross_check else None
 
 
-def _others(agent: Agent, runtime: Resource, sources: HealthSources) -> Iterator[Health]:
-    for resource in agent.resources:
-        seen = sources.seen.get(resource.key) if resource is not runtime else None
-        if seen is not None and seen.health is not None:
-            yield seen.health
+def _others(agent: Agent, runtime: Resource, seen: Mapping[ResourceKey, Observation]) -> tuple[Health, ...]:
+    """What drivers report of the health of an agent's other resources."""
+    observed = [seen.get(each.key) for each in agent.resources if each is not runtime]
+    return tuple([each.health for each in observed if each is not None and each.health is not None])

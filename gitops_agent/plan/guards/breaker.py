@@ -1,15 +1,15 @@
 """Circuit breaker: a driver that failed too often in a row is given a rest, then one action to prove itself.
 
-What counts as a failure, and when a circuit opens, is in ``reconcile/breaker.py``.
+What counts as a failure, and when a circuit opens, is in ``reconcile/retry.py``.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.finding import Finding
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Circuit
-from gitops_agent.model.plan import Plan, Verdict
+from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.verdicts import due, let_pass, trim
@@ -18,49 +18,35 @@ from gitops_agent.plan.reasons import Hold
 
 def breaker(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of drivers whose circuit is open; of those half open let one go."""
-    circuits = {name: each for name, each in context.circuits.items() if each.open_until is not None}
-    if not circuits:
+    ends = {name: each.open_until for name, each in context.circuits.items() if each.open_until is not None}
+    if not ends:
         return let_pass("breaker")
-    tried = {name for name in circuits if is_open(circuits[name], context)} | _at_work(context)
-    held: dict[ResourceKey, str] = {}
+    # An end further away than any pause was written down under a wall clock that has been set back since.
+    longest = max(MAX_DELAY_SECONDS, seconds(context.limits().breaker.pause))
+    open_ = {name: end for name, end in ends.items() if context.now < end <= context.now + longest}
+    # What a driver has under way already is its one action.
+    busy = (context.snapshot.agents[key] for key in context.busy if key in context.snapshot.agents)
+    tried = {*open_, *(resource.driver for agent in busy for resource in agent.resources)}
+    held: list[Action] = []
     stopped: set[AgentKey] = set()
-    for action in due(plan):
-        if action.driver not in circuits:
-            continue
+    for action in (action for action in due(plan) if action.driver in ends):
         # An action that follows a held one would not go anyway, so it is no proof of anything.
         if action.driver in tried or action.key.agent in stopped:
-            held[action.key] = action.driver
+            held.append(action)
             stopped.add(action.key.agent)
         else:
             tried.add(action.driver)
-    return trim("breaker", held, _findings(held.values(), circuits, context))
+    return trim("breaker", held, _findings(held, open_, context.circuits))
 
 
-def is_open(circuit: Circuit, context: PlanContext) -> bool:
-    """Whether nothing is to be tried. An end further away than any pause was written down under a wall clock that
-    has been set back since."""
-    if circuit.open_until is None:
-        return False
-    longest = max(MAX_DELAY_SECONDS, seconds(context.limits().breaker.pause))
-    return context.now < circuit.open_until <= context.now + longest
-
-
-def _at_work(context: PlanContext) -> set[str]:
-    """The drivers that have something under way already: that is their one action."""
-    agents = context.snapshot.agents
-    busy = (agents[key] for key in context.busy if key in agents)
-    return {resource.driver for agent in busy for resource in agent.resources}
-
-
-def _findings(drivers: Iterable[str], circuits: dict[str, Circuit], context: PlanContext) -> Iterable[Finding]:
-    for driver, count in sorted(Counter(drivers).items()):
+def _findings(
+    held: Iterable[Action], open_: Mapping[str, float], circuits: Mapping[str, Circuit]
+) -> Iterable[Finding]:
+    for driver, count in sorted(Counter(action.driver for action in held).items()):
         circuit = circuits[driver]
-        assert circuit.open_until is not None
-        when = f"until {iso(circuit.open_until)}" if is_open(circuit, context) else "but for one action at a time"
+        when = f"until {iso(open_[driver])}" if driver in open_ else "but for one action at a time"
         actions = "1 action waits" if count == 1 else f"{count} actions wait"
-        yield Finding(
-            Severity.WARNING,
-            Hold.BREAKER_OPEN,
+        yield Hold.BREAKER_OPEN.finding(
             f"driver {driver}",
             f"rests {when}: {len(circuit.failing)} agents failed in a row",
             f"{actions}. Last error: {circuit.error.rstrip('.')}. After the rest one action is tried, and if it "

@@ -1,6 +1,5 @@
 """An empty source never deletes anything, whatever the numbers say."""
 
-from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.verdicts import block, let_pass
@@ -12,9 +11,7 @@ def empty_source(plan: Plan, context: PlanContext) -> Verdict:
     if context.snapshot.agents or not context.bases:
         return let_pass("empty_source")
     recorded = len({key.agent for key in context.bases})
-    finding = Finding(
-        Severity.ERROR,
-        Hold.EMPTY_SOURCE,
+    finding = Hold.EMPTY_SOURCE.finding(
         context.snapshot.revision.short,
         f"the commit declares no agent, but agents on record: {recorded}. Nothing is deleted",
         "An empty source is a mistake more often than a wish (a wrong path, a bad merge). Restore the documents, "

@@ -1,6 +1,5 @@
 """Failed tree: what failed its gate is remembered, and not tried again by itself."""
 
-from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.model.quantity import iso
 from gitops_agent.plan.context import PlanContext
@@ -13,9 +12,7 @@ def failed_tree(plan: Plan, context: PlanContext) -> Verdict:
     failed = context.failed
     if failed is None:
         return let_pass("failed_tree")
-    finding = Finding(
-        Severity.ERROR,
-        Hold.FAILED_BEFORE,
+    finding = Hold.FAILED_BEFORE.finding(
         context.snapshot.revision.short,
         f"this very tree failed before, as commit {failed.commit[:10]}",
         f"It failed at {iso(failed.at)}: {failed.why.rstrip('.')}. It is not tried again by itself; what holds "

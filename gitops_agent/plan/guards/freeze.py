@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gitops_agent.model.control import EVERYTHING, Control, covers
 from gitops_agent.model.document import Freeze
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.freezes import git_freezes
 from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
@@ -19,7 +19,7 @@ from gitops_agent.plan.reasons import Hold
 
 
 @dataclass(frozen=True, slots=True)
-class FreezeInForce:
+class _FreezeInForce:
     """One freeze in force. ``release`` says how to lift it, ``keep`` how to have it end by itself. ``plan``: the
     one that tripped a guard; empty when people froze. ``since`` is None while no pass has seen it."""
 
@@ -30,42 +30,35 @@ class FreezeInForce:
     release: str
     keep: str
     address: str
+    since: float | None
     plan: str = ""
-    since: float | None = None
-
-    def holds(self, action: Action, context: PlanContext) -> bool:
-        """Whether it holds an action."""
-        if not covers(self.scope, action.key.agent):
-            return False
-        return not (self.plan and context.approved and action.digest in context.approved)
 
 
 def freeze(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
-    in_force = list(freezes_in_force(context))
-    held = [action for action in due(plan) if any(each.holds(action, context) for each in in_force)]
-    findings = []
-    for each in in_force:
-        agents = {action.key.agent for action in held if each.holds(action, context)}
-        tenant = None if each.scope == EVERYTHING else each.scope.partition("/")[0]
-        reminder = context.limits(tenant).freeze_reminder
-        forgotten = each.since is not None and not each.until and context.now - each.since > seconds(reminder)
-        if agents or not forgotten:
-            findings.append(_frozen(each, len(agents)))
-        if forgotten and each.since is not None:
-            findings.append(_forgotten(each, each.since, reminder))
-    return trim("freeze", (action.key for action in held), findings, for_people=True)
+    waiting, held, findings = due(plan), list[Action](), list[Finding]()
+    for each in _freezes_in_force(context):
+        own = [action for action in waiting if _holds(each, action, context)]
+        findings += _findings(each, len({action.key.agent for action in own}), context)
+        held += own
+    return trim("freeze", held, findings, for_people=True)
 
 
-def freezes_in_force(context: PlanContext) -> Iterator[FreezeInForce]:
+def _holds(each: _FreezeInForce, action: Action, context: PlanContext) -> bool:
+    if not covers(each.scope, action.key.agent):
+        return False
+    return not (each.plan and context.approved and action.digest in context.approved)
+
+
+def _freezes_in_force(context: PlanContext) -> Iterator[_FreezeInForce]:
     """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
     for scope, each in git_freezes(context.snapshot.policy, context.now):
         yield _by_git(scope, each, context.frozen_since.get(scope))
     yield from map(_by_control, context.freezes)
 
 
-def _by_git(scope: str, each: Freeze, since: float | None) -> FreezeInForce:
-    return FreezeInForce(
+def _by_git(scope: str, each: Freeze, since: float | None) -> _FreezeInForce:
+    return _FreezeInForce(
         scope,
         each.reason,
         f"until {each.until}" if each.until else "",
@@ -73,11 +66,11 @@ def _by_git(scope: str, each: Freeze, since: float | None) -> FreezeInForce:
         "commit a Policy without this freeze (that commit may change nothing else)",
         "commit a Policy that gives it an until",
         "gitops-agent.yaml" if scope == EVERYTHING else scope,
-        since=since,
+        since,
     )
 
 
-def _by_control(control: Control) -> FreezeInForce:
+def _by_control(control: Control) -> _FreezeInForce:
     unfreeze = how_to_unfreeze(control.target)
     release = f"run {unfreeze}"
     if control.plan:
@@ -87,38 +80,33 @@ def _by_control(control: Control) -> FreezeInForce:
             f"{control.plan} that tripped the guard; or let only that plan through with gitops-agent approve "
             f"{control.plan}, and the freeze stays for everything else"
         )
-    return FreezeInForce(
-        control.target,
-        control.reason,
-        f"until {iso(control.until)}" if control.until is not None else "",
-        f"by {control.actor} since {iso(control.at)}",
-        release,
-        "lift it, and freeze again with --until",
-        control.target,
-        control.plan,
-        control.at,
+    until = f"until {iso(control.until)}" if control.until is not None else ""
+    by, keep = f"by {control.actor} since {iso(control.at)}", "lift it, and freeze again with --until"
+    return _FreezeInForce(
+        control.target, control.reason, until, by, release, keep, control.target, control.at, control.plan
     )
 
 
-def _frozen(each: FreezeInForce, count: int) -> Finding:
-    waiting = "1 agent has" if count == 1 else f"{count or 'no'} agents have"
-    return Finding(
-        Severity.WARNING if count else Severity.INFO,
-        Hold.FROZEN,
-        each.address,
-        f"frozen {each.until or 'until it is lifted'}: {each.reason}",
-        f"Frozen {each.by}, scope {each.scope}; {waiting} work waiting; differences are still found and "
-        f"reported. To go on: {each.release}.",
-    )
-
-
-def _forgotten(each: FreezeInForce, since: float, reminder: str) -> Finding:
-    return Finding(
-        Severity.WARNING,
-        Hold.FREEZE_FORGOTTEN,
-        each.address,
-        f"frozen since {iso(since)}, and no end: {each.reason}",
-        f"Frozen {each.by}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
-        f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it until it ends by "
-        f"itself: {each.keep}.",
-    )
+def _findings(each: _FreezeInForce, count: int, context: PlanContext) -> Iterator[Finding]:
+    """That it is in force, for so many agents that have work; and that it was forgotten, once that is likely."""
+    tenant = None if each.scope == EVERYTHING else each.scope.partition("/")[0]
+    reminder = context.limits(tenant).freeze_reminder
+    endless = each.since if not each.until else None
+    forgotten = endless is not None and context.now - endless > seconds(reminder)
+    if count or not forgotten:
+        waiting = "1 agent has" if count == 1 else f"{count or 'no'} agents have"
+        yield Hold.FROZEN.finding(
+            each.address,
+            f"frozen {each.until or 'until it is lifted'}: {each.reason}",
+            f"Frozen {each.by}, scope {each.scope}; {waiting} work waiting; differences are still found and "
+            f"reported. To go on: {each.release}.",
+            urgent=count > 0,
+        )
+    if endless is not None and forgotten:
+        yield Hold.FREEZE_FORGOTTEN.finding(
+            each.address,
+            f"frozen since {iso(endless)}, and no end: {each.reason}",
+            f"Frozen {each.by}, scope {each.scope}, for more than {reminder} (freezeReminder). Within the scope "
+            f"nothing is repaired and no commit takes effect. To lift it: {each.release}. To keep it until it "
+            f"ends by itself: {each.keep}.",
+        )

@@ -1,10 +1,9 @@
 """Hooks wait for their agent: what is called when it is provisioned needs it Ready, with nothing left to do."""
 
-from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.plan.context import PlanContext
-from gitops_agent.plan.guards.verdicts import trim
+from gitops_agent.plan.guards.verdicts import let_pass, trim
 from gitops_agent.plan.reasons import Hold
 
 
@@ -13,16 +12,23 @@ def hook_ready(plan: Plan, context: PlanContext) -> Verdict:
     An agent that never was Ready is not provisioned, so neither hook of it is armed: its end calls nothing."""
     waiting = [action for action in plan.allowed if _begins(action)]
     if not waiting:
-        return trim("hook_ready", (), ())
+        return let_pass("hook_ready")
     busy = {action.key.agent for action in plan.actions if _builds(action)}
     held = [action for action in waiting if not _may_begin(action.key.agent, busy, context)]
-    agents = dict.fromkeys(action.key.agent for action in held)
-    return trim("hook_ready", (action.key for action in held), (_finding(agent) for agent in agents))
+    findings = (
+        Hold.WAITING_TO_BE_READY.finding(
+            agent,
+            "its hooks wait until it is Ready",
+            f"They follow by themselves. See gitops-agent explain {agent} for what keeps it.",
+        )
+        for agent in dict.fromkeys(action.key.agent for action in held)
+    )
+    return trim("hook_ready", held, findings)
 
 
 def _begins(action: Action) -> bool:
-    calls = action.verb.touches_live and action.desired is not None
-    return action.key.kind == Kind.HOOK and action.desired is not None and (calls or action.base is None)
+    first = action.verb.touches_live or action.base is None
+    return action.key.kind == Kind.HOOK and action.desired is not None and first
 
 
 def _builds(action: Action) -> bool:
@@ -35,13 +41,3 @@ def _may_begin(agent: AgentKey, busy: set[AgentKey], context: PlanContext) -> bo
     known = context.snapshot.agents.get(agent)
     runtimes = [each.key for each in known.resources if each.key.kind == Kind.RUNTIME] if known else []
     return agent in context.ready and agent not in busy and any(key in context.bases for key in runtimes)
-
-
-def _finding(agent: AgentKey) -> Finding:
-    return Finding(
-        Severity.INFO,
-        Hold.WAITING_TO_BE_READY,
-        str(agent),
-        "its hooks wait until it is Ready",
-        f"They follow by themselves. See gitops-agent explain {agent} for what keeps it.",
-    )

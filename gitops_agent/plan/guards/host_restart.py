@@ -4,14 +4,13 @@ An agent is under way from the moment it was applied until it is Ready, or until
 that never becomes Ready must not keep the others waiting for ever.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
-from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Plan, Verdict
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.verdicts import due, let_pass, trim
+from gitops_agent.plan.order import within_limits
 from gitops_agent.plan.reasons import Hold
 
 
@@ -20,26 +19,21 @@ def host_restart(plan: Plan, context: PlanContext) -> Verdict:
     returning = [action for action in due(plan) if action.reason in context.catalog.explained]
     if not returning:
         return let_pass("host_restart")
-    agents = tuple(dict.fromkeys(action.key.agent for action in returning))
-    under_way = set(_under_way(context)) - set(agents)
-    waiting = set(_without_room(agents, under_way, context))
-    held = [action.key for action in returning if action.key.agent in waiting]
-    findings = (_finding(plan, len(waiting), len(under_way), context),) if held else ()
-    return trim("host_restart", held, findings)
-
-
-def _without_room(
-    agents: tuple[AgentKey, ...], under_way: set[AgentKey], context: PlanContext
-) -> Iterator[AgentKey]:
-    """The agents for which there is no room yet, in the fleet or in their tenant."""
+    agents = dict.fromkeys(action.key.agent for action in returning)
+    under_way = set(_under_way(context)) - agents.keys()
     fleet = context.limits().host_restart.at_once
-    used = Counter(agent.tenant for agent in under_way)
-    for agent in agents:
-        own = context.limits(agent.tenant).host_restart.at_once
-        if used.total() >= fleet or used[agent.tenant] >= own:
-            yield agent
-        else:
-            used[agent.tenant] += 1
+    tenants, used = ((key, key.tenant) for key in agents), (key.tenant for key in under_way)
+    go = within_limits(tenants, fleet, lambda tenant: context.limits(tenant).host_restart.at_once, used)
+    waiting = agents.keys() - go
+    finding = Hold.HOST_RESTART.finding(
+        plan.commit[:10],
+        f"the host was restarted; agents that wait for their turn to come back: {len(waiting)}",
+        f"hostRestart.atOnce is {fleet} for the fleet (a tenant may have less), and {len(under_way)} are on their "
+        "way. The next ones follow by themselves as soon as those are Ready; to have more at once, raise "
+        "hostRestart.atOnce in the Policy document.",
+    )
+    held = [action for action in returning if action.key.agent in waiting]
+    return trim("host_restart", held, (finding,) if held else ())
 
 
 def _under_way(context: PlanContext) -> Iterator[AgentKey]:
@@ -52,15 +46,3 @@ def _under_way(context: PlanContext) -> Iterator[AgentKey]:
         agent = agents.get(key.agent)
         if agent is not None and 0 <= now - base.applied_at < agent.health_timeout:
             yield key.agent
-
-
-def _finding(plan: Plan, waiting: int, under_way: int, context: PlanContext) -> Finding:
-    return Finding(
-        Severity.INFO,
-        Hold.HOST_RESTART,
-        plan.commit[:10],
-        f"the host was restarted; agents that wait for their turn to come back: {waiting}",
-        f"hostRestart.atOnce is {context.limits().host_restart.at_once} for the fleet (a tenant may have less), "
-        f"and {under_way} are on their way. The next ones follow by themselves as soon as those are Ready; to "
-        "have more at once, raise hostRestart.atOnce in the Policy document.",
-    )

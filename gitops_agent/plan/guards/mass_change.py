@@ -6,7 +6,7 @@ Like mass delete it counts the whole record against the whole snapshot, also in 
 
 from collections.abc import Iterator
 
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Plan, Verdict
 from gitops_agent.plan.context import PlanContext, is_hands_off
@@ -18,35 +18,22 @@ from gitops_agent.plan.reasons import Hold
 def mass_change(plan: Plan, context: PlanContext) -> Verdict:
     """Block when the changed agents reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, unless people
     approved every change in this plan."""
-    if not _is_on(context):
+    if not any(each.mass_change for each in (context.policy, *context.policy.tenants.values())):
         return let_pass("mass_change")
-    changing = [a for a in plan.actions if _changes(a) and not _is_left_alone(a.key.agent, context)]
+    # Where a document asks us not to act, what waits is counted when it may happen.
+    agents, now = context.snapshot.agents, context.now
+    changing = [a for a in plan.actions if _changes(a) and not is_hands_off(agents.get(a.key.agent), now)]
     if not changing or all(action.digest in context.approved for action in changing):
         return let_pass("mass_change")
-    agents = {action.key.agent for action in changing} | set(_elsewhere(context))
-    findings = [_finding(plan, trip) for trip in trips(agents, context, lambda limits: limits.mass_change)]
-    return block("mass_change", plan, findings) if findings else let_pass("mass_change")
-
-
-def _is_on(context: PlanContext) -> bool:
-    policy = context.policy
-    return policy.mass_change is not None or any(own.mass_change for own in policy.tenants.values())
+    changed = {action.key.agent for action in changing} | set(_elsewhere(context))
+    tripped = trips(changed, context, lambda limits: limits.mass_change)
+    return block("mass_change", plan, (_finding(plan, trip) for trip in tripped))
 
 
 def _changes(action: Action) -> bool:
     """Whether it carries a commit into what an agent already has."""
-    return (
-        action.key.kind != Kind.HOOK
-        and action.base is not None
-        and action.verb.touches_live
-        and is_from_commit(action)
-        and not takes_away(action)
-    )
-
-
-def _is_left_alone(agent: AgentKey, context: PlanContext) -> bool:
-    """Whether its document asks us not to act: what waits there is counted when it may happen."""
-    return is_hands_off(context.snapshot.agents.get(agent), context.now)
+    known = action.key.kind != Kind.HOOK and action.base is not None
+    return known and action.verb.touches_live and is_from_commit(action) and not takes_away(action)
 
 
 def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
@@ -54,21 +41,16 @@ def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
     if context.scope is None:
         return
     for key, agent in context.snapshot.agents.items():
-        if key in context.scope or _is_left_alone(key, context):
+        if key in context.scope or is_hands_off(agent, context.now):
             continue
-        known = ((resource, context.bases.get(resource.key)) for resource in agent.resources)
-        if any(
-            base is not None and resource.key.kind != Kind.HOOK and base.fields != resource.fields
-            for resource, base in known
-            if not resource.stopped
-        ):
+        asked = (each for each in agent.resources if each.key.kind != Kind.HOOK and not each.stopped)
+        known = ((resource, context.bases.get(resource.key)) for resource in asked)
+        if any(base is not None and base.fields != resource.fields for resource, base in known):
             yield key
 
 
 def _finding(plan: Plan, trip: Trip) -> Finding:
-    return Finding(
-        Severity.ERROR,
-        Hold.MASS_CHANGE,
+    return Hold.MASS_CHANGE.finding(
         plan.commit[:10],
         f"{trip.count} would be changed",
         f"{trip.allows('massChange')}. Changed would be: {named(trip.agents)}. Nothing this commit asks for is "

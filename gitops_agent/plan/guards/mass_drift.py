@@ -1,5 +1,4 @@
-"""Mass drift: too many agents drifted at once. The desired state or what we
-observe is wrong more often than the world.
+"""Mass drift: too many agents drifted at once. The desired state or what we observe is wrong more often than that.
 
 Counted are agents whose drift would be repaired now, or asks to be. Not counted: what is left alone anyway
 (Observe mode, pauses, freezes), absence that is explained (the host was restarted), what people approved, our own
@@ -10,10 +9,9 @@ before it could see the others.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from gitops_agent.model.control import covers
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
@@ -28,7 +26,7 @@ _REPAIRABLE = (Decision.REPAIR, Decision.ASK, Decision.WAIT)
 
 def mass_drift(plan: Plan, context: PlanContext) -> Verdict:
     """Hold all repairs of drift in the fleet or a tenant where too many agents drifted, and ask for a freeze."""
-    agents = unexplained((action for action in plan.actions if action.key not in plan.held), context)
+    agents = _unexplained((action for action in plan.actions if action.key not in plan.held), context)
     repairs = [action for action in due(plan) if _is_unapproved_drift(action, context)]
     if not agents or not repairs:
         return let_pass("mass_drift")
@@ -37,31 +35,22 @@ def mass_drift(plan: Plan, context: PlanContext) -> Verdict:
     tripped = tuple(trips(agents, context, lambda limits: limits.mass_drift))
     if not tripped:
         return let_pass("mass_drift")
-    held = [action.key for action in repairs if any(covers(trip.scope, action.key.agent) for trip in tripped)]
+    held = [action for action in repairs if any(covers(trip.scope, action.key.agent) for trip in tripped)]
     findings = [_finding(plan, trip, repaired) for trip in tripped]
-    verdict = trim("mass_drift", held, findings, for_people=True)
     # The widest scope comes first. Of several tenants each is frozen in a pass of its own; all are held from now.
-    return replace(verdict, freeze=tripped[0].scope) if held else verdict
+    return trim("mass_drift", held, findings, for_people=True, freeze=tripped[0].scope if held else "")
 
 
-def unexplained(actions: Iterable[Action], context: PlanContext) -> frozenset[AgentKey]:
+def _unexplained(actions: Iterable[Action], context: PlanContext) -> frozenset[AgentKey]:
     """The agents of some actions that count as drifted."""
     drifts = [action for action in actions if _is_unapproved_drift(action, context)]
     explained = {action.key.agent for action in drifts if action.reason in context.catalog.explained}
-    return frozenset(
-        action.key.agent
-        for action in drifts
-        if action.key.agent not in explained and not _is_being_built(action, context)
-    )
+    return frozenset(each.key.agent for each in drifts if not _is_being_built(each, context)) - explained
 
 
 def _is_unapproved_drift(action: Action, context: PlanContext) -> bool:
-    return (
-        action.drift_class.is_drift
-        and action.verb.touches_live
-        and action.decision in _REPAIRABLE
-        and not (context.approved and action.digest in context.approved)
-    )
+    drift = action.drift_class.is_drift and action.verb.touches_live and action.decision in _REPAIRABLE
+    return drift and not (context.approved and action.digest in context.approved)
 
 
 def _is_being_built(action: Action, context: PlanContext) -> bool:
@@ -80,14 +69,8 @@ def _elsewhere(context: PlanContext) -> frozenset[AgentKey]:
         return frozenset()
     agents, now = context.snapshot.agents, context.now
     frozen = frozen_scopes(context.snapshot.policy, context.freezes, now)
-    return frozenset(
-        key
-        for key in context.drifted
-        if key not in context.scope
-        and key in agents
-        and not is_hands_off(agents[key], now)
-        and not is_frozen(key, frozen)
-    )
+    outside = (key for key in context.drifted if key in agents and key not in context.scope)
+    return frozenset(key for key in outside if not (is_hands_off(agents[key], now) or is_frozen(key, frozen)))
 
 
 def _just_repaired(context: PlanContext) -> frozenset[AgentKey]:
@@ -102,15 +85,12 @@ def _just_repaired(context: PlanContext) -> frozenset[AgentKey]:
 def _finding(plan: Plan, trip: Trip, recently_repaired: frozenset[AgentKey]) -> Finding:
     recently_repaired &= trip.agents
     repaired = f" Repaired before that was seen: {named(recently_repaired)}." if recently_repaired else ""
-    return Finding(
-        Severity.ERROR,
-        Hold.MASS_DRIFT,
+    return Hold.MASS_DRIFT.finding(
         trip.scope,
         f"{trip.count} drifted at once",
         f"{trip.allows('massDrift')}. Drifted: {named(trip.agents)}.{repaired} So many agents at once usually "
         "means a wrong commit or a failing probe, not real drift, so nothing is repaired and acting is frozen "
-        "until people have looked: gitops-agent drift says what differs and since when. If the "
-        "repairs are right: "
+        "until people have looked: gitops-agent drift says what differs and since when. If the repairs are right: "
         f"{how_to_unfreeze(trip.scope)} approves exactly this plan and lifts the freeze; gitops-agent approve "
         f"{plan.digest} lets this plan through and leaves the freeze in force. If the desired state is wrong, "
         "push a fix first.",

@@ -5,7 +5,7 @@ people; confidence is medium at most meanwhile, and the decision is to wait.
 """
 
 from gitops_agent.model.document import Oscillation
-from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.finding import Finding
 from gitops_agent.model.plan import Action, Confidence, Plan, Verdict
 from gitops_agent.model.quantity import iso, seconds
 from gitops_agent.plan.context import PlanContext, recent_repairs
@@ -23,17 +23,15 @@ def oscillation(plan: Plan, context: PlanContext) -> Verdict:
         limit = context.limits(action.key.agent.tenant).oscillation
         repairs = recent_repairs(context, action.key)
         if len(repairs) >= limit.repairs:
-            held.append(action.key)
+            held.append(action)
             findings.append(_finding(action, repairs, limit))
     return trim("oscillation", held, findings)
 
 
 def _finding(action: Action, repairs: tuple[float, ...], limit: Oscillation) -> Finding:
     again = repairs[-limit.repairs] + seconds(limit.window)
-    return Finding(
-        Severity.WARNING,
-        Hold.REPEATED_DRIFT,
-        str(action.key),
+    return Hold.REPEATED_DRIFT.finding(
+        action.key,
         f"repaired {len(repairs)} times within {limit.window}, and drifted again; next try at {iso(again)}",
         f"{action.message} Something undoes the repair. oscillation allows fewer than {limit.repairs} repairs of "
         f"one resource within {limit.window}. It is tried again by itself when the window has moved on; to try "

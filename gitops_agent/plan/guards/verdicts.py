@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
+from gitops_agent.model.agent import Agent
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Plan, Verb, Verdict
+from gitops_agent.plan.context import PlanContext
 
 NAMES_SHOWN = 20
 
@@ -12,6 +14,12 @@ NAMES_SHOWN = 20
 def due(plan: Plan) -> tuple[Action, ...]:
     """The actions that would touch the live system as things stand, in order."""
     return tuple(action for action in plan.allowed if action.verb.touches_live)
+
+
+def due_in_git(plan: Plan, context: PlanContext) -> list[tuple[Action, Agent]]:
+    """The same for agents that Git knows, each action with its agent."""
+    agents = context.snapshot.agents
+    return [(action, agents[action.key.agent]) for action in due(plan) if action.key.agent in agents]
 
 
 def is_from_commit(action: Action) -> bool:
@@ -25,19 +33,28 @@ def takes_away(action: Action) -> bool:
 
 
 def trim(
-    guard: str, held: Iterable[ResourceKey], findings: Iterable[Finding], *, for_people: bool = False
+    guard: str,
+    held: Iterable[Action],
+    findings: Iterable[Finding],
+    *,
+    for_people: bool = False,
+    freeze: str = "",
+    decision: Decision = Decision.WAIT,
 ) -> Verdict:
     """Hold some actions; a verdict that holds none lets the plan pass."""
-    keys = frozenset(held)
-    return Verdict(guard, Effect.TRIM if keys else Effect.PASS, keys, tuple(findings), for_people)
+    keys = frozenset(action.key for action in held)
+    effect = Effect.TRIM if keys else Effect.PASS
+    return Verdict(guard, effect, keys, tuple(findings), for_people, freeze, decision)
 
 
 def block(guard: str, plan: Plan, findings: Iterable[Finding]) -> Verdict:
-    """Hold everything a commit asked for; repairs of what it did not touch go on."""
-    held = frozenset(
-        action.key for action in plan.actions if action.decision is Decision.REPAIR and is_from_commit(action)
-    )
-    return Verdict(guard, Effect.BLOCK, held, tuple(findings), for_people=True, decision=Decision.ASK)
+    """Hold everything a commit asked for, if anything was found; repairs of what it did not touch go on."""
+    found = tuple(findings)
+    if not found:
+        return let_pass(guard)
+    asked = (action for action in plan.actions if action.decision is Decision.REPAIR and is_from_commit(action))
+    held = frozenset(action.key for action in asked)
+    return Verdict(guard, Effect.BLOCK, held, found, for_people=True, decision=Decision.ASK)
 
 
 def let_pass(guard: str) -> Verdict:

@@ -1,5 +1,11 @@
 """Leases in a pass: what another gitops-agent acts on leaves the plan, and is asked for again before long."""
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from gitops_agent.drivers.api import Leasing
+from gitops_agent.drivers.plugins import Connections
+from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Plan
 from gitops_agent.plan.guards import with_verdict
@@ -12,8 +18,7 @@ RETRY_SECONDS = 5.0
 
 class LeaseHolder:
     """Asks for the leases of what a plan would do, of nothing else: most agents of most passes need none.
-    ``waiting``: the agents that the last pass had to leave to another process; the next one looks at them again.
-    """
+    ``waiting``: the agents that the last pass had to leave to another process; the next looks at them again."""
 
     def __init__(self, leases: Leases | None) -> None:
         self._leases = leases
@@ -33,3 +38,40 @@ class LeaseHolder:
     def next_due(self) -> float | None:
         """Seconds until it is worth asking again; None when nothing is in the way."""
         return RETRY_SECONDS if self.waiting else None
+
+
+class DriverLeases:
+    """Leases where they belong: with the live system for drivers that bring their own, on this host for others.
+    An agent whose resources are in several live systems needs one in each."""
+
+    def __init__(self, host: Leases, drivers: Connections) -> None:
+        self._host = host
+        self._drivers = drivers
+        self._claimed: dict[AgentKey, set[Leases | Leasing]] = {}
+
+    def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
+        """Take or keep the leases of some agents, for the drivers that would act on them.
+        Returns those held by another reconciler, and by which, in a sentence."""
+        by_driver: defaultdict[str, list[AgentKey]] = defaultdict(list)
+        for agent, names in agents.items():
+            for name in names:
+                by_driver[name].append(agent)
+        refused: dict[AgentKey, str] = {}
+        claimed: dict[AgentKey, set[Leases | Leasing]] = {agent: set() for agent in agents}
+        for name, wanted in by_driver.items():
+            try:
+                own = self._drivers.leasing(name)
+                refused |= own.claim(wanted) if own is not None else {}
+            except GitopsAgentError as problem:
+                refused |= dict.fromkeys(wanted, f"its lease cannot be taken: {problem.message}")
+                continue
+            for agent in wanted:
+                claimed[agent].add(self._host if own is None else own)
+        if on_host := {agent: () for agent, leases in claimed.items() if self._host in leases}:
+            refused |= self._host.claim(on_host)
+        self._claimed |= claimed
+        return refused
+
+    def holds(self, agent: AgentKey) -> bool:
+        """Whether all leases that were taken for an agent are still ours."""
+        return all(each.holds(agent) for each in self._claimed.get(agent) or (self._host,))

@@ -8,51 +8,17 @@ observed it no longer does, or until it is repaired; found again after that, it 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Result
-from gitops_agent.model.passes import Executed, PassRecord, Scope
+from gitops_agent.model.passes import Live, PassRecord, Scope
 from gitops_agent.model.plan import Action, Class
 
-REPEAT_WINDOW_SECONDS = 3600.0
-"""Deviations longer ago than this do not count as repeated."""
-
-MAX_REMEMBERED = 10_000
-"""Deviations remembered at most: beyond that the oldest are forgotten, whatever the window says."""
-
-LATE_EVENT_SECONDS = 5.0
-"""How long an event may come after the observation that found its cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassView:
-    """What one pass shows about drift. Nothing is known of ``unreachable`` drivers and of ``busy`` agents."""
-
-    actions: Sequence[Action]
-    executed: Sequence[Executed] = ()
-    scope: Scope = None
-    unreachable: AbstractSet[str] = frozenset()
-    busy: AbstractSet[AgentKey] = frozenset()
-
-    @classmethod
-    def of(cls, record: PassRecord) -> PassView:
-        """The view that a pass had."""
-        return cls(
-            actions=record.plan.actions,
-            executed=record.executed,
-            scope=record.live.scope,
-            unreachable=frozenset(record.live.observed.unreachable),
-            busy=frozenset(action.key.agent for action in record.running),
-        )
-
-    def covers(self, action: Action) -> bool:
-        """Whether this pass would have found a deviation again that was open before."""
-        agent = action.key.agent
-        observed = self.scope is None or agent in self.scope
-        return observed and action.driver not in self.unreachable and agent not in self.busy
+_REPEAT_WINDOW_SECONDS = 3600.0  # deviations longer ago than this do not count as repeated
+_MAX_REMEMBERED = 10_000  # deviations: beyond that the oldest are forgotten, whatever the window says
+_LATE_EVENT_SECONDS = 5.0  # that an event may come after the observation that found its cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +30,32 @@ class DriftCounter:
     repaired: tuple[Action, ...] = ()
     open: Mapping[tuple[ResourceKey, Class], Action] = field(default_factory=dict)
 
-    def after(self, view: PassView) -> DriftCounter:
+    def after(self, record: PassRecord) -> DriftCounter:
         """The counter after one more pass."""
-        found = {_name(action): action for action in view.actions if action.drift_class.is_drift}
-        done = [
-            action
-            for action, outcome in view.executed
-            if outcome.result is Result.DONE and action.drift_class.is_drift
-        ]
-        planned = {id(action) for action in view.actions}
+        actions = record.plan.actions
+        found = {_name(action): action for action in actions if action.drift_class.is_drift}
+        done = [a for a, outcome in record.executed if outcome.result is Result.DONE and a.drift_class.is_drift]
+        planned = {id(action) for action in actions}
         # An action that this pass did not plan was begun by an earlier one: what is found again happened again.
         earlier = {_name(action) for action in done if id(action) not in planned}
         now = {_name(action) for action in done} - earlier
         before = {name: action for name, action in self.open.items() if name not in earlier}
         began = tuple(action for name, action in found.items() if name not in before)
-        kept = {name: action for name, action in before.items() if name in found or not view.covers(action)}
+        # Nothing is known of agents that an action is under way for.
+        busy = {action.key.agent for action in record.running}
+        kept = {
+            name: action
+            for name, action in before.items()
+            if name in found or action.key.agent in busy or not _covers(record.live, action)
+        }
         still = {name: action for name, action in {**found, **kept}.items() if name not in now}
         return DriftCounter(began, tuple(done), still)
+
+
+def _covers(live: Live, action: Action) -> bool:
+    """Whether an observation would have found a deviation again that was open before."""
+    observed = live.scope is None or action.key.agent in live.scope
+    return observed and action.driver not in live.observed.unreachable
 
 
 def by_class(actions: Iterable[Action]) -> dict[Class, int]:
@@ -94,44 +69,30 @@ def _name(action: Action) -> tuple[ResourceKey, Class]:
 
 
 class RepeatRate:
-    """The share of recent drift that hit what had drifted before. Time is an argument."""
+    """The share of recent drift that hit what had drifted before. Time is an argument. Written by passes and read
+    by scrapes without a lock: a reader takes a copy in one operation."""
 
-    def __init__(self, window: float = REPEAT_WINDOW_SECONDS, remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(self, window: float = _REPEAT_WINDOW_SECONDS, remembered: int = _MAX_REMEMBERED) -> None:
         self._window = window
-        self._remembered = remembered
-        self._seen: deque[tuple[float, ResourceKey]] = deque()
-        self._times: Counter[ResourceKey] = Counter()
+        self._seen: deque[tuple[float, ResourceKey]] = deque(maxlen=remembered)
 
     def began(self, keys: Iterable[ResourceKey], now: float) -> None:
         """Add resources that began to deviate."""
-        for key in keys:
-            self._seen.append((now, key))
-            self._times[key] += 1
-        while len(self._seen) > self._remembered:
-            self._forget_oldest()
+        self._seen.extend((now, key) for key in keys)
 
     def rate(self, now: float) -> float:
         """The share of deviations within the window that were not the first of their resource in it."""
-        while self._seen and now - self._seen[0][0] > self._window:
-            self._forget_oldest()
-        return 1.0 - len(self._times) / len(self._seen) if self._seen else 0.0
-
-    def _forget_oldest(self) -> None:
-        _, key = self._seen.popleft()
-        self._times[key] -= 1
-        if not self._times[key]:
-            del self._times[key]
+        recent = [key for at, key in list(self._seen) if now - at <= self._window]
+        return 1.0 - len(set(recent)) / len(recent) if recent else 0.0
 
 
 class UnannouncedChanges:
     """Counts live changes that no event announced. Time is monotonic, and an argument.
-
     An event and the observation that finds its cause race each other, so a change counts only when no event
     about its agent came since the observation before, nor shortly after. Written by watchers and passes and read
-    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole.
-    """
+    by scrapes without a lock: every step is one operation on a dictionary or replaces a value whole."""
 
-    def __init__(self, late_event: float = LATE_EVENT_SECONDS) -> None:
+    def __init__(self, late_event: float = _LATE_EVENT_SECONDS) -> None:
         self._late_event = late_event
         self._events: dict[AgentKey, float] = {}
         self._open: tuple[tuple[AgentKey, float], ...] = ()

@@ -12,20 +12,18 @@ from gitops_agent.model.passes import PassRecord, PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import CommitChange, Sink
-from gitops_agent.report.drift import DriftReport, drift_shape
-from gitops_agent.report.drift_text import drift_text, headline
+from gitops_agent.report.drift import drift_text, headline
 from gitops_agent.report.json_text import dump_json
+from gitops_agent.report.words import Shape
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.atomic_file import write_atomic
-from gitops_agent.support.secrets import Redactor
 
-MAX_NOTE_BYTES = 60_000
-"""Bytes of a note; what does not fit is counted."""
+_MAX_NOTE_BYTES = 60_000  # what does not fit is counted
 
-Reporting = Callable[[Plan, Snapshot, Mapping[str, str]], DriftReport]
-"""Makes the report on one observation of everything; the last argument names unreachable drivers."""
+Reporting = Callable[[Plan, Snapshot, Mapping[str, str]], Shape]
+"""Makes the report on one observation of everything, masked; the last argument names unreachable drivers."""
 
-Writer = Callable[[DriftReport], None]
+Writer = Callable[[Shape], None]
 
 
 class DriftReportSink(Sink):
@@ -73,21 +71,20 @@ class DriftReportSink(Sink):
             self._record = None
 
 
-def write_drift_report(report: DriftReport, path: Path, redactor: Redactor) -> None:
+def write_drift_report(report: Shape, path: Path) -> None:
     """Write a report to a file, all of it or nothing: JSON when the name ends in ``.json``, else text."""
-    shape = redactor.tree(drift_shape(report))
-    text = dump_json(shape) if path.suffix == ".json" else drift_text(shape, details=True)
+    text = dump_json(report) if path.suffix == ".json" else drift_text(report, details=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, f"{text}\n".encode(), mode=0o644)
 
 
-def drift_note(report: DriftReport, redactor: Redactor) -> str:
+def drift_note(report: Shape) -> str:
     """A report as a note: one line for people, an empty line, YAML. The drifts that do not fit are counted."""
-    shape = redactor.tree({"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **drift_shape(report)})
-    drifts, kept = shape["drifts"], len(shape["drifts"])
+    shape = {"apiVersion": "gitops-agent.dev/v1", "kind": "DriftReport", **report}
+    drifts, kept = report["drifts"], len(report["drifts"])
     while True:
         more = {"andMore": len(drifts) - kept} if kept < len(drifts) else {}
         yaml = to_yaml({**shape, "drifts": drifts[:kept], **more})
-        if len(yaml.encode()) <= MAX_NOTE_BYTES or not kept:
-            return f"{headline(shape)}\n\n{yaml}"
+        if len(yaml.encode()) <= _MAX_NOTE_BYTES or not kept:
+            return f"{headline(report)}\n\n{yaml}"
         kept //= 2

@@ -1,14 +1,37 @@
-"""The sink that keeps notes on commits: written to the mirror, then pushed."""
+"""The sink that keeps notes on commits: written to the mirror, then pushed.
 
-from collections.abc import Sequence
+A note is one line for people, an empty line, and YAML for machines. It stays below 64 kB whatever the size of the
+fleet: each list has a budget of bytes, what matters most comes first (agents that are not Ready, then those the
+commit changed), and the rest is a number in ``andMore``, as are the agents that the commit did not touch.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import structlog
 
-from gitops_agent.ports import CommitChange, NoteStore, Sink
-from gitops_agent.report.note import parse_note, render_note
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.quantity import counted, iso, iso_or_none, span
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.ports import ActionRecord, CommitChange, NoteStore, Sink
+from gitops_agent.report.json_shapes import to_json
+from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.support.secrets import Redactor
+from gitops_agent.support.text import clipped, escape_control
 
 log = structlog.get_logger(__name__)
+
+API_VERSION = "gitops-agent.dev/v1"
+KIND = "ConvergenceStatus"
+_MESSAGE_CHARACTERS = 400  # characters of one message
+_MAX_AGENTS = 1_000  # more never fit the bytes
+_AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
+_MAX_CHARACTERS = 262_144  # a note beyond this is not ours
+_UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
+_WORST_FIRST = tuple(Severity)
+
+Redact = Callable[[Any], Any]
+Note = dict[str, Any]
 
 
 class GitNotesSink(Sink):
@@ -22,36 +45,158 @@ class GitNotesSink(Sink):
     def __init__(self, instance: str, store: NoteStore, redactor: Redactor, *, push: bool = True) -> None:
         self._instance = instance
         self._store = store
-        self._redact = redactor
+        self._redactor = redactor
         self.complete = push
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Write the notes that differ from those in the mirror, and push; SourceError when it cannot be done."""
         present = self._store.read_all([change.record.sha for change in changes])
-        notes = {}
-        for change in changes:
-            sha = change.record.sha
-            text = self._rendered(change, present.get(sha))
-            if text is not None and text != present.get(sha):
-                notes[sha] = text
-        if notes:
+        texts = {(sha := each.record.sha): self._rendered(each, present.get(sha)) for each in changes}
+        if notes := {sha: text for sha, text in texts.items() if text not in (None, present.get(sha))}:
             self._store.write(notes)
         if self.complete:
             self._store.push()
 
     def _rendered(self, change: CommitChange, present: str | None) -> str | None:
-        """The text of a note. One of a commit that had ended keeps the agents it names: they are those of its
-        end."""
+        """The text of a note. That of a commit that had ended keeps its agents: they are those of its end."""
         try:
             previous = parse_note(present) if present and change.record.phase.terminal else None
-            return render_note(
-                self._instance,
-                change.record,
-                change.statuses,
-                change.entries,
-                previous=previous,
-                redact=self._redact,
-            )
+            return render_note(self._instance, change, previous, self._redactor.tree)
         except Exception:  # trying again would not help, and the other commits must get their notes
             log.exception("a note could not be rendered", commit=change.record.sha)
             return None
+
+
+def render_note(
+    instance: str, change: CommitChange, previous: Note | None = None, redact: Redact = lambda value: value
+) -> str:
+    """The text of a note. ``previous`` is the note the commit has now: the agents of a commit whose phase was
+    already terminal are kept as they were when it ended, so that a later rollback does not rewrite what was seen.
+    ``redact`` is applied to all of it (``Redactor.tree``)."""
+    record, entries = change.record, change.entries
+    seen, unseen = _agents_at_the_end(previous or {}) or _agents_now(change)
+    worst = sorted(record.findings, key=lambda finding: (_WORST_FIRST.index(finding.severity), finding.address))
+    agents = _fit(map(redact, seen), _AGENT_BYTES)
+    actions = _fit((redact(_action(entry)) for entry in entries), _ACTION_BYTES)
+    findings = _fit((redact(_finding(finding)) for finding in worst), _FINDING_BYTES)
+    more = {
+        "agents": len(seen) - len(agents) + unseen,
+        # Agents that follow another commit: with them the numbers add up to those of the first line.
+        "untouched": max(0, record.agents - len(seen) - unseen),
+        "actions": len(entries) - len(actions),
+        "findings": len(worst) - len(findings),
+    }
+    body: Note = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "instance": instance,
+        "commit": record.sha,
+        "phase": str(record.phase),
+        "summary": clipped(redact(record.summary), _MESSAGE_CHARACTERS),
+        "planDigest": record.plan,
+        "startedAt": iso_or_none(record.started_at),
+        "finishedAt": iso_or_none(record.finished_at),
+        "RollsBackTo": record.rolls_back_to,
+        "RolledBackBy": record.rolled_back_by,
+        "agents": agents,
+        "actions": actions,
+        "findings": findings,
+        "andMore": {name: count for name, count in more.items() if count},
+    }
+    kept = {key: value for key, value in body.items() if value not in (None, "", {})}
+    return f"{headline(instance, record, redact)}\n\n{to_yaml(kept)}"
+
+
+def headline(instance: str, record: CommitRecord, redact: Redact = lambda value: value) -> str:
+    """Line 1, for people: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``."""
+    parts = [str(record.phase)]
+    if record.phase not in _UNPLANNED:
+        parts += [counted(record.agents, "agent"), f"{record.changed} changed"]
+        if record.started_at is not None and record.finished_at is not None:
+            parts.append(span(record.finished_at - record.started_at))
+    if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
+        summary = clipped(escape_control(redact(record.summary)), 160)
+        # "Superseded by …" rather than "Superseded, superseded by …".
+        parts = [summary.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, summary]
+    if record.rolls_back_to:
+        parts.append(f"rolls back to {record.rolls_back_to[:10]}")
+    if record.rolled_back_by:
+        parts.append(f"rolled back by {record.rolled_back_by[:10]}")
+    return f"{instance}: {', '.join(parts)}"
+
+
+def parse_note(text: str) -> Note | None:
+    """The YAML part of a note, or None when the text is not one of ours."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    _, _, body = text.partition("\n\n")
+    if len(text) > _MAX_CHARACTERS or not body.startswith(f"apiVersion: {API_VERSION}\nkind: {KIND}\n"):
+        return None
+    try:
+        value = YAML(typ="safe", pure=True).load(body)
+    except (YAMLError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _agents_at_the_end(previous: Note) -> tuple[list[Note], int] | None:
+    """The agents of a note whose commit had ended, and how many more there were."""
+    if previous.get("phase") not in [phase for phase in Phase if phase.terminal]:
+        return None
+    # Others can write to the ref: nothing about the form is taken for granted.
+    agents, more = previous.get("agents"), previous.get("andMore")
+    count = more.get("agents", 0) if isinstance(more, dict) else 0
+    return agents if isinstance(agents, list) else [], count if isinstance(count, int) else 0
+
+
+def _agents_now(change: CommitChange) -> tuple[list[Note], int]:
+    """The agents that a commit concerns, the most telling first, and how many more there are."""
+    record, changed = change.record, {entry.key.agent for entry in change.entries}
+    # A status judged at another commit says nothing about this one, but agents that a failed gate holds back do.
+    halted = record.phase is Phase.DEGRADED
+    ours = [
+        status
+        for status in change.statuses.values()
+        if status.observed_commit == record.sha or (halted and status.has(ConditionType.HALTED))
+    ]
+    ours.sort(key=lambda status: (status.ready, status.agent not in changed, status.agent))
+    return list(map(_agent, ours[:_MAX_AGENTS])), max(0, len(ours) - _MAX_AGENTS)
+
+
+def _agent(status: AgentStatus) -> Note:
+    conditions = to_json(status.conditions)
+    for condition in conditions:
+        # The same for every condition of one note; repeating it would double the size.
+        del condition["observedCommit"]
+        condition["message"] = clipped(condition["message"], _MESSAGE_CHARACTERS)
+    return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
+
+
+def _action(entry: ActionRecord) -> Note:
+    action: Note = {
+        "resource": str(entry.key),
+        "verb": entry.verb,
+        "class": entry.drift_class,
+        "reason": entry.reason,
+        "result": entry.result or "Unknown",
+        "at": iso(entry.at),
+    }
+    if entry.result != "Done":
+        action["message"] = clipped(entry.outcome or entry.message, _MESSAGE_CHARACTERS)
+    return action
+
+
+def _finding(finding: Finding) -> Note:
+    return {key: clipped(value, _MESSAGE_CHARACTERS) for key, value in to_json(finding).items() if value}
+
+
+def _fit(items: Iterable[Note], budget: int) -> list[Note]:
+    """The items before the first that no longer fits the budget of bytes."""
+    taken: list[Note] = []
+    for item in items:
+        budget -= len(to_yaml({"items": [item]}).encode())
+        if budget < 0:
+            break
+        taken.append(item)
+    return taken

@@ -7,6 +7,8 @@ that is reported elsewhere, not an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gitops_agent import __version__
@@ -21,6 +23,21 @@ if TYPE_CHECKING:
 
 # What the SDK adds by itself and no report needs: the host, the command line, installed packages.
 _DROPPED = ("server_name", "modules", "extra", "request", "user", "breadcrumbs", "threads")
+_OPTIONS: Mapping[str, Any] = {
+    "release": f"gitops-agent@{__version__}",
+    "default_integrations": False,
+    "auto_enabling_integrations": False,
+    "auto_session_tracking": False,
+    "send_client_reports": False,
+    "include_local_variables": False,
+    "max_request_body_size": "never",
+    "max_breadcrumbs": 0,
+    "server_name": "",
+    "traces_sample_rate": None,
+    "enable_backpressure_handling": False,
+    "propagate_traces": False,
+    "shutdown_timeout": 2,
+}
 
 
 class SentrySink(Sink):
@@ -38,16 +55,13 @@ class SentrySink(Sink):
         self._commit = result.commit or self._commit
 
     def capture(self, error: BaseException, **about: str | None) -> None:
-        """Send one unexpected error, with what it was about (commit, agent, driver); known conditions are
-        dropped."""
+        """Send one unexpected error, and what it was about (commit, agent, driver); drop known conditions."""
         from sentry_sdk import new_scope
 
         tags = {**about, "commit": about.get("commit") or self._commit, "instance": self._instance}
         with new_scope() as scope:
             scope.set_client(self._client)
-            for name, value in tags.items():
-                if value is not None:
-                    scope.set_tag(name, value)
+            scope.set_tags({name: value for name, value in tags.items() if value is not None})
             scope.capture_exception(error)
 
     def close(self, timeout: float = 2.0) -> None:
@@ -68,7 +82,7 @@ def setup_sentry(settings: Settings, redactor: Redactor) -> SentrySink | None:
             hint="pip install 'gitops-agent[sentry]', or remove sentryDsn from the settings",
         ) from None
     try:
-        client = Client(dsn=settings.sentry_dsn, before_send=_before_send(redactor), **_options())
+        client = Client(dsn=settings.sentry_dsn, before_send=partial(_scrubbed, redactor), **_OPTIONS)
     except BadDsn:
         # The DSN holds a key: it is not repeated.
         raise UsageError(
@@ -78,31 +92,9 @@ def setup_sentry(settings: Settings, redactor: Redactor) -> SentrySink | None:
     return SentrySink(client, settings.instance)
 
 
-def _options() -> dict[str, Any]:
-    return {
-        "release": f"gitops-agent@{__version__}",
-        "default_integrations": False,
-        "auto_enabling_integrations": False,
-        "auto_session_tracking": False,
-        "send_client_reports": False,
-        "include_local_variables": False,
-        "max_request_body_size": "never",
-        "max_breadcrumbs": 0,
-        "server_name": "",
-        "traces_sample_rate": None,
-        "enable_backpressure_handling": False,
-        "propagate_traces": False,
-        "shutdown_timeout": 2,
-    }
-
-
-def _before_send(redactor: Redactor) -> Any:
-    def scrub(event: dict[str, Any], hint: dict[str, Any]) -> dict[str, Any] | None:
-        error = (hint.get("exc_info") or (None, None, None))[1]
-        if isinstance(error, GitopsAgentError):
-            return None
-        kept = {key: value for key, value in event.items() if key not in _DROPPED}
-        scrubbed: dict[str, Any] = redactor.tree(kept)
-        return scrubbed
-
-    return scrub
+def _scrubbed(redactor: Redactor, event: Any, hint: dict[str, Any]) -> Any:
+    """What is sent of an event, masked; None for a condition that we raised on purpose."""
+    error = (hint.get("exc_info") or (None, None, None))[1]
+    if isinstance(error, GitopsAgentError):
+        return None
+    return redactor.tree({key: value for key, value in event.items() if key not in _DROPPED})

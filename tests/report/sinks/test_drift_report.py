@@ -11,25 +11,24 @@ from gitops_agent.errors import SourceUnavailable
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.report.drift import DriftReport
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.report.sinks.drift_report import DriftReportSink
+from gitops_agent.report.words import Shape
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from tests.report.passes import a_pass, a_state, key
 from tests.report.test_outbox import FakeOwedJournal
-from tests.report.values import NOW
 
 pytestmark = pytest.mark.unit
 
 
-def reporting(plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> DriftReport:
-    return DriftReport("prod-eu", plan.commit, NOW, len(snapshot.agents), (), (), tuple(unreachable.items()))
+def reporting(plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
+    return {"commit": plan.commit, "agents": len(snapshot.agents), "unreachable": unreachable}
 
 
 def test_a_report_for_the_first_pass_over_everything_then_one_for_each_run() -> None:
-    written: list[DriftReport] = []
+    written: list[Shape] = []
     asked: list[str] = []
     sink = DriftReportSink(reporting, [written.append], lambda: asked.append("pass"))
     sink.on_pass(PassResult(a_state()))
@@ -39,7 +38,7 @@ def test_a_report_for_the_first_pass_over_everything_then_one_for_each_run() -> 
         sink.on_pass(a_pass(unreachable={"process": "no answer"}))
         sink.deliver(())
     assert not sink.has_work()
-    assert [report.unreachable for report in written] == [(("process", "no answer"),)]
+    assert [report["unreachable"] for report in written] == [{"process": "no answer"}]
     sink.run()
     assert asked == ["pass"]
     sink.on_pass(a_pass())
@@ -49,10 +48,10 @@ def test_a_report_for_the_first_pass_over_everything_then_one_for_each_run() -> 
 
 @pytest.mark.parametrize("error", [SourceUnavailable("no answer"), OSError("disk"), RuntimeError("boom")])
 def test_a_writer_that_fails_holds_no_other_and_is_tried_again(error: Exception) -> None:
-    written: list[DriftReport] = []
+    written: list[Shape] = []
     errors = [error]
 
-    def failing(report: DriftReport) -> None:
+    def failing(report: Shape) -> None:
         if errors:
             raise errors.pop()
         written.append(report)
@@ -71,9 +70,9 @@ def test_a_writer_that_fails_holds_no_other_and_is_tried_again(error: Exception)
 
 
 def test_a_pass_does_not_wait_for_a_slow_writer() -> None:
-    gate, writing, written = threading.Event(), threading.Event(), list[DriftReport]()
+    gate, writing, written = threading.Event(), threading.Event(), list[Shape]()
 
-    def slow(report: DriftReport) -> None:
+    def slow(report: Shape) -> None:
         writing.set()
         assert gate.wait(20)
         written.append(report)
@@ -87,4 +86,4 @@ def test_a_pass_does_not_wait_for_a_slow_writer() -> None:
     outbox.publish(a_pass(unreachable={"process": "no answer"}))  # returns although the first report hangs
     gate.set()
     assert outbox.close(20)
-    assert [bool(report.unreachable) for report in written] == [False, True]
+    assert [bool(report["unreachable"]) for report in written] == [False, True]

@@ -13,8 +13,7 @@ import pytest
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.model.status import Phase
-from gitops_agent.report.note import parse_note
-from gitops_agent.report.sinks.git_notes import GitNotesSink
+from gitops_agent.report.sinks.git_notes import GitNotesSink, parse_note
 from gitops_agent.support.secrets import Redactor
 from tests.report.values import BOT, OTHER, SHA, a_change, a_record, a_status, an_entry
 

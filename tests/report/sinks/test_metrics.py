@@ -11,19 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.passes import PassRecord
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.report.sinks.drift_counter import (
-    DriftCounter,
-    PassView,
-    RepeatRate,
-    UnannouncedChanges,
-    by_class,
-)
-from gitops_agent.report.sinks.registry import Registry, metrics
+from gitops_agent.report.sinks.drift_counter import DriftCounter, RepeatRate, UnannouncedChanges, by_class
+from gitops_agent.report.sinks.metrics import make_metrics, metrics
+from tests.report.passes import a_pass_record
 
 pytestmark = pytest.mark.unit
 
@@ -80,7 +77,7 @@ def done(action: Action, result: Result = Result.DONE) -> tuple[Action, Outcome]
 
 
 def test_names_and_labels_are_frozen() -> None:
-    assert {metric.name: tuple(metric.labels) for metric in metrics()} == FROZEN
+    assert {name: tuple(metric["labels"]) for name, metric in metrics().items()} == FROZEN
 
 
 def test_the_page_shows_the_list_of_the_code() -> None:
@@ -96,76 +93,81 @@ def test_alert_rules_of_the_page_ask_for_metrics_that_exist() -> None:
     assert asked <= set(FROZEN)
 
 
+def served(*, conflicts: int = 0) -> str:
+    """What a registry of its own serves."""
+    registry = CollectorRegistry()
+    make_metrics(registry)["drift_detected_total"].labels(type="Conflicting").inc(conflicts)
+    return generate_latest(registry).decode()
+
+
 def test_nothing_is_served_that_is_not_on_the_list() -> None:
-    families = {family.name for family in text_string_to_metric_families(Registry().text().decode())}
+    families = {family.name for family in text_string_to_metric_families(served())}
     assert families == {name.removesuffix("_total") for name in FROZEN}
 
 
 def test_known_series_are_there_from_the_start() -> None:
-    text = Registry().text().decode()
+    text = served()
     assert 'drift_detected_total{type="MissingExternal"} 0.0' in text
     assert 'drift_repaired_total{policy="approved"} 0.0' in text
     assert 'gitops_agent_commit_phase{phase="Degraded"} 0.0' in text
 
 
 def test_two_registries_do_not_share_values() -> None:
-    one, two = Registry(), Registry()
-    one.count("drift_detected_total", 3, type="Conflicting")
-    assert 'drift_detected_total{type="Conflicting"} 3.0' in one.text().decode()
-    assert 'drift_detected_total{type="Conflicting"} 0.0' in two.text().decode()
+    assert 'drift_detected_total{type="Conflicting"} 3.0' in served(conflicts=3)
+    assert 'drift_detected_total{type="Conflicting"} 0.0' in served()
 
 
 # -- deviations, counted from pass to pass
 
 
 def test_a_deviation_counts_when_it_begins_and_not_while_it_is_open() -> None:
-    first = DriftCounter().after(PassView([an_action()]))
-    again = first.after(PassView([an_action()]))
-    gone = again.after(PassView([]))
-    back = gone.after(PassView([an_action()]))
+    first = DriftCounter().after(a_pass_record(an_action()))
+    again = first.after(a_pass_record(an_action()))
+    gone = again.after(a_pass_record())
+    back = gone.after(a_pass_record(an_action()))
     assert [len(t.began) for t in (first, again, gone, back)] == [1, 0, 0, 1]
 
 
 def test_a_commit_is_no_drift() -> None:
     change = DriftCounter().after(
-        PassView([an_action(drift_class=Class.CHANGE), an_action("other", drift_class=Class.LAG)])
+        a_pass_record(an_action(drift_class=Class.CHANGE), an_action("other", drift_class=Class.LAG))
     )
     assert (change.began, change.open) == ((), {})
 
 
 def test_what_dies_again_right_after_its_repair_counts_again() -> None:
     action = an_action()
-    first = DriftCounter().after(PassView([action], [done(action)]))
+    first = DriftCounter().after(a_pass_record(action, executed=[done(action)]))
     assert (first.repaired, first.open) == ((action,), {})
-    assert len(first.after(PassView([an_action()])).began) == 1
+    assert len(first.after(a_pass_record(an_action())).began) == 1
 
 
 def test_a_repair_that_ends_late_is_counted_by_the_pass_that_sees_its_end() -> None:
     slow = an_action()
-    begun = DriftCounter().after(PassView([slow], busy={slow.key.agent}))
-    waiting = begun.after(PassView([], busy={slow.key.agent}))
+    begun = DriftCounter().after(a_pass_record(slow, running=(slow,)))
+    waiting = begun.after(a_pass_record(running=(slow,)))
     assert waiting.open == begun.open, "of a busy agent nothing is known"
-    ended = waiting.after(PassView([an_action()], [done(slow)]))
+    ended = waiting.after(a_pass_record(an_action(), executed=[done(slow)]))
     assert (len(ended.repaired), len(ended.began)) == (1, 1), "it ended well, and then it happened again"
 
 
 def test_a_failed_repair_is_none_and_begins_nothing_new() -> None:
     action = an_action()
-    first = DriftCounter().after(PassView([action], [done(action, Result.FAILED)]))
+    first = DriftCounter().after(a_pass_record(action, executed=[done(action, Result.FAILED)]))
     assert (first.repaired, len(first.open)) == ((), 1)
-    assert first.after(PassView([an_action()])).began == ()
+    assert first.after(a_pass_record(an_action())).began == ()
 
 
 def test_what_was_not_observed_stays_open() -> None:
-    counter = DriftCounter().after(PassView([an_action("a"), an_action("b")]))
-    elsewhere = counter.after(PassView([], scope=frozenset({AgentKey("acme", "a")})))
+    counter = DriftCounter().after(a_pass_record(an_action("a"), an_action("b")))
+    elsewhere = counter.after(a_pass_record(scope=frozenset({AgentKey("acme", "a")})))
     assert [key.agent.name for key, _ in elsewhere.open] == ["b"]
-    unreachable = counter.after(PassView([], unreachable={"memory"}))
+    unreachable = counter.after(a_pass_record(unreachable={"memory": "no answer"}))
     assert unreachable.open == counter.open
 
 
 @st.composite
-def views(draw: st.DrawFn) -> PassView:
+def views(draw: st.DrawFn) -> PassRecord:
     names = st.sampled_from("abcd")
     classes = st.sampled_from(list(Class))
     actions = draw(st.lists(st.builds(an_action, names, classes), max_size=5))
@@ -175,18 +177,22 @@ def views(draw: st.DrawFn) -> PassView:
     some = st.frozensets(st.builds(AgentKey, st.just("acme"), names))
     scope = draw(st.none() | some)
     covered = [a for a in actions if scope is None or a.key.agent in scope]
-    return PassView(covered, executed, scope, draw(st.sampled_from([frozenset(), {"memory"}])), draw(some))
+    running = tuple(an_action(agent.name) for agent in draw(some))
+    silent: dict[str, str] = draw(st.sampled_from([{}, {"memory": "no answer"}]))
+    return a_pass_record(*covered, executed=executed, scope=scope, unreachable=silent, running=running)
 
 
 @given(st.lists(views(), max_size=8))
-def test_laws_of_counting(passes: list[PassView]) -> None:
+def test_laws_of_counting(passes: list[PassRecord]) -> None:
     counter = DriftCounter()
     began = 0
     for view in passes:
         before, change = counter.open, counter.after(view)
         counter = change
         began += len(change.began)
-        assert len(change.began) <= len({(a.key, a.drift_class) for a in view.actions if a.drift_class.is_drift})
+        assert len(change.began) <= len(
+            {(a.key, a.drift_class) for a in view.plan.actions if a.drift_class.is_drift}
+        )
         assert all(a.drift_class.is_drift for a in (*change.began, *change.repaired, *counter.open.values()))
         assert len(counter.open) <= began, "nothing is open that did not begin"
         new = {(a.key, a.drift_class) for a in change.began}
@@ -194,7 +200,7 @@ def test_laws_of_counting(passes: list[PassView]) -> None:
         # The same view again, with nothing done, is no news.
         assert counter.after(replace(view, executed=())).began == tuple(
             a
-            for name, a in {(a.key, a.drift_class): a for a in view.actions if a.drift_class.is_drift}.items()
+            for name, a in {(a.key, a.drift_class): a for a in view.plan.actions if a.drift_class.is_drift}.items()
             if name not in counter.open
         )
 

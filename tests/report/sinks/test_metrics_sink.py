@@ -21,7 +21,7 @@ from gitops_agent.model.state import ReconcileState, RolloutState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.report.outbox import Outbox
-from gitops_agent.report.sinks.metrics import ORPHAN_REASON, MetricLabels, MetricsSink
+from gitops_agent.report.sinks.metrics import ORPHAN_REASON, MetricsSink
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from tests.report.passes import a_pass, a_state, key
@@ -29,8 +29,6 @@ from tests.report.test_outbox import FakeOwedJournal
 from tests.report.values import NOW, OTHER, a_plan, a_record, a_status, an_action, runtime_key
 
 pytestmark = pytest.mark.unit
-
-LABELS = MetricLabels("test", "1", ("process",), frozenset({"HostRestarted"}))
 
 
 def lost(name: str, **changes: Any) -> Action:
@@ -48,7 +46,7 @@ class Metered:
     def __init__(self, stuck: Callable[[], int] = lambda: 0) -> None:
         self.clock = FrozenClock(NOW)
         self.liveness = Liveness(self.clock, grace=60, max_fetch=100)
-        self.sink = MetricsSink(LABELS, self.clock, self.liveness, stuck)
+        self.sink = MetricsSink("test", self.clock, self.liveness, stuck, ("process",), {"HostRestarted"})
         self.outbox = Outbox([self.sink], FakeOwedJournal(), self.clock, Redactor())
 
     def run(self, *actions: Action, seconds: float = 1.0, state: State | None = None, **changes: Any) -> None:

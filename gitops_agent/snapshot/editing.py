@@ -1,13 +1,15 @@
 """Change single values of a document in place: every other byte of the file stays as its author wrote it.
 
 A position-aware parser says where the value stands; only that range of characters is replaced, or one key is
-inserted beside its neighbours. Afterwards the file is read again by the parser that decides what documents say:
-when anything else than the wanted value differs, or the document is not valid any more, nothing is changed.
+inserted beside its neighbours, in the style of the author as far as it can be. Afterwards the file is read again
+by the parser that decides what documents say: when anything else than the wanted value differs, or the document is
+not valid any more, nothing is changed.
 """
 
+import json
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,9 +19,9 @@ from gitops_agent.model.fields import canonical
 from gitops_agent.model.finding import errors
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import yaml_text_guard as texts
-from gitops_agent.snapshot.editing.scalars import block, flow, scalar
+from gitops_agent.snapshot.codes import Invalid
 from gitops_agent.snapshot.positions import Locator, compose
-from gitops_agent.snapshot.schema import check
+from gitops_agent.snapshot.schema import Documents, check
 from gitops_agent.snapshot.yaml_documents import Document, FileParser
 
 Path = tuple[str, ...]
@@ -27,6 +29,11 @@ Values = Mapping[Path, Any]
 
 _COLON = re.compile(r"[ \t]*:(?=[ \t\n,}]|\Z)")
 _REST_OF_LINE = re.compile(r"[^\n]*")
+_HEADER = re.compile(r"[|>][+0-9-]*")
+# Words that every reading of YAML takes for text, and nothing that could be a number, a date or a boolean.
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.+-]*(?: [A-Za-z0-9_/.+-]+)*\Z")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"})
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 class CannotEdit(Exception):
@@ -41,16 +48,29 @@ class _Splice(NamedTuple):
     text: str
 
 
-def edited(data: bytes, line: int, values: Values, limits: Limits) -> bytes:
-    """The file with the values at some paths of the document that begins at a line; CannotEdit otherwise."""
+def edited(data: bytes, line: int, values: Values, limits: Limits, documents: Documents) -> bytes:
+    """The file with the values at some paths of the document that begins at a line; CannotEdit otherwise.
+
+    ``documents``: the models by which the result is judged, with what the drivers add to them.
+    """
     before = _parsed(data, limits)
     position = next((at for at, document in enumerate(before) if document.line == line), None)
     if position is None:
         raise CannotEdit(f"no document begins at line {line} any more")
+    wanted = [orjson.loads(document.raw) for document in before]
     content = data
     for path, value in values.items():
         content = _with(content, line, path, value)
-    _check(before, _parsed(content, limits), position, values)
+        _put(wanted[position], path, value)
+    after = _parsed(content, limits)
+    if [canonical(value) for value in wanted] != [canonical(orjson.loads(document.raw)) for document in after]:
+        raise CannotEdit("the result would not read as it should")
+    try:
+        check(after[position].raw, after[position].kind, documents)
+    except Invalid as invalid:
+        issue = invalid.issues[0]
+        where = ".".join(map(str, issue.loc))
+        raise CannotEdit(f"the live value is not valid in a document ({where}: {issue.summary})") from None
     return content
 
 
@@ -63,32 +83,11 @@ def value_at(document: Any, path: Path) -> Any:
     return document
 
 
-def authored(data: bytes, line: int, limits: Limits) -> Any:
-    """The document at a line as its author wrote it, before any overlay; CannotEdit when there is none."""
-    found = next((orjson.loads(each.raw) for each in _parsed(data, limits) if each.line == line), None)
-    if found is None:
-        raise CannotEdit(f"no document begins at line {line} any more")
-    return found
-
-
 def _parsed(data: bytes, limits: Limits) -> list[Document]:
     documents, findings = FileParser(limits, Locator(0)).parse("", data)
     if wrong := errors(findings):
         raise CannotEdit(f"the file is not valid: {wrong[0].summary}")
     return documents
-
-
-def _check(before: Sequence[Document], after: Sequence[Document], position: int, values: Values) -> None:
-    """CannotEdit unless all documents are as before, but for the values that were to change."""
-    wanted = [orjson.loads(document.raw) for document in before]
-    for path, value in values.items():
-        _put(wanted[position], path, value)
-    if [canonical(value) for value in wanted] != [canonical(orjson.loads(document.raw)) for document in after]:
-        raise CannotEdit("the result would not read as it should")
-    _, problems = check(after[position].raw, after[position].kind)
-    if problems:
-        where = ".".join(map(str, problems[0].loc))
-        raise CannotEdit(f"the live value is not valid in a document ({where}: {problems[0].summary})")
 
 
 def _put(document: Any, path: Path, value: Any) -> None:
@@ -102,28 +101,22 @@ def _put(document: Any, path: Path, value: Any) -> None:
 
 def _with(data: bytes, line: int, path: Path, value: Any) -> bytes:
     """The file with one value changed. Lines may end in any way: positions are those of the text as parsed."""
+    plain = texts.decoded(data)
+    document = next(document.text for document in texts.split(plain) if document.line == line)
+    offset = sum(len(each) + 1 for each in plain.split("\n")[: line - 1])
+    splice = _splice(document, path, value)
     content = data.decode("utf-8")
     mark = texts.BYTE_ORDER_MARK if content.startswith(texts.BYTE_ORDER_MARK) else ""
     content = content[len(mark) :]
-    plain = content.replace("\r\n", "\n").replace("\r", "\n")
-    splice = _splice(plain, line, path, value)
     # Each pair of carriage return and line feed was one character of the text as parsed.
     pairs = [match.start() - at for at, match in enumerate(re.finditer("\r\n", content))]
-    start, end = (spot + bisect_left(pairs, spot) for spot in (splice.start, splice.end))
+    start, end = (spot + bisect_left(pairs, spot) for spot in (splice.start + offset, splice.end + offset))
     written = splice.text.replace("\n", "\r\n") if pairs else splice.text
     return (mark + content[:start] + written + content[end:]).encode("utf-8")
 
 
-def _splice(plain: str, line: int, path: Path, value: Any) -> _Splice:
-    document = next((document for document in texts.split(plain) if document.line == line), None)
-    if document is None:
-        raise CannotEdit(f"no document begins at line {line} any more")
-    offset = sum(len(each) + 1 for each in plain.split("\n")[: line - 1])
-    found = _in_document(document.text, path, value)
-    return _Splice(found.start + offset, found.end + offset, found.text)
-
-
-def _in_document(text: str, path: Path, value: Any) -> _Splice:
+def _splice(text: str, path: Path, value: Any) -> _Splice:
+    """What to replace in a document so that it has a value at a path."""
     node = compose(text)
     if node is None:
         raise CannotEdit("the places of its values cannot be found")
@@ -132,12 +125,13 @@ def _in_document(text: str, path: Path, value: Any) -> _Splice:
             raise CannotEdit(f"{'.'.join(path[:at])} is shared by a YAML anchor and its aliases")
         if not isinstance(node, MappingNode):
             raise CannotEdit(f"{'.'.join(path[:at])} is not a map")
-        pair = next((pair for pair in node.value if _is_named(pair[0], step)), None)
+        nested = _nested(path[at + 1 :], value)
+        pair = next((pair for pair in node.value if pair[0].value == step), None)
         if pair is None:
-            return _insert(text, node, step, _nested(path[at + 1 :], value))
+            return _insert(text, node, step, nested)
         key, node = pair
         if _is_empty(node) and node.anchor is None:
-            return _fill(text, key, _nested(path[at + 1 :], value))
+            return _fill(text, key, nested)
     return _replace(text, node, path, value)
 
 
@@ -152,14 +146,15 @@ def _replace(text: str, node: Node, path: Path, value: Any) -> _Splice:
     if node.anchor is not None:
         raise CannotEdit(f"{'.'.join(path)} is shared by a YAML anchor and its aliases")
     if isinstance(node, ScalarNode) and node.style in ("|", ">"):
-        return _Splice(start, end, block(text[start:end], value, _indent(text, start)))
+        line = text[text.rfind("\n", 0, start) + 1 : start]
+        return _Splice(start, end, _block(text[start:end], value, len(line) - len(line.lstrip(" "))))
     if isinstance(node, ScalarNode):
-        return _Splice(start, end, scalar(value, node.style or ""))
+        return _Splice(start, end, _scalar(value, node.style or ""))
     if not _is_flow(node):
         raise CannotEdit(f"{'.'.join(path)} is a list or map over several lines, perhaps with comments of its own")
     if "#" in text[start:end]:
         raise CannotEdit(f"{'.'.join(path)} may hold comments of its own")
-    return _Splice(start, end, flow(value))
+    return _Splice(start, end, _flow(value))
 
 
 def _fill(text: str, key: Node, value: Any) -> _Splice:
@@ -167,12 +162,12 @@ def _fill(text: str, key: Node, value: Any) -> _Splice:
     colon = _COLON.match(text, key.end_mark.index)
     if colon is None:
         raise CannotEdit(f"the key {key.value} is written in a way that leaves no room for a value")
-    return _Splice(colon.end(), colon.end(), " " + flow(value))
+    return _Splice(colon.end(), colon.end(), " " + _flow(value))
 
 
 def _insert(text: str, parent: MappingNode, name: str, value: Any) -> _Splice:
     """Add a key to a map, beside a neighbour that ends where its line does."""
-    added = f"{scalar(name, '')}: {flow(value)}"
+    added = f"{_scalar(name, '')}: {_flow(value)}"
     if _is_flow(parent):
         last = parent.value[-1][1] if parent.value else None
         if last is not None and not _is_empty(last):
@@ -203,17 +198,60 @@ def _is_flow(node: Node) -> bool:
     return isinstance(node, CollectionNode) and bool(node.flow_style)
 
 
-def _is_named(key: Node, name: str) -> bool:
-    return isinstance(key, ScalarNode) and key.value == name
-
-
 def _is_empty(node: Node) -> bool:
     """Whether nothing at all is written where the value should be (its position is then somewhere else)."""
     return isinstance(node, ScalarNode) and node.start_mark.index == node.end_mark.index
 
 
-def _indent(text: str, start: int) -> int:
-    """The indentation of the line on which something stands."""
-    begin = text.rfind("\n", 0, start) + 1
-    line = text[begin:start]
-    return len(line) - len(line.lstrip(" "))
+def _scalar(value: Any, style: str) -> str:
+    """A value on one line. ``style`` is the quote of the value before, or nothing."""
+    if not isinstance(value, str):
+        return _flow(value)
+    if style == "'" and value.isprintable():
+        return "'" + value.replace("'", "''") + "'"
+    if style == "" and _PLAIN.match(value) and value.lower() not in _WORDS:
+        return value
+    return '"' + "".join(map(_escaped, value)) + '"'
+
+
+def _flow(value: Any) -> str:
+    """A value on one line, in brackets where it has parts."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(name, '')}: {_flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value, "") if isinstance(value, str) else json.dumps(value)
+
+
+def _block(old: str, value: Any, indent: int) -> str:
+    """A value in place of a block scalar (``| …``): a block again when it is text that a block can hold.
+
+    What follows the header on its line, and the empty lines after the text, stay.
+    """
+    body = old.rstrip("\n")
+    tail = old[len(body) :]
+    header, _, rest = body.partition("\n")
+    remark = header[len(match.group()) :] if (match := _HEADER.match(header)) else ""
+    if not _fits_block(value):
+        return _scalar(value, '"') + remark + tail
+    first = next((line for line in rest.split("\n") if line.strip()), "")
+    depth = max(len(first) - len(first.lstrip(" ")), indent + 1)
+    text = value.removesuffix("\n")
+    lines = [" " * depth + line if line else "" for line in text.split("\n")]
+    sign = "|" if value.endswith("\n") else "|-"
+    return "\n".join([sign + remark, *lines]) + (tail or ("\n" if value.endswith("\n") else ""))
+
+
+def _fits_block(value: Any) -> bool:
+    """Whether a literal block says exactly this text: visible characters, no space or line at its edges."""
+    if not isinstance(value, str) or not value.strip():
+        return False
+    text = value.removesuffix("\n")
+    visible = all(line.isprintable() and not line.endswith(" ") for line in text.split("\n"))
+    return visible and not text.startswith((" ", "\n")) and not text.endswith("\n")
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable() and char not in _SHORT:
+        return char
+    return _SHORT.get(char) or (f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}")
