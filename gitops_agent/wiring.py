@@ -36,13 +36,13 @@ from gitops_agent.daemon.loop import (
 )
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.drivers.api import Context, Driver, Watching
-from gitops_agent.drivers.plugins import Connections, check_settings, load_plugins
+from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, make_state_dir
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.plan import Action
-from gitops_agent.observe.health.monitor import HealthMonitor, recalled
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
 from gitops_agent.ports import Clock, Sink
@@ -146,10 +146,8 @@ def connect_drivers(
     settings: Settings, clock: Clock, wrap: Callable[[Driver], Driver] = lambda driver: driver
 ) -> Connections:
     """The drivers of an instance, each connected when it is first asked for."""
-    plugins = load_plugins()
-    check_settings(plugins, settings.drivers)
     context = Context(settings.instance, str(settings.state.absolute()), clock, hook_hosts=settings.hook_hosts)
-    return Connections(plugins, context, settings.drivers, wrap)
+    return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
 def _pipeline(
@@ -170,14 +168,14 @@ def _pipeline(
         interrupted=parts.queue.is_urgent,
         on_unexpected=report,
         leases=leases,
-        rates=parts.drivers.rates(),
+        rates=parts.drivers.rates,
     )
     location = SourceLocation(settings.branch, settings.path)
-    health = HealthMonitor(clock, parts.observe_pool, recalled(journal))
+    monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
     stages = Stages(
         source=SourceTracker(parts.mirror, parts.loader, clock, location, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
-        observer=Observer(parts.drivers, health, parts.observe_pool),
+        observer=Observer(parts.drivers, monitor, parts.observe_pool),
         recovery=Recovery(journal),
         leases=LeaseHolder(leases),
         executor=Executor(executor),

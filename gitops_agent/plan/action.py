@@ -8,10 +8,9 @@ import jsonpatch
 import jsonpointer
 
 from gitops_agent.model.agent import DeletionPolicy
-from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
-from gitops_agent.model.observation import EMPTY, Evidence
+from gitops_agent.model.observation import EMPTY
 from gitops_agent.model.plan import Action, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.classify import Classification
@@ -33,9 +32,17 @@ _WAY_OUT = {
 
 def make_action(three_way: ThreeWay, found: Classification, health: Health | None = None) -> Action:
     """The action of a classification; ``health`` is what asked for it or casts doubt on it, if health did."""
-    leg = three_way.desired or three_way.base or three_way.live
+    base, live = three_way.base, three_way.live
+    leg = three_way.desired or base or live
     assert leg is not None, "a resource without any leg cannot differ"
-    owner, applied = three_way.agent or three_way.base, three_way.desired or three_way.base
+    owner, applied = three_way.agent or base, three_way.desired or base
+    # The driver's handle on the object: the freshest one there is.
+    handle = base.handle if base is not None else None
+    if live is not None and live.handle != EMPTY:
+        handle = live.handle
+    evidence = live.evidence if live is not None else ()
+    if live is not None and health is not None:  # the driver first, then those that were asked about health
+        evidence += health.evidence
     of_health = health is not None and (health.restart or health.disputes)
     imported = found.decision is Decision.IMPORT
     return Action(
@@ -47,29 +54,15 @@ def make_action(three_way: ThreeWay, found: Classification, health: Health | Non
         message=health.message if health is not None and of_health else _message(three_way, found),
         confidence=found.confidence,
         decision=found.decision,
-        base=three_way.base.fields if three_way.base is not None else None,
+        base=base.fields if base is not None else None,
         desired=three_way.target_fields,
         live=three_way.live_fields,
         patch=_import_patch(three_way) if imported else make_patch(three_way, found.verb),
-        handle=_handle(three_way),
+        handle=handle,
         deletion_policy=owner.deletion_policy if owner is not None else DeletionPolicy.DELETE,
         idempotent=applied is None or applied.idempotent,
-        evidence=_evidence(three_way, health),
+        evidence=evidence,
     )
-
-
-def _handle(three_way: ThreeWay) -> Fields | None:
-    """The driver's handle on the object: the freshest one there is."""
-    if three_way.live is not None and three_way.live.handle != EMPTY:
-        return three_way.live.handle
-    return three_way.base.handle if three_way.base is not None else None
-
-
-def _evidence(three_way: ThreeWay, health: Health | None) -> tuple[Evidence, ...]:
-    """Which source reported what: the driver first, then those that were asked about health."""
-    if three_way.live is None:
-        return ()
-    return (*three_way.live.evidence, *health.evidence) if health is not None else three_way.live.evidence
 
 
 def make_patch(three_way: ThreeWay, verb: Verb) -> Patch:
@@ -124,13 +117,9 @@ def finding_for(action: Action, plan: str) -> Finding | None:
         )
     elif action.reason == ReasonCode.SOURCES_DISAGREE:
         way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
-    return Finding(
-        Severity.WARNING,
-        action.reason,
-        str(action.key),
-        f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}",
-        f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent}).",
-    )
+    summary = f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}"
+    detail = f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent})."
+    return Finding(Severity.WARNING, action.reason, str(action.key), summary, detail)
 
 
 def _imported(action: Action) -> Finding:
@@ -147,10 +136,6 @@ def _imported(action: Action) -> Finding:
 
 def retained(three_way: ThreeWay) -> Finding:
     """The reminder that an object lives on without us."""
-    return Finding(
-        Severity.INFO,
-        ReasonCode.RETAINED,
-        str(three_way.key),
-        "left in place by deletionPolicy: Retain",
-        "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back.",
-    )
+    summary = "left in place by deletionPolicy: Retain"
+    detail = "Its document has left Git and we no longer touch it. Remove it by hand, or bring the document back."
+    return Finding(Severity.INFO, ReasonCode.RETAINED, str(three_way.key), summary, detail)

@@ -158,12 +158,8 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
     scope = context.scope
     wanted = {resource.key for agent in _agents(context) for resource in agent.resources}
-    return {
-        key
-        for keys in (context.bases, observed)
-        for key in keys
-        if key not in wanted and (scope is None or key.agent in scope)
-    }
+    known = (key for keys in (context.bases, observed) for key in keys if key not in wanted)
+    return {key for key in known if scope is None or key.agent in scope}
 
 
 def _approved(action: Action, context: PlanContext) -> Action:

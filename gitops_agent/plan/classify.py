@@ -7,7 +7,7 @@ from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference, changed_names
-from gitops_agent.plan.confidence import Signals, confidence_of, read_signals
+from gitops_agent.plan.confidence import confidence_of, read_signals
 from gitops_agent.plan.context import PlanContext, recent_repairs
 from gitops_agent.plan.reasons import ReasonCode, class_of
 from gitops_agent.plan.three_way import ThreeWay
@@ -51,39 +51,30 @@ def classify(
 ) -> Classification:
     """The classification of one difference (not RETAINED; IN_SYNC only where health asks for a restart).
     ``health`` is what the cross-check says of a runtime that makes no progress, or of the driver's reason."""
-    if health is not None and health.restart:
-        signals = _signals(three_way, Verb.RESTART, context, health)
-        decision = _BY_CONFIDENCE[_apart_from_repeats(signals)]
-        return Classification(Verb.RESTART, Class.STUCK_PROGRESS, health.reason, confidence_of(signals), decision)
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
-    verb = _verb(difference, three_way)
-    reason = _reason(difference, three_way, verb)
-    drift_class = _class(difference, three_way, reason)
+    if health is not None and health.restart:  # whatever its fields say, it has drifted from making progress
+        difference, verb, reason, drift_class = Difference.DRIFT, Verb.RESTART, health.reason, Class.STUCK_PROGRESS
+    else:
+        verb = _verb(difference, three_way)
+        reason = _reason(difference, three_way, verb)
+        drift_class = _class(difference, three_way, reason)
     if not drift_class.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
         decision = Decision.WAIT if drift_class is Class.LAG else Decision.REPAIR
         return Classification(verb, drift_class, reason, Confidence.HIGH, decision)
-    signals = _signals(three_way, verb, context, health)
+    repeats = context.limits(three_way.key.agent.tenant).oscillation.repairs
+    repeated = len(recent_repairs(context, three_way.key)) >= repeats
+    adopted = three_way.agent is not None and three_way.agent.adopt
+    signals = read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
     if health is not None and health.disputes == reason:
         # Time may settle a tie; where the others outvote the driver, it is wrong, and people should know.
         decision, reason = _BY_VOTES[health.agree == health.oppose], ReasonCode.SOURCES_DISAGREE
     else:
-        decision = _decide(difference, three_way, _apart_from_repeats(signals))
+        # What was repaired too often is held by a guard, not asked about.
+        decision = _decide(difference, three_way, confidence_of(replace(signals, repeated=False)))
     return Classification(verb, drift_class, reason, confidence_of(signals), decision)
-
-
-def _signals(three_way: ThreeWay, verb: Verb, context: PlanContext, health: Health | None) -> Signals:
-    limit = context.limits(three_way.key.agent.tenant).oscillation
-    repeated = len(recent_repairs(context, three_way.key)) >= limit.repairs
-    adopted = three_way.agent is not None and three_way.agent.adopt
-    return read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
-
-
-def _apart_from_repeats(signals: Signals) -> Confidence:
-    """The confidence that decides. What was repaired too often is held by a guard, not asked about."""
-    return confidence_of(replace(signals, repeated=False))
 
 
 def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence) -> Decision:

@@ -1,6 +1,5 @@
 """PlanContext: everything beside the three legs that a decision may depend on, as one frozen value."""
 
-from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from gitops_agent.model.agent import Agent, Mode
 from gitops_agent.model.catalog import BUILT_IN, Catalog
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec, TenantPolicy
-from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.passes import Directives, Live, Now, Scope
@@ -78,12 +77,6 @@ def resting(context: PlanContext, key: ResourceKey) -> Attempt | None:
         return None
     longest = seconds(context.limits(key.agent.tenant).backoff.longest)
     return None if attempt.is_due(context.now, longest) else attempt
-
-
-def fleet_sizes(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
-    """How many agents of each tenant have a runtime on record."""
-    agents = {key.agent for key, base in bases.items() if key.kind == Kind.RUNTIME and not base.retained}
-    return dict(Counter(agent.tenant for agent in agents))
 
 
 def is_paused(agent: Agent, now: float) -> bool:

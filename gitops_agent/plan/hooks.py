@@ -32,24 +32,21 @@ def as_hook(action: Action, context: PlanContext) -> Action:
     if action.key.id == ON_RETIRED:
         # Armed for this life; how it ended in an earlier one says nothing any more.
         return replace(_decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED), handle=None)
-    due = _is_due(action, agent, shot, context)
-    return _decided(
-        action, *((Verb.CREATE, ReasonCode.HOOK_DUE) if due else (Verb.ADOPT, ReasonCode.HOOK_RECORDED))
-    )
+    if _is_due(action, agent, shot, context):
+        return _decided(action, Verb.CREATE, ReasonCode.HOOK_DUE)
+    return _decided(action, Verb.ADOPT, ReasonCode.HOOK_RECORDED)
 
 
 def spent_finding(action: Action, plan: str) -> Finding:
     """What people must know of a hook that did not succeed, and their two ways out."""
     failed = action.reason == ReasonCode.HOOK_FAILED
-    return Finding(
-        Severity.WARNING,
-        action.reason,
-        str(action.key),
-        f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}",
+    summary = f"the hook {action.key.id} {'failed' if failed else 'may or may not have run'}"
+    detail = (
         f"{action.message} It is not called again by itself. To call it once more, under the same idempotency "
         f"key: gitops-agent retry {action.key.agent}. To leave it as it is: gitops-agent approve {plan}. "
-        "Then gitops-agent retry COMMIT has a commit that degraded for it judged again.",
+        "Then gitops-agent retry COMMIT has a commit that degraded for it judged again."
     )
+    return Finding(Severity.WARNING, action.reason, str(action.key), summary, detail)
 
 
 def _is_open_question(action: Action, agent: Agent | None) -> bool:

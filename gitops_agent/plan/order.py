@@ -16,8 +16,6 @@ from gitops_agent.model.policy_merge import percent
 
 T = TypeVar("T")
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
-# A hook for the end is called when the runtime is gone and what the agent was made of is still there.
-_ENDING = {HOOK.name: RUNTIME.position - 0.5}
 
 Position = tuple[int, AgentKey, float, str, str]
 """Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
@@ -32,14 +30,12 @@ def order_actions(
     depth = depths({action.key.agent for action in listed}, agents)
 
     def place(action: Action) -> Position:
-        key = action.key
-        return depth[key.agent], key.agent, catalog.position(key.kind), key.kind, key.id
+        key, ends = action.key, action.verb in TEARDOWN and action.key.kind == HOOK.name
+        # A hook for the end is called when the runtime is gone and what the agent was made of is still there.
+        rank = RUNTIME.position - 0.5 if ends else catalog.position(key.kind)
+        return depth[key.agent], key.agent, rank, key.kind, key.id
 
-    def ending(action: Action) -> Position:
-        level, agent, rank, kind, identity = place(action)
-        return level, agent, _ENDING.get(kind, rank), kind, identity
-
-    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=ending, reverse=True)
+    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=place, reverse=True)
     bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
     return (*teardown, *bring_up)
 

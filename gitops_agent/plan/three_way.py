@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.agent import Agent, FieldPath, Resource, live_paths, with_live_values
 from gitops_agent.model.catalog import BUILT_IN, Catalog, Reason
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.live_authority import FieldPath, live_paths, with_live_values
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.plan.reasons import meaning_of
 
@@ -95,8 +94,5 @@ def same(left: object, right: object) -> bool:
 
 def differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> frozenset[str]:
     """The top-level fields in which two objects differ, missing ones included."""
-    return frozenset(
-        name
-        for name in left.keys() | right.keys()
-        if name not in left or name not in right or not same(left[name], right[name])
-    )
+    changed = (name for name in left.keys() & right.keys() if not same(left[name], right[name]))
+    return frozenset(left.keys() ^ right.keys()).union(changed)

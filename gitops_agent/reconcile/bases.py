@@ -1,17 +1,16 @@
 """What our record of a resource says after an action on it."""
 
-from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import EMPTY, Base
-from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.outcome import Intent, Outcome
+from gitops_agent.model.plan import Verb
 
 
-def base_after(
-    action: Action, old: Base | None, commit: str, at: float, handle: Fields, *, spent: bool = False
-) -> Base | None:
+def base_after(intent: Intent, outcome: Outcome, old: Base | None) -> Base | None:
     """The base after a successful action; None when there is nothing on record any more.
     A repair of drift applies what an earlier commit asked for, so the base keeps that commit. What is found and
     adopted was there before us, so it counts as established; what a commit creates does not until it converged.
-    ``spent``: a one-shot effect was tried and did not succeed; what is on record is not done again."""
+    After a one-shot effect that was tried and did not succeed (``spent``), what is on record is not done again."""
+    action, commit, at, spent = intent.action, intent.commit, outcome.at, outcome.spent
     if action.verb in (Verb.DELETE, Verb.FORGET) and not spent:
         return None
     fields = action.desired or action.base or EMPTY
@@ -20,4 +19,6 @@ def base_after(
     retained = action.verb is Verb.RELEASE
     established = old.established if old else action.verb is Verb.ADOPT
     policy, again = action.deletion_policy, action.idempotent and not spent
-    return Base(action.key, action.driver, fields, commit, at, policy, again, retained, handle, established)
+    return Base(
+        action.key, action.driver, fields, commit, at, policy, again, retained, outcome.handle, established
+    )

@@ -11,7 +11,7 @@ is running, and what became of it is collected by a later pass.
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,6 @@ class ExecutorContext:
 
 
 Lane = deque[Action]
-_FORGETTING = (Verb.DELETE, Verb.FORGET)
 
 
 class RateLimiter:
@@ -98,7 +97,6 @@ class RateLimiter:
 
 class Executor:
     """Carries out plans. Remembers what is under way from one pass to the next.
-
     Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``)."""
 
     def __init__(self, context: ExecutorContext) -> None:
@@ -185,16 +183,15 @@ class Executor:
         ends = [(self._running[future], future.result()) for future in ended]
         journal, known = self._context.journal, self._context.journal.state().reconcile
         executed = [(intent.action, outcome) for intent, outcome in ends]
-        bases = (
-            base_after(i.action, known.bases.get(i.action.key), i.commit, o.at, o.handle, spent=o.spent)
-            for i, o in ends
-            if o.spent or o.result is Result.DONE
-        )
-        gone = (action for action, o in executed if o.result is Result.DONE and action.verb in _FORGETTING)
+        after = {
+            intent.action.key: base_after(intent, outcome, known.bases.get(intent.action.key))
+            for intent, outcome in ends
+            if outcome.spent or outcome.result is Result.DONE
+        }
         journal.finish(
             [outcome for _, outcome in ends],
-            bases=[base for base in bases if base is not None],
-            forgotten=[action.key for action in gone],
+            bases=[base for base in after.values() if base is not None],
+            forgotten=[key for key, base in after.items() if base is None],
             attempts=attempts_after(executed, known.attempts, self._policy, self._context.random),
         )
         # Only now: what could not be written down is collected by the next pass.
@@ -203,16 +200,14 @@ class Executor:
         return executed
 
 
-def _lanes(plan: Plan) -> tuple[dict[AgentKey, Lane], dict[AgentKey, Lane]]:
+def _lanes(plan: Plan) -> Iterator[dict[AgentKey, Lane]]:
     """The actions of each agent in their order: first the agents that only lose something, then the others."""
     lanes: dict[AgentKey, Lane] = {}
     for action in plan.allowed:
         lanes.setdefault(action.key.agent, deque()).append(action)
-    teardown = {agent for agent, lane in lanes.items() if all(action.verb in TEARDOWN for action in lane)}
-    return (
-        {agent: lane for agent, lane in lanes.items() if agent in teardown},
-        {agent: lane for agent, lane in lanes.items() if agent not in teardown},
-    )
+    ending = {agent for agent, lane in lanes.items() if all(action.verb in TEARDOWN for action in lane)}
+    yield {agent: lane for agent, lane in lanes.items() if agent in ending}
+    yield {agent: lane for agent, lane in lanes.items() if agent not in ending}
 
 
 _Same = tuple[ResourceKey, Verb, Fields | None]
@@ -244,10 +239,9 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
-    except ApplyError as problem:
-        return outcome(Result.FAILED, _sentence(problem), permanent=problem.permanent)
     except GitopsAgentError as problem:
-        return outcome(Result.FAILED, _sentence(problem))
+        permanent = isinstance(problem, ApplyError) and problem.permanent
+        return outcome(Result.FAILED, _sentence(problem), permanent=permanent)
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         context.on_unexpected(problem, action)
         problem_text = f"unexpected {type(problem).__name__} in driver {action.driver}"

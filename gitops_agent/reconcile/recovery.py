@@ -22,7 +22,6 @@ from gitops_agent.reconcile.bases import base_after
 
 class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
-
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
     def __init__(self, journal: SqlJournal) -> None:
@@ -79,14 +78,13 @@ def settle_intents(
         result = _result(intent, seen)
         if result is None:
             continue
-        handle = EMPTY if seen is None else seen.handle
-        outcomes.append(Outcome(intent.id, result, _MESSAGES[result], now, 0.0, handle))
-        spent = result is Result.UNKNOWN
-        if spent:  # its end is not known: with this on record, no plan does it again
-            handle = OneShot(generation_of(action.handle, intent.id), result, _MESSAGES[result]).handle
-        if spent or result is Result.DONE:
-            old = bases.get(action.key)
-            after[action.key] = base_after(action, old, intent.commit, now, handle, spent=spent)
+        outcome = Outcome(intent.id, result, _MESSAGES[result], now, 0.0, EMPTY if seen is None else seen.handle)
+        outcomes.append(outcome)
+        if result is Result.UNKNOWN:  # with this on record, no plan does it again
+            spent = OneShot(generation_of(action.handle, intent.id), result, outcome.message).handle
+            outcome = replace(outcome, handle=spent, spent=True)
+        if outcome.spent or result is Result.DONE:
+            after[action.key] = base_after(intent, outcome, bases.get(action.key))
     written = [base for base in after.values() if base is not None]
     return outcomes, written, [key for key, base in after.items() if base is None]
 

@@ -16,7 +16,6 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.model.status import Phase
-from gitops_agent.rollout import waves
 
 MOST_FAILED_TREES = 50
 
@@ -47,13 +46,6 @@ def policy_before(state: RolloutState, in_force: Snapshot | None) -> PolicySpec 
     if state.converged_policy is not None:
         return state.converged_policy
     return in_force.policy if in_force is not None else None
-
-
-def after_gate(state: RolloutState, now: Now, *, ready: bool) -> RolloutState:
-    """The state after a look at the gate: whether all that was released is Ready."""
-    if state.rollout is None or state.rollout.done:
-        return state
-    return replace(state, rollout=waves.gated(state.rollout, now.active, ready=ready))
 
 
 def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool = False) -> RolloutState:

@@ -153,13 +153,9 @@ def announced(rollout: Rollout) -> tuple[Finding, ...]:
     sizes = [str(len(wave)) for wave in rollout.waves]
     if len(sizes) < 2:
         return ()
-    return (
-        Finding(
-            Severity.INFO,
-            "Waves",
-            rollout.commit[:10],
-            f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}",
-            f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become "
-            f"so, the rest keeps what it has (onFailure: {rollout.on_failure}).",
-        ),
+    summary = f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}"
+    detail = (
+        f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become so, "
+        f"the rest keeps what it has (onFailure: {rollout.on_failure})."
     )
+    return (Finding(Severity.INFO, "Waves", rollout.commit[:10], summary, detail),)

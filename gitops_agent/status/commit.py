@@ -14,6 +14,7 @@ from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
+from gitops_agent.rollout.waves import gated
 from gitops_agent.source.commits import stopped
 from gitops_agent.status.summary import Summary
 
@@ -82,7 +83,8 @@ def _with_gate(summary: Summary, progress: _Progress) -> Summary:
     rollout, now = summary.state.rollout, summary.now
     if progress.failure:
         rollout = transitions.after_failure(rollout, progress.failure, now, for_people=progress.for_people)
-    rollout = transitions.after_gate(rollout, now, ready=progress.gate_is_open)
+    if rollout.rollout is not None and not rollout.rollout.done:
+        rollout = replace(rollout, rollout=gated(rollout.rollout, now.active, ready=progress.gate_is_open))
     return summary if rollout == summary.state.rollout else summary.with_state(rollout=rollout)
 
 
@@ -185,16 +187,12 @@ def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tupl
 
 def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
     sha = record.sha[:10]
-    return Finding(
-        Severity.ERROR,
-        "RolloutHeld",
-        sha,
-        f"the rollout is held: {why}",
-        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. "
-        f"This tree is not tried again by itself, "
-        f"not even after a restart. Push a fix or a revert (gitops-agent rollback); or, when what was "
-        f"wrong is not in Git, gitops-agent retry {sha}.",
+    detail = (
+        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. This tree "
+        "is not tried again by itself, not even after a restart. Push a fix or a revert (gitops-agent rollback); "
+        f"or, when what was wrong is not in Git, gitops-agent retry {sha}."
     )
+    return Finding(Severity.ERROR, "RolloutHeld", sha, f"the rollout is held: {why}", detail)
 
 
 def _keep(count: int, one: str, several: str) -> str:

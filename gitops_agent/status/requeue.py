@@ -5,7 +5,6 @@ What waits for people (a pause, an approval, a doubt) wakes no pass.
 
 from collections.abc import Iterable, Iterator
 
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ConditionType
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout.waves import pause_left
@@ -62,21 +61,15 @@ def _waits(summary: Summary) -> Iterator[float | None]:
 def is_busy(summary: Summary) -> bool:
     """Whether some agent is on its way, or a rollout will go on by itself.
     An agent that waits for another is not on its way, until all it waits for are Ready."""
-    reconciling = summary.state.status.agents.having(ConditionType.RECONCILING)
-    return _is_rolling(summary) or any(not _is_waiting(summary, key) for key in reconciling)
-
-
-def _is_waiting(summary: Summary, key: AgentKey) -> bool:
-    if key not in summary.record.held_by("dependencies"):
-        return False
-    known, agents = summary.state.status.agents, summary.record.snapshot.agents
-    return not all(other in known and known[other].ready for other in agents[key].depends_on)
-
-
-def _is_rolling(summary: Summary) -> bool:
-    rollout, record = summary.state.rollout.rollout, summary.record
-    stopped = record.decision.blocked is not None or bool(record.held_by("freeze", "mass_drift"))
-    return rollout is not None and not rollout.done and not rollout.failed and not stopped
+    record, known, rollout = summary.record, summary.state.status.agents, summary.state.rollout.rollout
+    stopped = record.decision.blocked or record.held_by("freeze", "mass_drift")
+    if rollout is not None and not (rollout.done or rollout.failed or stopped):
+        return True
+    agents, waiting = record.snapshot.agents, record.held_by("dependencies")
+    return any(
+        key not in waiting or all(other in known and known[other].ready for other in agents[key].depends_on)
+        for key in known.having(ConditionType.RECONCILING)
+    )
 
 
 def _is_in_progress(summary: Summary) -> bool:

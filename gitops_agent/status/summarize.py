@@ -104,20 +104,12 @@ def freeze_if_tripped(summary: Summary) -> Summary:
     tripped = [verdict for verdict in plan.verdicts if verdict.freeze]
     if not tripped:
         return summary
-    known = {each.target for each in freezes(control.controls, now)}
-    new = tuple(
-        Control(
-            ControlVerb.FREEZE,
-            verdict.freeze,
-            f"guard {verdict.guard}",
-            now,
-            "; ".join(finding.summary for finding in verdict.findings),
-            plan=plan.digest,
-        )
-        for verdict in tripped
-        if verdict.freeze not in known
-    )
-    return summary.with_state(control=replace(control, controls=control.controls + new)) if new else summary
+    known, new = {each.target for each in freezes(control.controls, now)}, list[Control]()
+    for verdict in tripped:
+        if verdict.freeze not in known:
+            by, why = f"guard {verdict.guard}", "; ".join(finding.summary for finding in verdict.findings)
+            new.append(Control(ControlVerb.FREEZE, verdict.freeze, by, now, why, plan=plan.digest))
+    return summary.with_state(control=replace(control, controls=(*control.controls, *new))) if new else summary
 
 
 def proposals_due(summary: Summary) -> Summary:
@@ -151,14 +143,9 @@ def findings(summary: Summary) -> Summary:
     earlier = status.findings if record.live.scope is not None else ()
     kept = (each for each in earlier if (agent := agent_of(each)) and agent not in looked_at)
     found = tuple(dict.fromkeys((*kept, *shown.findings, *record.plan.findings)))
-    return summary.with_state(
-        status=replace(
-            status,
-            findings=status.findings if found == status.findings else found,
-            last_pass=now.wall,
-            active_seconds=now.active,
-        )
-    )
+    found = status.findings if found == status.findings else found  # the very same need not be written again
+    status = replace(status, findings=found, last_pass=now.wall, active_seconds=now.active)
+    return summary.with_state(status=status)
 
 
 STEPS: tuple[Step, ...] = (

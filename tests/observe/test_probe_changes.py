@@ -10,6 +10,7 @@ import pytest
 from gitops_agent.model.status import HealthState
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.testing.clock import FrozenClock
+from tests.journal.values import a_status
 from tests.reconcile.make import ONE
 
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
@@ -84,7 +85,7 @@ def test_a_probe_that_has_passed_restarts_also_an_agent_that_hangs_while_it_come
 
 
 def reboot(ward: Ward, pool: ThreadPoolExecutor, *ready: Any) -> None:
-    ward.monitor = HealthMonitor(ward.clock, pool, lambda agents: [agent for agent in agents if agent in ready])
+    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {agent: a_status(agent) for agent in ready})
 
 
 def test_an_agent_that_is_well_stays_ready(ward: Ward, pool: ThreadPoolExecutor) -> None:

@@ -37,12 +37,6 @@ def known_health(target: HealthTarget) -> Health | None:
         return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.health is not None:
         return seen.health
-    if seen.fields != target.fields:  # else all of it is as applied, and need not be decoded
-        wanted = target.fields.value.get("replicas", 1)
-        replicas = seen.fields.value.get("replicas", wanted)
-        if replicas < wanted:
-            message = f"{replicas} of {wanted} replicas are running"
-            return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
     if seen.started_at is not None:
         return None
     return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY
@@ -160,7 +154,7 @@ def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
 def _unready(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health | None:
     """Why an agent that no source suspects is not Ready."""
     waits = _too_young(target, history, now.monotonic) or _at_work(history, now)
-    return waits or ((_unproven(history) or _readiness(history)) if history.probes else None)
+    return waits or (_failing_probe(history) if history.probes else None)
 
 
 def _too_young(target: HealthTarget, history: HealthHistory, monotonic: float) -> Health | None:
@@ -183,22 +177,18 @@ def _at_work(history: HealthHistory, now: ClockReading) -> Health | None:
     return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(said,))
 
 
-def _unproven(history: HealthHistory) -> Health | None:
+def _failing_probe(history: HealthHistory) -> Health | None:
     """A probe decides only once it has passed: it may be wrong itself, and then a rollout must not go on."""
     for name, reason in (("liveness", "NotLiveYet"), ("readiness", "NotReadyYet")):
         state = history.probes.get(name)
         if state is not None and state.fails and not state.passed:
             message = f"the {name} probe has not passed yet: {state.answer}"
             return _because(state, name, HealthState.STARTING, reason, message)
-    return None
-
-
-def _readiness(history: HealthHistory) -> Health | None:
-    state = history.probes.get("readiness")
-    if state is None or not (state.fails and state.failed_too_often):
+    ready = history.probes.get("readiness")
+    if ready is None or not (ready.fails and ready.failed_too_often):
         return None
-    message = f"readiness probe failed {state.failures} times: {state.answer}"
-    return _because(state, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
+    message = f"readiness probe failed {ready.failures} times: {ready.answer}"
+    return _because(ready, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:

@@ -85,22 +85,21 @@ class HeartbeatState(NamedTuple):
 
 @dataclass(slots=True)
 class _InstanceHeartbeat:
-    """The newest heartbeat of one instance: how old it was when we first saw it, and when we last looked."""
+    """The newest heartbeat of one instance: when it was written, and when we last looked (monotonic)."""
 
     newest: Heartbeat | None
-    age_then: float
-    first_seen: float
+    written_at: float
     looked_at: float
 
 
 @dataclass(slots=True)
 class HealthHistory:
-    """What we remember of one run of one agent: it begins anew when the agent starts again."""
+    """What we remember of one run of one agent: it begins anew when the agent starts again.
+    ``started_at`` is by the wall clock, ``born_at`` by the monotonic one."""
 
     started_at: float
     handle: Fields
-    first_seen: float
-    age_then: float
+    born_at: float
     heartbeats: dict[str, _InstanceHeartbeat] = field(default_factory=dict)
     probes: dict[str, ProbeState] = field(default_factory=dict)
     heartbeat: HeartbeatState | None = None
@@ -109,11 +108,11 @@ class HealthHistory:
     @classmethod
     def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> "HealthHistory":
         """The history of an agent that is seen for the first time, though it may have run for long."""
-        return cls(started_at, seen.handle, now.monotonic, max(0.0, now.wall - started_at))
+        return cls(started_at, seen.handle, now.monotonic - max(0.0, now.wall - started_at))
 
     def uptime(self, monotonic: float) -> float:
         """How long it runs."""
-        return self.age_then + monotonic - self.first_seen
+        return monotonic - self.born_at
 
     def is_of(self, seen: Observation) -> bool:
         """Whether this is still the same run. The handle decides too: a wall clock that jumped moves every start
@@ -148,9 +147,9 @@ class HealthHistory:
             if known is not None:
                 # It was written since we last looked, whatever the wall clock did meanwhile.
                 age = min(age, now.monotonic - known.looked_at)
-            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, age, now.monotonic, now.monotonic)
+            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, now.monotonic - age, now.monotonic)
         known.looked_at = now.monotonic
-        return known.age_then + now.monotonic - known.first_seen
+        return now.monotonic - known.written_at
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat would be stale without a new one."""

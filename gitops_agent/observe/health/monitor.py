@@ -4,18 +4,24 @@ Agents are held to the enforced spec, the one last applied (the field ``health``
 HEAD. A probe is believed under the definition it has passed under: one that was changed starts anew.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
+from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Owner
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.status import AgentStatus
 from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
-from gitops_agent.observe.health.probe import probe
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
-from gitops_agent.ports import Clock, JournalReader
+from gitops_agent.ports import Clock
+from gitops_agent.support.http import HttpError, request
+from gitops_agent.support.text import one_line
 
 MIN_RECHECK_SECONDS = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
@@ -23,28 +29,21 @@ MIN_RECHECK_SECONDS = 0.05
 DRIVER_RECHECK_SECONDS = 2.0
 """When an agent that its driver reports not to be healthy is looked at again."""
 
-Recall = Callable[[Collection[AgentKey]], Collection[AgentKey]]
-"""Which of some agents were Ready when they were last reported, before this process began."""
+_READ_CAP_BYTES = 4096
+_HEADERS = {"User-Agent": "gitops-agent-probe"}
+_COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
-
-def recalled(journal: JournalReader) -> Recall:
-    """The memory of a journal: the agents that were last reported Ready, and running."""
-
-    def recall(agents: Collection[AgentKey]) -> Collection[AgentKey]:
-        known = journal.state().status.agents
-        statuses = (known[key] for key in agents if key in known)
-        return [each.agent for each in statuses if each.ready and each.lifecycle is Lifecycle.RUNNING]
-
-    return recall
+Statuses = Mapping[AgentKey, AgentStatus]
 
 
 class HealthMonitor:
-    """Evaluates the health of agents; remembers probe results and first sightings between passes."""
+    """Evaluates the health of agents; remembers probe results and first sightings between passes.
+    ``reported``: the statuses of agents as they were last reported, also before this process began."""
 
-    def __init__(self, clock: Clock, pool: Executor, recall: Recall = lambda _: ()) -> None:
+    def __init__(self, clock: Clock, pool: Executor, reported: Callable[[], Statuses] = dict) -> None:
         self._clock = clock
         self._pool = pool
-        self._recall = recall
+        self._reported = reported
         self._histories: dict[AgentKey, HealthHistory] = {}
         self._proven: dict[AgentKey, ProbeSpec | None] = {}
         self._recheck: dict[AgentKey, float] = {}
@@ -111,8 +110,11 @@ class HealthMonitor:
         strangers = {target.agent: target.probes.get("liveness") for target in targets}
         strangers = {agent: spec for agent, spec in strangers.items() if spec and agent not in self._proven}
         if strangers:
-            ready = set(self._recall(strangers.keys()))
-            self._proven |= {agent: spec if agent in ready else None for agent, spec in strangers.items()}
+            reported = self._reported()
+            for agent, spec in strangers.items():
+                known = reported.get(agent)
+                ready = known is not None and known.ready and known.lifecycle is Lifecycle.RUNNING
+                self._proven[agent] = spec if ready else None
 
     def _run_probes(self, targets: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
         runs = [
@@ -153,3 +155,44 @@ def _is_unsettled(target: HealthTarget) -> bool:
     reported = target.others if own is None else (own, *target.others)
     settled = (HealthState.HEALTHY, HealthState.STOPPED)
     return any(health.state not in settled and health.recheck_at is None for health in reported)
+
+
+# -- one probe: an HTTP request to the address of an agent, or a command run as the agent
+
+
+def probe(spec: ProbeSpec, target: HealthTarget) -> ExecResult:
+    """The answer of one probe; what goes wrong is an answer too, never an exception.
+    An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
+    there are several, all must answer."""
+    timeout = seconds(spec.get("timeout", "1s")) or 1.0
+    try:
+        if http_spec := spec.get("http"):
+            return _http(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
+        if target.executing is None:
+            return ExecResult(False, "this runtime cannot run commands")
+        return _exec(spec["exec"]["command"], target.agent, timeout, target.executing)
+    except (Exception, SystemExit) as problem:  # one agent's probe must not stop those of its siblings
+        return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
+
+
+def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
+    """The answer of a command, with the command and the begin of its output."""
+    answer = executing.exec(agent, command, timeout)
+    shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
+    return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
+
+
+def _http(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
+    """The answer of the first address that fails, or of the last."""
+    answer = ExecResult(False, f"GET :{port}{path}: the runtime reports no address to probe")
+    for address in addresses:
+        asked = f"GET {address if len(addresses) > 1 else ''}:{port}{path}"
+        url = f"http://{f'[{address}]' if ':' in address else address}:{port}{path}"
+        try:
+            status = request("GET", url, timeout=timeout, headers=_HEADERS, body_cap=_READ_CAP_BYTES).status
+        except HttpError as problem:
+            return ExecResult(False, f"{asked}: {problem}")
+        answer = ExecResult(200 <= status < 400, f"{asked}: {status}")
+        if not answer.ok:
+            break
+    return answer

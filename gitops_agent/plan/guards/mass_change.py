@@ -32,13 +32,8 @@ def mass_change(plan: Plan, context: PlanContext) -> Verdict:
 
 def _changes(action: Action) -> bool:
     """Whether it carries a commit into what an agent already has."""
-    return (
-        action.key.kind != Kind.HOOK
-        and action.base is not None
-        and action.verb.touches_live
-        and is_from_commit(action)
-        and not takes_away(action)
-    )
+    known = action.key.kind != Kind.HOOK and action.base is not None
+    return known and action.verb.touches_live and is_from_commit(action) and not takes_away(action)
 
 
 def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:

@@ -45,20 +45,12 @@ def _unexplained(actions: Iterable[Action], context: PlanContext) -> frozenset[A
     """The agents of some actions that count as drifted."""
     drifts = [action for action in actions if _is_unapproved_drift(action, context)]
     explained = {action.key.agent for action in drifts if action.reason in context.catalog.explained}
-    return frozenset(
-        action.key.agent
-        for action in drifts
-        if action.key.agent not in explained and not _is_being_built(action, context)
-    )
+    return frozenset(each.key.agent for each in drifts if not _is_being_built(each, context)) - explained
 
 
 def _is_unapproved_drift(action: Action, context: PlanContext) -> bool:
-    return (
-        action.drift_class.is_drift
-        and action.verb.touches_live
-        and action.decision in _REPAIRABLE
-        and not (context.approved and action.digest in context.approved)
-    )
+    drift = action.drift_class.is_drift and action.verb.touches_live and action.decision in _REPAIRABLE
+    return drift and not (context.approved and action.digest in context.approved)
 
 
 def _is_being_built(action: Action, context: PlanContext) -> bool:
@@ -77,14 +69,8 @@ def _elsewhere(context: PlanContext) -> frozenset[AgentKey]:
         return frozenset()
     agents, now = context.snapshot.agents, context.now
     frozen = frozen_scopes(context.snapshot.policy, context.freezes, now)
-    return frozenset(
-        key
-        for key in context.drifted
-        if key not in context.scope
-        and key in agents
-        and not is_hands_off(agents[key], now)
-        and not is_frozen(key, frozen)
-    )
+    outside = (key for key in context.drifted if key in agents and key not in context.scope)
+    return frozenset(key for key in outside if not (is_hands_off(agents[key], now) or is_frozen(key, frozen)))
 
 
 def _just_repaired(context: PlanContext) -> frozenset[AgentKey]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gitops_agent.model.control import EVERYTHING
 from gitops_agent.model.document import TenantPolicy, Threshold
-from gitops_agent.model.key import AgentKey
-from gitops_agent.plan.context import PlanContext, fleet_sizes
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.plan.context import PlanContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ def trips(
     limits = {tenant: limit for tenant, limit in scopes.items() if limit is not None}
     if len(agents) < min((limit.min for limit in limits.values()), default=len(agents) + 1):
         return  # too few to trip anywhere, however small the fleet is: no need to count it
-    sizes = fleet_sizes(context.bases)
+    recorded = {key.agent for key, base in context.bases.items() if key.kind == Kind.RUNTIME and not base.retained}
+    sizes = Counter(agent.tenant for agent in recorded)
     for tenant, limit in limits.items():
         those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
-        size = sum(sizes.values()) if tenant is None else sizes.get(tenant, 0)
+        size = len(recorded) if tenant is None else sizes[tenant]
         is_all = tenant is not None and limit == limits.get(None) and sizes.keys() | counts.keys() == {tenant}
         # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
         if not is_all and len(those) >= limit.min and len(those) > limit.ratio * size + 1e-9:

@@ -101,10 +101,6 @@ class LeaseFiles:
             raise
         return handle
 
-    def seniors(self, holder: str) -> list[str]:
-        """Who registered earlier, in order; whether they still live is another question."""
-        return sorted(path.name for path in self.holders.iterdir() if path.name < holder)
-
     def introduction(self, holder: str) -> Holder | None:
         """How a process introduced itself; None when it cannot be read."""
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
@@ -274,7 +270,7 @@ class HostLeases:
         """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
         Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
         see its commit converge."""
-        for name in self._files.seniors(self._id):
+        for name in sorted(path.name for path in self._files.holders.iterdir() if path.name < self._id):
             other = self._files.introduction(name)
             if other and other.source == self._holder.source and (refusal := self._refusal(name, known)):
                 return refusal
