@@ -16,10 +16,10 @@ import psutil
 from benchmarks import Row
 from benchmarks.timing import medians, timed
 from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.spec import runtime_key
-from gitops_agent.drivers.process import DRIVER, resources
-from gitops_agent.drivers.process.start import build
+from gitops_agent.drivers.process import DRIVER, PLUGIN
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -76,12 +76,12 @@ def measure() -> tuple[float, float, float]:
     """Seconds for a first pass, for a later pass, and for the bare sweep."""
     with tempfile.TemporaryDirectory(prefix="gitops-agent-bench-") as state:
         place = Context(f"bench-{uuid.uuid4().hex[:8]}", state, _Clock())
-        driver = build(place, Options(groups=None))
+        driver = LocalDriver(DRIVER, place, Options(groups=None))
         bases: dict[ResourceKey, Base] = {}
         try:
             for number in range(AGENTS):
                 agent = AgentKey(place.instance, f"agent-{number}")
-                fields = resources(Compilation(agent, _document(agent)))[0].fields
+                fields = PLUGIN.compile(Compilation(agent, _document(agent)))[0].fields
                 key = runtime_key(agent, DRIVER)
                 handle = _act(driver, Verb.CREATE, key, fields, None)
                 bases[key] = Base(key, "process", fields, "", 0.0, handle=handle)
@@ -90,7 +90,7 @@ def measure() -> tuple[float, float, float]:
             ]
             assert len(pids) == AGENTS, f"{len(pids)} of {AGENTS} agents run"
             jobs: list[Callable[[], object]] = [
-                lambda: build(place, Options(groups=None)).observe(ObserveRequest(None, bases)),
+                lambda: LocalDriver(DRIVER, place, Options(groups=None)).observe(ObserveRequest(None, bases)),
                 lambda: driver.observe(ObserveRequest(None, bases)),
                 lambda: _sweep(pids),
             ]

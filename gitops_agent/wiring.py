@@ -31,7 +31,7 @@ from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.daemon.loop import ControllerContext, Daemon, Intervals, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.drivers.api import CheckResult, Context, Driver, Notify, Watching
-from gitops_agent.drivers.plugins import Connections, check_settings, load_plugins
+from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import StateLock, holder, make_state_dir
@@ -139,10 +139,8 @@ def connect_drivers(
     settings: Settings, clock: Clock, wrap: Callable[[Driver], Driver] = lambda driver: driver
 ) -> Connections:
     """The drivers of an instance, each connected when it is first asked for."""
-    plugins = load_plugins()
-    check_settings(plugins, settings.drivers)
     context = Context(settings.instance, str(settings.state.absolute()), clock, hook_hosts=settings.hook_hosts)
-    return Connections(plugins, context, settings.drivers, wrap)
+    return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +167,7 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         interrupted=acting.interrupted,
         on_unexpected=acting.on_unexpected,
         leases=leases,
-        rates=parts.drivers.rates(),
+        rates=parts.drivers.rates,
     )
     location = SourceLocation(settings.branch, settings.path)
     monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
@@ -461,7 +459,7 @@ def _watchers(parts: _Parts, queue: WorkQueue, drivers: Watching) -> list[Watchi
     if parts.mirror.address.local is None:
         return [drivers, controls]
     moved = lambda: queue.fetch("watch", urgent=True)  # noqa: E731
-    return [drivers, controls, RefWatcher(parts.mirror.address, parts.mirror.branch, moved, (APPROVALS,))]
+    return [drivers, controls, RefWatcher(parts.mirror, moved, (APPROVALS,))]
 
 
 class _Counted:

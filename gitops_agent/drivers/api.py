@@ -8,8 +8,7 @@ imports this module and nothing else of ours (those for processes of this host a
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from pydantic import BaseModel
 
@@ -53,11 +52,7 @@ __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat",
 __all__ += ["Applied", "ApplyError", "EffectSpent"]
 # Capabilities
 __all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Leasing", "LogLine", "Logging", "RunAs"]
-__all__ += ["Notify", "Prechecking", "Watching", "executing", "is_unchanged", "leasing", "logging", "watching"]
-
-
-def _nothing() -> Mapping[Any, Any]:
-    return MappingProxyType({})
+__all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 
 # -- the pure part: what a document asks for
@@ -65,9 +60,7 @@ def _nothing() -> Mapping[Any, Any]:
 
 class Refused(ValueError):
     """Raised by ``compile``: the document cannot be carried out by this driver, in one sentence.
-
-    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``.
-    """
+    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``."""
 
     def __init__(self, message: str, at: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -77,16 +70,14 @@ class Refused(ValueError):
 @dataclass(frozen=True)
 class Compilation:
     """One document to compile, with what it refers to.
-
     ``options``: the validated ``spec.runtime.<name>`` or ``spec.<section>`` of this plugin; None when the document
     has none. ``pools``: the credential pools of the repository that the document names. ``runtime``: the plugin
-    that the document names as ``runtime.driver``, if it is installed.
-    """
+    that the document names as ``runtime.driver``, if it is installed."""
 
     agent: AgentKey
     document: AgentDocument
     options: BaseModel | None = None
-    pools: Mapping[str, CredentialPoolSpec] = field(default_factory=_nothing)
+    pools: Mapping[str, CredentialPoolSpec] = field(default_factory=dict)
     runtime: "Plugin | None" = None
 
     @cached_property
@@ -112,14 +103,12 @@ class Compilation:
 @dataclass(frozen=True, slots=True)
 class ObserveRequest:
     """What to look for. ``scope``: some agents, or (None) everything of ours, orphans too.
-
     ``bases``: what we last applied, ``claims``: what is desired and was never applied, so that something foreign
-    may stand in its place. Both hold resources of this driver and scope only.
-    """
+    may stand in its place. Both hold resources of this driver and scope only."""
 
     scope: Scope = None
-    bases: Mapping[ResourceKey, Base] = field(default_factory=_nothing)
-    claims: Mapping[ResourceKey, Resource] = field(default_factory=_nothing)
+    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
+    claims: Mapping[ResourceKey, Resource] = field(default_factory=dict)
 
 
 class Driver(Protocol):
@@ -127,9 +116,7 @@ class Driver(Protocol):
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Every object of ours in scope, the absence of those on record, and what stands in the way of a claim.
-
-        Complete, or ObserveError: what is not returned does not exist.
-        """
+        Complete, or ObserveError: what is not returned does not exist."""
 
     def apply(self, action: Action, key: str) -> Applied:
         """Make live equal to ``action.desired``, idempotently under ``key``; ApplyError otherwise."""
@@ -159,9 +146,7 @@ class Watching(Protocol):
 @dataclass(frozen=True, slots=True)
 class ExecResult:
     """How a command in an agent's surroundings ended.
-
-    ``started``: it ran at all. ``ended``: it ended by itself, rather than by us when its time was up.
-    """
+    ``started``: it ran at all. ``ended``: it ended by itself, rather than by us when its time was up."""
 
     ok: bool
     message: str
@@ -219,11 +204,9 @@ class Leasing(Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a driver of one instance is connected with.
-
     ``settings``: ``drivers.<name>`` of the settings file, validated by ``Plugin.settings``; None without one.
     ``state_dir``: a folder of this host that drivers of local things may use. ``hook_hosts``: the hosts that HTTP
-    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked.
-    """
+    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked."""
 
     instance: str
     state_dir: str
@@ -246,7 +229,6 @@ class CheckResult:
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """What an entry point in ``gitops_agent.drivers`` names. Importing it needs no live system.
-
     ``kinds``: the kinds of resource it makes; one that core does not have is registered by being named here.
     ``compile``: pure, a document in, resources out; Refused when it cannot be. ``connect``: called only by verbs
     that look or act, and only when a document or a record asks for the driver; ObserveError when the live system
@@ -257,8 +239,7 @@ class Plugin:
     ``doctor``. ``run_as``: what a command needs to be run as an agent that may be gone, kept with its hooks;
     references only, never a secret. ``local``: connecting and looking is free and needs no peer, so it is observed
     even when nothing asks for it: so orphans are found. ``bundle_file``: its agents run on this host and read
-    their bundle from a file.
-    """
+    their bundle from a file."""
 
     name: str
     kinds: tuple[ResourceKind, ...]
@@ -266,7 +247,7 @@ class Plugin:
     connect: Callable[[Context], Driver]
     options: type[BaseModel] | None = None
     settings: type[BaseModel] | None = None
-    reasons: Mapping[str, Reason] = field(default_factory=_nothing)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     checks: Sequence[Callable[[Context], CheckResult]] = ()
     run_as: Callable[[AgentDocument], Mapping[str, JSON]] | None = None
     local: bool = False
@@ -281,31 +262,12 @@ class Plugin:
 # -- capabilities, asked for in one place
 
 
-def _has(driver: object, method: str) -> bool:
+def has(driver: Driver, method: str) -> bool:
+    """Whether a driver has the capability that a method belongs to."""
     # By attribute, not by isinstance, so that wrappers may delegate.
     return callable(getattr(driver, method, None))
 
 
 def is_unchanged(driver: Driver, action: Action) -> bool:
     """Whether live is still as the action says, as far as the driver can tell."""
-    return not _has(driver, "unchanged") or cast("Prechecking", driver).unchanged(action)
-
-
-def watching(driver: Driver) -> Watching | None:
-    """The driver's events, if it gives any."""
-    return cast("Watching", driver) if _has(driver, "start") else None
-
-
-def executing(driver: Driver) -> Executing | None:
-    """The driver's way to run commands as an agent, if it has one."""
-    return cast("Executing", driver) if _has(driver, "exec") else None
-
-
-def logging(driver: Driver) -> Logging | None:
-    """The driver's logs, if it keeps any."""
-    return cast("Logging", driver) if _has(driver, "logs") else None
-
-
-def leasing(driver: Driver) -> Leasing | None:
-    """The driver's own leases, if it brings any."""
-    return cast("Leasing", driver) if _has(driver, "claim") else None
+    return not has(driver, "unchanged") or cast("Prechecking", driver).unchanged(action)

@@ -1,8 +1,9 @@
 """The installed plugins, found by entry point, and their drivers, connected when they are first asked for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from threading import Lock
 from typing import Any, cast
 
@@ -19,10 +20,8 @@ from gitops_agent.drivers.api import (
     Logging,
     Notify,
     Plugin,
-    executing,
-    leasing,
-    logging,
-    watching,
+    Watching,
+    has,
 )
 from gitops_agent.errors import GitopsAgentError, ObserveError, UsageError
 from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime, Strict
@@ -85,19 +84,19 @@ class Plugins:
 
 def load_plugins() -> Plugins:
     """Every installed plugin; UsageError names one that cannot be loaded."""
-    return Plugins(_loaded(entry.name, entry.value, entry.load) for entry in entry_points(group=GROUP))
+    return Plugins(map(_loaded, entry_points(group=GROUP)))
 
 
-def _loaded(name: str, where: str, load: Callable[[], object]) -> Plugin:
-    hint = "reinstall or remove the package that provides it"
+def _loaded(entry: EntryPoint) -> Plugin:
+    driver, hint = f"driver {entry.name} ({entry.value})", "reinstall or remove the package that provides it"
     try:
-        plugin = load()
+        plugin = entry.load()
     except GitopsAgentError:
         raise
     except Exception as problem:
-        raise UsageError(f"driver {name} ({where}) cannot be loaded: {problem}", hint=hint) from problem
-    if not isinstance(plugin, Plugin) or plugin.name != name:
-        raise UsageError(f"driver {name} ({where}) is not a Plugin of that name", hint=hint)
+        raise UsageError(f"{driver} cannot be loaded: {problem}", hint=hint) from problem
+    if not isinstance(plugin, Plugin) or plugin.name != entry.name:
+        raise UsageError(f"{driver} is not a Plugin of that name", hint=hint)
     return plugin
 
 
@@ -141,23 +140,11 @@ def driver_settings(plugin: Plugin, given: Mapping[str, Any]) -> tuple[Rate | No
     return (Rate(core.rate, core.burst) if core.rate is not None else None), own
 
 
-def check_settings(plugins: Plugins, given: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise UsageError when some ``drivers.<name>`` is wrong, or is of a driver that is not installed."""
-    for name, values in given.items():
-        plugin = plugins.get(name)
-        if plugin is None:
-            raise UsageError(
-                f"drivers.{name}: there is no such driver", hint=f"installed: {', '.join(plugins.names) or 'none'}"
-            )
-        driver_settings(plugin, values)
-
-
 class Connections(Mapping[str, Driver]):
     """The connected drivers of one instance. ``connections[name]`` connects when it is first asked for.
-
     A driver that cannot connect is unreachable (ObserveError), and is tried again when it is next asked for. What
-    ``wrap`` makes of a driver is what callers get.
-    """
+    ``wrap`` makes of a driver is what callers get. UsageError when some ``drivers.<name>`` of the settings is
+    wrong, or is of a driver that is not installed."""
 
     def __init__(
         self,
@@ -173,6 +160,14 @@ class Connections(Mapping[str, Driver]):
         self._connected: dict[str, Driver] = {}
         self._locks = {name: Lock() for name in plugins.names}
         self._notify: Notify | None = None
+        self.rates = {name: rate for name in self._settings if (rate := self._rate(name)) is not None}
+
+    def _rate(self, name: str) -> Rate | None:
+        plugin = self.plugins.get(name)
+        if plugin is None:
+            installed = ", ".join(self.plugins.names) or "none"
+            raise UsageError(f"drivers.{name}: there is no such driver", hint=f"installed: {installed}")
+        return driver_settings(plugin, self._settings[name])[0]
 
     def __getitem__(self, name: str) -> Driver:
         known = self._connected.get(name)
@@ -195,23 +190,14 @@ class Connections(Mapping[str, Driver]):
 
     def asked_for(self, names: Iterable[str]) -> tuple[str, ...]:
         """The drivers to observe when these hold something desired or on record.
-
-        The local ones and those already connected are added, so that orphans are found.
-        """
+        The local ones and those already connected are added, so that orphans are found."""
         local = (plugin.name for plugin in self.plugins if plugin.local)
         return tuple(sorted({*names, *local, *self._connected}))
-
-    def rates(self) -> dict[str, Rate]:
-        """The rate limits of the settings, by driver."""
-        known = ((name, self.plugins.get(name)) for name in self._settings)
-        found = {n: driver_settings(plugin, self._settings[n])[0] for n, plugin in known if plugin is not None}
-        return {name: rate for name, rate in found.items() if rate is not None}
 
     def context_of(self, plugin: Plugin) -> Context:
         """What a plugin is connected with, or checked."""
         _, own = driver_settings(plugin, self._settings.get(plugin.name, {}))
-        base = self._context
-        return Context(base.instance, base.state_dir, base.clock, own, base.hook_hosts, self.executing)
+        return replace(self._context, settings=own, executing=self.executing)
 
     def checks(self) -> list[CheckResult]:
         """What ``doctor`` shows of the drivers."""
@@ -219,29 +205,35 @@ class Connections(Mapping[str, Driver]):
 
     def executing(self, name: str) -> Executing | None:
         """The way of a driver to run commands as an agent, if it has one."""
-        return executing(self[name]) if self.plugins.get(name) is not None else None
+        found = self._capable(name, "exec") if self.plugins.get(name) is not None else None
+        return cast("Executing | None", found)
 
     def logging(self, name: str) -> Logging | None:
         """The logs of a driver, if it keeps any."""
-        return logging(self[name])
+        return cast("Logging | None", self._capable(name, "logs"))
 
     def leasing(self, name: str) -> Leasing | None:
         """The leases of a driver, if it brings its own."""
-        return leasing(self[name])
+        return cast("Leasing | None", self._capable(name, "claim"))
 
     def start(self, notify: Notify) -> None:
         """Begin to watch: the drivers that are connected now, and others when they are."""
         self._notify = notify
-        for driver in tuple(self._connected.values()):
-            if (watched := watching(driver)) is not None:
-                watched.start(notify)
+        for watched in self._watching():
+            watched.start(notify)
 
     def stop(self) -> None:
         """End watching."""
         self._notify = None
-        for driver in tuple(self._connected.values()):
-            if (watched := watching(driver)) is not None:
-                watched.stop()
+        for watched in self._watching():
+            watched.stop()
+
+    def _watching(self) -> list[Watching]:
+        return [cast("Watching", each) for each in tuple(self._connected.values()) if has(each, "start")]
+
+    def _capable(self, name: str, method: str) -> Driver | None:
+        driver = self[name]
+        return driver if has(driver, method) else None
 
     def _connect(self, plugin: Plugin) -> Driver:
         try:
@@ -253,6 +245,6 @@ class Connections(Mapping[str, Driver]):
                 f"the driver {plugin.name} cannot connect: unexpected {type(problem).__name__}: {problem}",
                 hint=f"check drivers.{plugin.name} in the settings",
             ) from problem
-        if self._notify is not None and (watched := watching(driver)) is not None:
-            watched.start(self._notify)
+        if self._notify is not None and has(driver, "start"):
+            cast("Watching", driver).start(self._notify)
         return driver

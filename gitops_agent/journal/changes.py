@@ -4,38 +4,44 @@ The fields of the state that have no table of their own are rows of the table ``
 so on; one that has its default has no row.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import compress, islice
 from operator import is_, is_not
 from typing import Any, TypeVar, get_type_hints
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
+from gitops_agent.errors import JournalError
 from gitops_agent.journal import schema
-from gitops_agent.journal.rows import Row, commit_row, control_row, decision_rows, to_row
-from gitops_agent.journal.statements import insert, replace
+from gitops_agent.journal.rows import (
+    Row,
+    chunks,
+    commit_row,
+    decision_rows,
+    insert,
+    intent_row,
+    outcome_row,
+    replace_rows,
+    to_row,
+)
 from gitops_agent.model.codec import default_of, from_json, to_json
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
-from gitops_agent.model.outcome import Attempt
+from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Plan
-from gitops_agent.model.state import State
+from gitops_agent.model.state import ReconcileState, State
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
 # They are large, or other processes write them.
-_IN_TABLES = frozenset(
-    {
-        "commits.records",
-        "control.controls",
-        "reconcile.attempts",
-        "reconcile.bases",
-        "reconcile.open_intents",
-        "status.agents",
-    }
-)
+_IN_TABLES = {
+    "commits": ("records",),
+    "control": ("controls",),
+    "reconcile": ("attempts", "bases", "open_intents"),
+    "status": ("agents",),
+}
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -76,14 +82,14 @@ def between(old: State, new: State) -> Changes:
 
 def write(connection: Connection, changes: Changes, *, at: float = 0.0) -> None:
     """Write the rows. ``at``: when the plans were made."""
-    replace(connection, schema.state, changes.fields, lambda part, value: {"part": part, "value": value})
-    replace(connection, schema.bases, changes.bases, lambda _, base: to_row(schema.bases, base))
-    replace(
+    replace_rows(connection, schema.state, changes.fields, lambda part, value: {"part": part, "value": value})
+    replace_rows(connection, schema.bases, changes.bases, lambda _, base: to_row(schema.bases, base))
+    replace_rows(
         connection, schema.attempts, changes.attempts, lambda key, each: to_row(schema.attempts, each, key=key)
     )
-    replace(connection, schema.statuses, changes.statuses, lambda key, each: {"agent": key, "value": each})
-    replace(connection, schema.commits, changes.records, lambda _, record: commit_row(record))
-    insert(connection, schema.controls, list(map(control_row, changes.controls)))
+    replace_rows(connection, schema.statuses, changes.statuses, lambda key, each: {"agent": key, "value": each})
+    replace_rows(connection, schema.commits, changes.records, lambda _, record: commit_row(record))
+    insert(connection, schema.controls, [to_row(schema.controls, control) for control in changes.controls])
     insert(connection, schema.decisions, [row for plan in changes.plans for row in decision_rows(plan, at)])
     insert(connection, schema.observations, changes.observations)
 
@@ -91,9 +97,9 @@ def write(connection: Connection, changes: Changes, *, at: float = 0.0) -> None:
 _PARTS: Mapping[str, type[Any]] = get_type_hints(State)
 _FIELDS = {
     part: [
-        (name, each.name, get_type_hints(kind)[each.name], default_of(each))
+        (f"{part}.{each.name}", each.name, get_type_hints(kind)[each.name], default_of(each))
         for each in fields(kind)
-        if (name := f"{part}.{each.name}") not in _IN_TABLES
+        if each.name not in _IN_TABLES.get(part, ())
     ]
     for part, kind in _PARTS.items()
 }
@@ -134,3 +140,78 @@ def changed_entries(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V | None]
         return {**put, **dict(islice(new.items(), len(old), None))}
     changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
     return {**changed, **dict.fromkeys(key for key in old if key not in new)}
+
+
+# -- intents: at most one is open per resource, and none is closed that was never opened
+
+_BY_ID = schema.intents.update().where(schema.intents.c.id == bindparam("intent_id"))
+_OLDER = schema.intents.update().where(
+    schema.intents.c.key == bindparam("of_key"),
+    schema.intents.c.id != bindparam("intent_id"),
+    schema.intents.c.result.is_(None),
+)
+_OPEN: Row = dict.fromkeys(("result", "outcome", "finished_at", "duration", "outcome_handle", "permanent"))
+
+
+def begin_intents(connection: Connection, intents: Sequence[Intent]) -> None:
+    """Open intents: new ones as new rows, known ids in their place."""
+    known = _known(connection, [intent.id for intent in intents])
+    connection.execute(_OLDER, [_superseded_by(intent) for intent in intents])
+    if again := [intent for intent in intents if intent.id in known]:
+        connection.execute(_BY_ID, [{**intent_row(each), **_OPEN, "intent_id": each.id} for each in again])
+    insert(connection, schema.intents, [intent_row(intent) for intent in intents if intent.id not in known])
+
+
+def finish_intents(connection: Connection, outcomes: Sequence[Outcome]) -> None:
+    """Close intents with their outcomes."""
+    if not outcomes:
+        return
+    ids = {outcome.intent for outcome in outcomes}
+    if strangers := ids - _known(connection, ids):
+        raise JournalError(
+            f"outcomes without an intent: {', '.join(sorted(strangers))}",
+            hint="this is a defect of gitops-agent: an effect ran without its intent; please report it",
+        )
+    connection.execute(_BY_ID, [outcome_row(outcome) for outcome in outcomes])
+
+
+def opened(known: Mapping[str, Intent], intents: Sequence[Intent]) -> dict[str, Intent]:
+    """The open intents after ``begin_intents``, by id."""
+    new = {intent.id: intent for intent in intents}
+    keys = {intent.action.key for intent in intents}
+    kept = {id_: each for id_, each in known.items() if id_ in new or each.action.key not in keys}
+    return {**kept, **new}
+
+
+def finished(known: ReconcileState, outcomes: Sequence[Outcome], found: Changes) -> ReconcileState:
+    """Our record after ``finish_intents``."""
+    closed = {outcome.intent for outcome in outcomes}
+    return replace(
+        known,
+        bases=_merged(known.bases, found.bases),
+        attempts=_merged(known.attempts, found.attempts),
+        open_intents={id_: each for id_, each in known.open_intents.items() if id_ not in closed},
+    )
+
+
+def _merged(known: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V]:
+    """A map with some entries replaced and some (None) gone; the same map when nothing changes."""
+    if not changed:
+        return known
+    merged = dict(known)
+    for key, value in changed.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _known(connection: Connection, ids: Iterable[str]) -> set[str]:
+    queries = (select(schema.intents.c.id).where(schema.intents.c.id.in_(part)) for part in chunks(ids))
+    return {found for query in queries for found in connection.execute(query).scalars()}
+
+
+def _superseded_by(intent: Intent) -> Row:
+    outcome = Outcome(intent.id, Result.SKIPPED, f"superseded by intent {intent.id}", intent.at, 0.0)
+    return {**outcome_row(outcome), "of_key": intent.action.key}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
@@ -50,9 +49,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -68,8 +65,7 @@ class History:
     ) -> Sequence[CommitRecord]:
         """Records of commits, newest first: all, those of one tree, those whose sha begins so."""
         of_tree = true() if tree is None else commits.c.tree == tree
-        with self._database.reading() as connection:
-            return tables.records(connection, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
+        return self._read(tables.records, of_tree, commits.c.sha.startswith(sha, autoescape=True), limit=limit)
 
     def entries(
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
@@ -139,9 +135,9 @@ class History:
         with self._database.reading() as connection:
             return connection.execute(query).all()
 
-    def _read(self, query: Callable[..., T], *arguments: object) -> T:
+    def _read(self, query: Callable[..., T], *arguments: object, **options: object) -> T:
         with self._database.reading() as connection:
-            return query(connection, *arguments)
+            return query(connection, *arguments, **options)
 
 
 def _given(**conditions: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from gitops_agent.errors import LockHeld, UsageError
 from gitops_agent.support.file_lock import is_file_locked, open_lock_file, try_lock
@@ -50,9 +49,7 @@ class StateLock:
             "status, explain, history and plan work beside it",
         )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._release()
 
     def _release(self) -> None:

@@ -9,8 +9,8 @@ known of older commits.
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
 
 from gitops_agent.journal import tables
+from gitops_agent.journal.rows import delete
 from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations, owed
-from gitops_agent.journal.statements import delete
 from gitops_agent.model.control import spent
 from gitops_agent.model.state import MAX_RECORDS, State
 from gitops_agent.model.status import Phase

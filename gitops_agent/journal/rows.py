@@ -1,18 +1,17 @@
 """Values to rows and back: a field is the column of its name, and ``schema.py`` says how a column is encoded."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Table
+from sqlalchemy import Connection, Table, bindparam
 
 from gitops_agent.journal import schema
-from gitops_agent.model.control import Control
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Intent, Outcome
 from gitops_agent.model.plan import Action, Plan
@@ -21,6 +20,11 @@ from gitops_agent.model.status import CommitRecord
 Row = dict[str, Any]
 Found = Any
 """A row as SQLAlchemy gives it: columns are attributes."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+CHUNK_ROWS = 500
 
 
 def to_row(table: Table, *values: Any, **more: Any) -> Row:
@@ -40,7 +44,8 @@ def from_row(table: Table, kind: Callable[..., Any], row: Found, **more: Any) ->
 @cache
 def _common(table: Table, kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """The fields of a type that are columns of a table, and how they are read from a value or a row."""
-    names = tuple(each.name for each in fields(kind) if each.name in table.c)
+    # The database gives rows their numbers.
+    names = tuple(each.name for each in fields(kind) if each.name in table.c and each.name != "seq")
     return names, attrgetter(*names)
 
 
@@ -74,13 +79,6 @@ def decision_rows(plan: Plan, at: float) -> Iterator[Row]:
         key = action.key
         own = {"plan": plan.digest, "commit": plan.commit, "at": at, "ordinal": ordinal, "agent": key.agent}
         yield to_row(schema.decisions, action, **own, held=key in plan.held, digest=action.digest)
-
-
-def control_row(control: Control) -> Row:
-    """A control as a row; the database gives it its number."""
-    row = to_row(schema.controls, control)
-    del row["seq"]
-    return row
 
 
 def commit_row(record: CommitRecord) -> Row:
@@ -118,3 +116,34 @@ def _stable(value: object) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # text that is not Unicode
         return json.dumps(value, sort_keys=True, default=str).encode()
+
+
+# -- the few statements the journal is written with, in SQL that every database shares
+
+
+def chunks(values: Iterable[str]) -> list[list[str]]:
+    """The values in parts that fit into one statement."""
+    found = list(values)
+    return [found[start : start + CHUNK_ROWS] for start in range(0, len(found), CHUNK_ROWS)]
+
+
+def insert(connection: Connection, table: Table, values: Sequence[Row]) -> None:
+    """Insert rows, if there are any."""
+    if values:
+        connection.execute(table.insert(), values)
+
+
+def delete(connection: Connection, table: Table, column: str, values: Iterable[Any]) -> None:
+    """Delete the rows that have these values in a column."""
+    if doomed := [{"doomed": value} for value in values]:
+        connection.execute(table.delete().where(table.c[column] == bindparam("doomed")), doomed)
+
+
+def replace_rows(
+    connection: Connection, table: Table, entries: Mapping[K, V | None], row: Callable[[K, V], Row]
+) -> None:
+    """Insert or replace rows by their primary key; None: there is to be none. Upserts differ between databases;
+    delete and insert do not."""
+    (column,) = table.primary_key.columns.keys()
+    delete(connection, table, column, entries)
+    insert(connection, table, [row(key, value) for key, value in entries.items() if value is not None])

@@ -66,15 +66,10 @@ class Text(TypeDecorator[Any]):
         return None if self.hint is str else coder(self.hint).decode
 
 
-class Json(TypeDecorator[Any]):
+class Json(Text):
     """A value of some type by ``model.codec``, kept as text so that people can read it with any SQL shell."""
 
-    impl = String
     cache_ok = True
-
-    def __init__(self, hint: Any = Any) -> None:
-        super().__init__()
-        self.hint = hint
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:  # noqa: ARG002
         """Encodes; a value that is not JSON is kept as its text rather than refused."""
@@ -89,9 +84,9 @@ class Json(TypeDecorator[Any]):
 
         return text
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
-        """Decode."""
-        return None if value is None else from_json(self.hint, orjson.loads(value))
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str], Any]:  # noqa: ARG002
+        """Decodes."""
+        return lambda text: from_json(self.hint, orjson.loads(text))
 
 
 class RawFields(TypeDecorator[Fields]):
@@ -163,7 +158,9 @@ schema_version = Table("schema_version", metadata, Column("version", Integer, pr
 
 # The fields of ``model.state.State`` that have no table of their own, one row each: ``source.head`` and so on.
 # A field that has its default has no row.
-state = Table("state", metadata, Column("part", Text, primary_key=True), Column("value", Json, nullable=False))
+state = Table(
+    "state", metadata, Column("part", Text, primary_key=True), Column("value", Json(Any), nullable=False)
+)
 
 # ``value`` holds the whole record (``model.codec``); the other columns are what is searched for.
 commits = Table(

@@ -72,7 +72,10 @@ class Database:
         self._kept: Connection | None = None
         self._version = 0
         if not read_only:
-            _prepare(path)
+            with translated(path):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Specs and messages are for this user alone; SQLite gives the files beside it the same mode.
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connect = partial(_read_connection if read_only else _write_connection, path)
         # A pool of connections, because threads of reconcile write and read at the same time.
         self.engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
@@ -141,13 +144,6 @@ def _meaning(path: Path, error: Exception) -> JournalError:
             hint = hint.format(path=path, folder=path.parent)
             return JournalError(f"{path}: {sentence}: {cause}", hint=hint)
     return JournalError(f"{path}: the journal failed: {cause}", hint=MOVE_AWAY.format(path=path))
-
-
-def _prepare(path: Path) -> None:
-    with translated(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Specs and messages are for this user alone; SQLite gives the files beside it the same mode.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _begin(connection: Connection) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gitops_agent.journal import changes, intent_writes, migrations, retention, rows, tables
+from gitops_agent.journal import changes, migrations, retention, rows, tables
 from gitops_agent.journal.history import History
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.model.control import Control
@@ -127,9 +127,9 @@ class SqlJournal(History):
         with self._database.mutex:
             before = self._current()
             if intents:
-                opened = intent_writes.opened(before.reconcile.open_intents, intents)
+                opened = changes.opened(before.reconcile.open_intents, intents)
                 with self._writing("begin") as connection:
-                    intent_writes.begin(connection, intents)
+                    changes.begin_intents(connection, intents)
                 self._state = replace(before, reconcile=replace(before.reconcile, open_intents=opened))
             return self._current()
 
@@ -148,9 +148,9 @@ class SqlJournal(History):
             before = self._current()
             if outcomes or found:
                 # Made before the transaction, so that memory never holds a change twice or not at all.
-                after = intent_writes.finished(before.reconcile, outcomes, found)
+                after = changes.finished(before.reconcile, outcomes, found)
                 with self._writing("finish") as connection:
-                    intent_writes.finish(connection, outcomes)
+                    changes.finish_intents(connection, outcomes)
                     changes.write(connection, found)
                 self._state = replace(before, reconcile=after)
             return self._current()

@@ -8,7 +8,7 @@ from sys import intern
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 
 from gitops_agent.journal import rows, schema
-from gitops_agent.journal.statements import CHUNK_ROWS, chunks
+from gitops_agent.journal.rows import CHUNK_ROWS, chunks
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -111,7 +111,7 @@ def controls(connection: Connection, after: int = 0) -> tuple[Control, ...]:
     """The controls with greater numbers than one, oldest first."""
     table = schema.controls
     query = select(table).where(table.c.seq > after).order_by(table.c.seq)
-    return tuple(rows.from_row(table, Control, row) for row in connection.execute(query))
+    return tuple(rows.from_row(table, Control, row, seq=row.seq) for row in connection.execute(query))
 
 
 def fingerprints(connection: Connection) -> dict[ResourceKey, bytes]:

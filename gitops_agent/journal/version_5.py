@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, Table, inspect, text
 
 from gitops_agent.journal import changes, rows, schema, tables
-from gitops_agent.journal.statements import CHUNK_ROWS, delete, insert
+from gitops_agent.journal.rows import CHUNK_ROWS, delete, insert
 from gitops_agent.model.codec import from_json
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.health_spec import FIELD, STOPPED
@@ -132,10 +132,6 @@ def _released(found: str) -> JSON:
     return {"/".join(key): sha for sha, keys in orjson.loads(found).items() for key in keys}
 
 
-def _circuits(found: str) -> JSON:
-    return {each["driver"]: each for each in orjson.loads(found)}
-
-
 def _given_up(found: str) -> JSON:
     known: dict[str, dict[str, Any]] = orjson.loads(found)
     return {agent: {**each, "retried_at": each.get("retried") or None} for agent, each in known.items()}
@@ -168,7 +164,7 @@ _ONE_TO_ONE: Mapping[str, tuple[str, Callable[[str], JSON]]] = {
     "converged_policy": ("rollout.converged_policy", orjson.loads),
     "touched": ("rollout.judged_agents", orjson.loads),
     "abandoned": ("rollout.given_up", _given_up),
-    "circuits": ("reconcile.circuits", _circuits),
+    "circuits": ("reconcile.circuits", lambda found: {each["driver"]: each for each in orjson.loads(found)}),
     "obeyed": ("control.handled_seq", int),
     "findings": ("status.findings", orjson.loads),
     "last_pass": ("status.last_pass", float),

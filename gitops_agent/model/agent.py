@@ -4,8 +4,10 @@ The authored document (``model/document.py``) is what people write; these are wh
 resource carries everything the plan must know about its driver's habits, so that no driver is asked twice.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -96,3 +98,36 @@ class Agent:
     canary: bool = False
     pause_after_ready: float = 0.0
     abandoned: str = ""
+
+
+# -- fields that the live system decides (``spec.authority``)
+
+FieldPath = tuple[str, ...]
+
+
+def live_paths(agent: Agent | None, kind: str) -> tuple[FieldPath, ...]:
+    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``)."""
+    if agent is None or not agent.authority:
+        return ()
+    prefix = kind + "."
+    return tuple(
+        tuple(path.removeprefix(prefix).split("."))
+        for path, authority in agent.authority
+        if authority == "live" and path.startswith(prefix)
+    )
+
+
+def with_live_values(value: dict[str, Any], live: Mapping[str, Any], paths: Iterable[FieldPath]) -> dict[str, Any]:
+    """The value, changed in place: at some paths it has what live shows there."""
+    for *parents, name in paths:
+        source: Any = live
+        for step in parents:
+            source = source.get(step) if isinstance(source, dict) else None
+        if not isinstance(source, dict) or name not in source:
+            continue
+        target: Any = value
+        for step in parents:
+            target = target.setdefault(step, {}) if isinstance(target, dict) else None
+        if isinstance(target, dict):
+            target[name] = source[name]
+    return value

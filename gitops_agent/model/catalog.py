@@ -63,8 +63,8 @@ DNS = ResourceKind(Kind.DNS, 50)
 CHANNEL = ResourceKind(Kind.CHANNEL, 60)
 HOOK = ResourceKind(Kind.HOOK, 70)
 BUILT_IN_KINDS = (ENTITLEMENT, CREDENTIAL, CONFIG, RUNTIME, DNS, CHANNEL, HOOK)
-LAST_POSITION = 100.0
-"""Where a kind comes up that no installed driver knows: what an uninstalled one left on record."""
+_UNKNOWN = ResourceKind("", 100)
+"""A kind that no installed driver knows comes up last: what an uninstalled one left on record."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,11 @@ class Catalog:
 
     def position(self, kind: str) -> float:
         """The place of a kind in bring-up."""
-        known = self.kinds.get(kind)
-        return known.position if known is not None else LAST_POSITION
+        return self.kinds.get(kind, _UNKNOWN).position
 
     def section(self, kind: str) -> tuple[str, ...] | None:
         """The path in a document below which the fields of a kind are written; None when there is none."""
-        known = self.kinds.get(kind)
-        return known.section if known is not None else None
+        return self.kinds.get(kind, _UNKNOWN).section
 
 
 BUILT_IN = Catalog()

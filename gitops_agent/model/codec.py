@@ -11,7 +11,6 @@ from enum import Enum
 from functools import cache
 from math import isfinite
 from operator import attrgetter
-from sys import intern
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -32,17 +31,6 @@ def from_json(hint: Any, value: JSON) -> Any:
         return coder(hint).decode(value)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a {getattr(hint, '__name__', hint)}: {error}") from error
-
-
-def resource_key(text: str) -> ResourceKey:
-    """A resource key whose repeated words are shared: ten thousand agents have few tenants and kinds."""
-    try:
-        agent, rest = text.split(":", 1)
-        tenant, name = agent.split("/")
-        kind, identity = rest.split("/", 1)
-    except ValueError:
-        return ResourceKey.parse(text)  # which says what is wrong with it
-    return ResourceKey(AgentKey(intern(tenant), name), intern(kind), intern(identity))
 
 
 class Coder(NamedTuple):
@@ -98,7 +86,7 @@ def _number(value: float) -> JSON:
 _SCALARS: Mapping[Any, Coder] = {
     float: Coder(_number, float),
     AgentKey: Coder(str, _agent_key),
-    ResourceKey: Coder(str, resource_key),
+    ResourceKey: Coder(str, ResourceKey.parse),
     Fields: Coder(lambda value: value.value, Fields.of),
 }
 
@@ -146,9 +134,9 @@ def _of_mapping(key: Coder, inner: Coder) -> Coder:
 def _of_dataclass(hint: type[Any]) -> Coder:
     hints = get_type_hints(hint)
     parts = [(each.name, coder(hints[each.name]), default_of(each)) for each in fields(hint) if each.init]
-    writers = [(name, coder.encode, default) for name, coder, default in parts]
+    writers = [(name, found.encode, default) for name, found, default in parts]
     names = frozenset(name for name, _, _ in parts)
-    readers = [(name, coder.decode) for name, coder, _ in parts if coder.decode is not _same]
+    readers = [(name, found.decode) for name, found, _ in parts if found.decode is not _same]
 
     def encode(value: Any) -> JSON:
         made = {}

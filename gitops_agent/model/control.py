@@ -78,21 +78,11 @@ def spent(controls: Sequence[Control], before: float, recorded: Collection[str])
     kept: set[str] = set()
     gone: set[int] = set()
     for control in controls[:-1]:
-        if _is_spent(control, before, in_force, recorded):
+        plan = {ControlVerb.FREEZE: control.plan, ControlVerb.APPROVE: control.target}.get(control.verb)
+        if control.at < before and control.seq not in in_force and plan not in recorded:
             # What lifted a freeze that is still here has to stay too, or the freeze would stand again.
             if control.verb is not ControlVerb.UNFREEZE or control.target not in kept:
                 gone.add(control.seq)
         elif control.verb is ControlVerb.FREEZE:
             kept.add(control.target)
     return frozenset(gone)
-
-
-def _is_spent(control: Control, before: float, in_force: Collection[int], recorded: Collection[str]) -> bool:
-    match control.verb:
-        case ControlVerb.FREEZE:
-            of_use = control.seq in in_force or control.plan in recorded
-        case ControlVerb.APPROVE:
-            of_use = control.target in recorded
-        case _:
-            of_use = False
-    return control.at < before and not of_use

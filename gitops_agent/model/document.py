@@ -174,9 +174,9 @@ class Resources(Strict):
 
 
 class Stop(Strict):
-    """How the runtime is asked to end: a signal, then a grace, then SIGKILL for the whole group."""
+    """How the runtime is asked to end: a signal its driver knows, a grace, then SIGKILL for the whole group."""
 
-    signal: Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2"] = "SIGTERM"
+    signal: Word = "SIGTERM"
     grace: Duration = "10s"
 
 

@@ -5,6 +5,7 @@ and ten thousand agents small in memory; the few that differ are decoded on dema
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -24,14 +25,11 @@ def digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fields:
     """An immutable JSON object. Two are equal when their canonical bytes are."""
 
-    __slots__ = ("raw",)
     raw: bytes
-
-    def __init__(self, raw: bytes) -> None:
-        object.__setattr__(self, "raw", raw)
 
     @classmethod
     def of(cls, value: Mapping[str, JSON]) -> "Fields":
@@ -49,9 +47,6 @@ class Fields:
         """The digest of the canonical bytes."""
         return digest(self.raw)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("Fields are immutable")
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fields) and self.raw == other.raw
 
@@ -61,6 +56,3 @@ class Fields:
     def __repr__(self) -> str:
         # Content may hold what a log must not: show the name of the value, not the value.
         return f"Fields({self.digest[:12]})"
-
-    def __reduce__(self) -> tuple[type["Fields"], tuple[bytes]]:
-        return (Fields, (self.raw,))

@@ -1,6 +1,9 @@
 """Names of things: agents are ``tenant/name``, resources ``tenant/name:kind/id``."""
 
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
 from enum import StrEnum
+from sys import intern
 from typing import NamedTuple
 
 
@@ -54,9 +57,31 @@ class ResourceKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ResourceKey":
-        """Read ``tenant/name:kind/id``; ValueError otherwise."""
-        agent, colon, rest = text.partition(":")
-        kind, slash, identity = rest.partition("/")
-        if not colon or not slash or not kind or not identity:
+        """Read ``tenant/name:kind/id``; ValueError otherwise. Words that repeat are shared: ten thousand agents
+        have few tenants and kinds."""
+        agent, _, rest = text.partition(":")
+        tenant, _, name = agent.partition("/")
+        kind, _, identity = rest.partition("/")
+        if not (tenant and name and kind and identity) or "/" in name:
             raise ValueError(f"not a resource key: {text!r} (expected tenant/name:kind/id)")
-        return cls(AgentKey.parse(agent), kind, identity)
+        return cls(AgentKey(intern(tenant), name), intern(kind), intern(identity))
+
+
+# -- which agent a person means: by ``tenant/name``, or by the name alone where only one tenant has it
+
+
+def named(text: str, agents: Iterable[AgentKey]) -> list[AgentKey]:
+    """The agents that a text names, sorted."""
+    return sorted(key for key in agents if text in (str(key), key.name))
+
+
+def nearest(text: str, agents: Sequence[AgentKey]) -> list[AgentKey]:
+    """The agents whose names are most like a text that names none; all of them when none is."""
+    whole = get_close_matches(text, list(map(str, agents)), 5)
+    bare = get_close_matches(text.rpartition("/")[2], {key.name for key in agents}, 5)
+    return [key for key in agents if str(key) in whole or key.name in bare] or list(agents)
+
+
+def listed(text: str, matches: Sequence[object], agents: Collection[AgentKey], limit: int) -> str:
+    """The names to offer when a text names none or several: those it fits, else those most like it."""
+    return ", ".join(str(each) for each in (matches or nearest(text, sorted(agents)))[:limit]) or "none yet"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
@@ -52,11 +52,11 @@ class Observation:
     ``fields`` holds only the top-level fields the driver can see, normalised as in the desired resource; the
     comparison is projected on them. ``state`` is one word for people (Running, Missing, Propagating …).
     ``reason`` is a reason code when live is not as it should be: one of the plugin's own, or one of core's.
-    ``live`` is JSON for status output, never read by core; ``handle`` is the driver's private handle, stored in
-    the base and handed back with the next request. ``authoritative``: the driver cannot be wrong about whether
-    the object exists, so one source is enough. ``health``: how it does, where the live system says so; None: core
-    finds out by probes and heartbeats, where there are ``instances``. ``address``: where HTTP probes go when the
-    instances have no address of their own."""
+    ``live`` is JSON for status output, of which core reads no more than ``listed_instances``; ``handle`` is the
+    driver's private handle, stored in the base and handed back with the next request. ``authoritative``: the
+    driver cannot be wrong about whether the object exists, so one source is enough. ``health``: how it does, where
+    the live system says so; None: core finds out by probes and heartbeats, where there are ``instances``.
+    ``address``: where HTTP probes go when the instances have no address of their own."""
 
     key: ResourceKey
     driver: str
@@ -80,6 +80,26 @@ class Observation:
         if len(self.instances) == 1:  # nearly all, and asked of all in every pass
             return self.instances[0].started_at
         return max((each.started_at for each in self.instances if each.started_at is not None), default=None)
+
+
+class ListedInstance(NamedTuple):
+    """One copy of an agent in ``live``: what its logs call it, what its identifier is (pid, pod), and that."""
+
+    log: str
+    label: str
+    id: str
+
+
+def listed_instances(live: Mapping[str, Any]) -> list[ListedInstance]:
+    """The copies that ``live`` lists under ``replicas`` (``docs/drivers.md``): ``index`` is what the logs call
+    one, else its position is; the first other key names its identifier."""
+    listed = live.get("replicas")
+    entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    labels = [next((key for key in each if key not in ("index", "state")), "") for each in entries]
+    return [
+        ListedInstance(str(each.get("index", position)), label, str(each.get(label, "")))
+        for position, (each, label) in enumerate(zip(entries, labels, strict=True))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

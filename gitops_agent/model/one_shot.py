@@ -51,11 +51,9 @@ def generation_of(handle: Fields | None, intent: str) -> str:
 
 def due_again(bases: Iterable[Base], agent: AgentKey) -> list[Base]:
     """The records of an agent's one-shot effects that were left for people, once a person says: again."""
-    spent = (
-        (base, OneShot.read(base.handle)) for base in bases if base.key.agent == agent and not base.idempotent
-    )
     return [
         replace(base, handle=replace(shot, result=None).handle)
-        for base, shot in spent
-        if shot is not None and shot.spent
+        for base in bases
+        if base.key.agent == agent and not base.idempotent
+        if (shot := OneShot.read(base.handle)) is not None and shot.spent
     ]

@@ -10,8 +10,6 @@ from gitops_agent.model.quantity import seconds
 
 ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
 """What Git sees when a gate fails, the strictest first."""
-_FORCE_PUSH = ("refuse", "follow")
-_ON_TIMEOUT = ("Keep", "Compensate")
 
 
 def percent(text: str) -> int:
@@ -21,24 +19,15 @@ def percent(text: str) -> int:
 
 # How each field is measured, and whether less is stricter. What takes something away by itself is the looser word.
 _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
-    "min": (float, True),
-    "ratio": (float, True),
-    "actions_per_pass": (float, True),
-    "canary": (float, True),
+    **dict.fromkeys(
+        ("min", "ratio", "actions_per_pass", "canary", "repairs", "failures", "at_once"), (float, True)
+    ),
+    **dict.fromkeys(("health_timeout", "freeze_reminder"), (seconds, True)),
+    **dict.fromkeys(("pause", "window", "deadline", "first", "longest"), (seconds, False)),
     "second": (percent, True),
-    "pause": (seconds, False),
-    "health_timeout": (seconds, True),
-    "repairs": (float, True),
-    "window": (seconds, False),
-    "failures": (float, True),
-    "at_once": (float, True),
-    "deadline": (seconds, False),
-    "freeze_reminder": (seconds, True),
-    "first": (seconds, False),
-    "longest": (seconds, False),
     "on_failure": (ON_FAILURE.index, True),
-    "on_timeout": (_ON_TIMEOUT.index, True),
-    "force_push": (_FORCE_PUSH.index, True),
+    "on_timeout": (("Keep", "Compensate").index, True),
+    "force_push": (("refuse", "follow").index, True),
 }
 
 
@@ -59,10 +48,8 @@ def stricter(new: PolicySpec, old: PolicySpec | None) -> PolicySpec:
 def limits_of(policy: PolicySpec, tenant: str | None) -> TenantPolicy:
     """The limits for the fleet (None) or for a tenant, whose own may only be stricter."""
     own = policy.tenants.get(tenant) if tenant is not None else None
-    return policy if own is None else _limits(policy, own)
-
-
-def _limits(policy: PolicySpec, own: TenantPolicy) -> TenantPolicy:
+    if own is None:
+        return policy
     given = own.model_fields_set - {"freeze"}
     return policy.model_copy(
         update={name: _value(name, getattr(own, name), getattr(policy, name)) for name in given}

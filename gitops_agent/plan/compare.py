@@ -6,8 +6,8 @@ that the live system decides (``authority``) are left out of every comparison.
 
 from enum import StrEnum
 
+from gitops_agent.model.agent import live_paths
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.live_authority import live_paths
 from gitops_agent.model.observation import Owner
 from gitops_agent.plan.three_way import ThreeWay, Value, differing, drop, same
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.agent import Agent, FieldPath, Resource, live_paths, with_live_values
 from gitops_agent.model.catalog import BUILT_IN, Catalog, Reason
 from gitops_agent.model.fields import Fields, canonical
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.live_authority import FieldPath, live_paths, with_live_values
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.plan.reasons import meaning_of
 

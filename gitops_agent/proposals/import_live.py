@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
-from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.agent import Agent, Resource, live_paths, with_live_values
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.live_authority import live_paths, with_live_values
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision

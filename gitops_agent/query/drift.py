@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.names import named
+from gitops_agent.model.key import named
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import Clock, JournalReader

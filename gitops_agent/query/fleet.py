@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops_agent.errors import UsageError
-from gitops_agent.model.names import listed, named
+from gitops_agent.model.key import listed, named
+from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import explanation_shape, status_shape
 from gitops_agent.report.words import Shape, is_about, own_name
@@ -128,8 +129,7 @@ def agent_logs(
 
 def instances(known: Shape) -> list[str]:
     """The instances of an agent that may write, by the names its logs give them; ``known``: of ``explain``."""
-    replicas = [each for resource in _resources(known) for each in resource["live"].get("replicas", ())]
-    return [str(each.get("index", position)) for position, each in enumerate(replicas)]
+    return [each.log for resource in _resources(known) for each in listed_instances(resource["live"])]
 
 
 def _resources(known: Shape) -> Sequence[Shape]:

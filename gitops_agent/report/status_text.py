@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from gitops_agent.model.finding import Severity
+from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Style, page, table
 from gitops_agent.report.words import Shape, as_of, findings_text, fleet_words, own_name, phase_colours, short
@@ -63,10 +64,8 @@ def _ready_cell(agent: Shape) -> Cell:
 
 def instances_of(resources: Iterable[Shape]) -> list[tuple[str, str]]:
     """What the drivers call the instances of some resources: the name of the identifier, and the identifier."""
-    found = (resource["live"].get("replicas") for resource in resources)
-    entries = (each for listed in found if isinstance(listed, list) for each in listed if isinstance(each, dict))
-    names = (next(((key, each[key]) for key in each if key not in ("index", "state")), None) for each in entries)
-    return [(str(name), str(value)) for name, value in filter(None, names) if value is not None]
+    listed = (each for resource in resources for each in listed_instances(resource["live"]))
+    return [(each.label, each.id) for each in listed if each.label]
 
 
 def _instances_header(instances: Iterable[tuple[str, str]]) -> str:
@@ -216,7 +215,7 @@ def _logs(agent: Shape) -> Iterator[str]:
     """Where its output goes: the file of its one replica, or all files beside that of the first."""
     for resource in agent["resources"]:
         if path := resource["live"].get("log"):
-            several = len(resource["live"].get("replicas", ())) > 1
+            several = len(listed_instances(resource["live"])) > 1
             yield str(PurePath(path).with_name("*.log")) if several else str(path)
 
 

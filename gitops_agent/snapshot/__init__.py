@@ -7,7 +7,7 @@ pipeline calls ``loader.Loader.load``; ``gitops-agent validate`` calls ``folder.
 
 The way through::
 
-    tree ─► documents ─► schema ─► overlay ─► compile ─► graph ─► Snapshot
+    tree ─► documents ─► schema ─► overlay ─► compile ─► index ─► Snapshot
     names    split,       pydantic   RFC 6902   resources   keys, dependencies,
     refused  yaml-rs      findings              demands     pools, policy
              positions: line and column, only when there is something to say

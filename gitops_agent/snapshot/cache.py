@@ -5,7 +5,7 @@ it is discarded or left alone, and the files are read again. Every row carries a
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -96,7 +96,7 @@ class Cache:
             return {}
         select = "SELECT name, data FROM units"
         if len(names) > _SCAN_FROM_FILES:
-            rows = self._connection.execute(select).fetchall()
+            rows: Iterable[tuple[bytes, object]] = self._connection.execute(select)
         else:
             one = f"{select} WHERE name = ?"
             rows = [row for name in names for row in self._connection.execute(one, (name,))]

@@ -119,14 +119,10 @@ class Invalid(Exception):
 
 def shown(value: object, limit: int = 60) -> str:
     """A value as a finding may show it: escaped, shortened, hidden when it looks like a secret."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, dict):
-        return "a mapping"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "a mapping"
     text = str(value)
     if looks_secret(text):
         return "(hidden)"

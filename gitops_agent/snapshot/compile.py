@@ -192,10 +192,8 @@ def compilation(
     plugins: Plugins, agent: AgentKey, document: AgentDocument, pool: PoolUnit | None = None
 ) -> Compilation:
     """What plugins get of a document."""
-    runtime = plugins.get(document.spec.runtime.driver)
-    if pool is None:
-        return Compilation(agent, document, runtime=runtime)
-    return Compilation(agent, document, pools={pool.name: pool.spec}, runtime=runtime)
+    pools = {} if pool is None else {pool.name: pool.spec}
+    return Compilation(agent, document, pools=pools, runtime=plugins.get(document.spec.runtime.driver))
 
 
 def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[Issue]) -> tuple[Resource, ...]:

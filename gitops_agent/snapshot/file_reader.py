@@ -89,21 +89,6 @@ class FileReader:
         self._parser = FileParser(settings.limits, self.locator)
         self._bytes = 0
 
-    @property
-    def findings(self) -> list[Finding]:
-        """Everything found in files with errors."""
-        return [finding for file in self.failed.values() for finding in file.findings]
-
-    @property
-    def issues(self) -> list[Issue]:
-        """Everything wrong inside documents that are valid by themselves."""
-        return [issue for file in self.failed.values() for issue in file.issues]
-
-    @property
-    def suspects(self) -> set[str]:
-        """Names in files with errors: a reference to one of them is not reported as well."""
-        return {name for file in self.failed.values() for name in file.names}
-
     def failed_too_early(self, shared: Shared) -> dict[str, str]:
         """Files (path to blob) that failed before all of the overlays and pools were known."""
         known = shared.digests

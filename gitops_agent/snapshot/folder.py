@@ -52,21 +52,16 @@ class FolderReader:
                         yield from self._walk(Path(child.path), path + "/")
                     continue
                 about = child.stat(follow_symlinks=False)
+                mode = "100644" if stat.S_ISREG(about.st_mode) else "160000"
+                mode = "120000" if stat.S_ISLNK(about.st_mode) else mode
                 identity = f"{path}\0{about.st_size}.{about.st_mtime_ns}"
-                yield TreeEntry(_mode(about.st_mode), "blob", identity, about.st_size, path)
+                yield TreeEntry(mode, "blob", identity, about.st_size, path)
 
 
 def validate_folder(path: Path, plugins: Plugins, settings: Settings) -> tuple[Finding, ...]:
     """Every finding about the folder as desired state; valid when none is an error."""
-    name = "folder"
-    revision = Revision(name, name, (), author="", authored_at=0.0, committed_at=0.0, message="")
+    revision = Revision("folder", "folder", (), author="", authored_at=0.0, committed_at=0.0, message="")
     try:
         return Loader(FolderReader(path), plugins, settings).load(revision).findings
     except InvalidDesiredState as invalid:
         return invalid.findings
-
-
-def _mode(mode: int) -> str:
-    if stat.S_ISLNK(mode):
-        return "120000"
-    return "100644" if stat.S_ISREG(mode) else "160000"

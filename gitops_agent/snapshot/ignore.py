@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from gitops_agent.model.finding import Finding
 from gitops_agent.snapshot.codes import Code, FilePosition, error, shown
-from gitops_agent.snapshot.yaml_documents import not_utf8
+from gitops_agent.snapshot.yaml_documents import not_utf8, too_large
 from gitops_agent.snapshot.yaml_text_guard import BYTE_ORDER_MARK
 
 IGNORE_FILE = ".gitopsignore"
+SHORTER = "Name folders instead of files."
 MAX_PATTERNS = 256
 MAX_PATTERN_CHARACTERS = 256
 
@@ -62,16 +63,10 @@ class Ignored:
         return False
 
 
-def too_large(size: int, allowed: int) -> Finding:
-    """The finding for a file of patterns that is not read because of its size."""
-    summary = f"{size} bytes; at most {allowed} are read"
-    return error(Code.TOO_LARGE, FilePosition(IGNORE_FILE), summary, "Name folders instead of files.")
-
-
 def read(data: bytes, allowed: int) -> tuple[Ignored, list[Finding]]:
     """The patterns of the file, and what is wrong with it."""
     if len(data) > allowed:
-        return Ignored(), [too_large(len(data), allowed)]
+        return Ignored(), [too_large(IGNORE_FILE, len(data), allowed, SHORTER)]
     try:
         text = data.decode("utf-8").removeprefix(BYTE_ORDER_MARK)
     except UnicodeDecodeError as problem:

@@ -1,22 +1,26 @@
-"""What is known of all files together, kept from one load to the next.
+"""What is known of all files together, kept from one load to the next, and the checks across documents.
 
 Each load derives a new index from the last good one: what a commit did not touch is carried over as the same
-objects, and the cost beyond copying a few dictionaries follows the change.
+objects, and the cost beyond copying a few dictionaries follows the change. So does that of the checks: one key
+each, one policy, dependencies that exist and have no cycle, pools that exist.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import TreeEntry
-from gitops_agent.snapshot import references
 from gitops_agent.snapshot.codes import Code, FilePosition, Issue, warning
 from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, PolicyUnit, PoolUnit, Shared
+from gitops_agent.snapshot.schema import nearest
+
+_NAMED = 20
 
 
 @dataclass(slots=True)
@@ -125,12 +129,12 @@ class Index:
 
     def issues(self, suspects: set[str]) -> list[Issue]:
         """What is wrong between documents, as far as this step could have made it so."""
-        found = references.duplicates(self.duplicates, self.pools, self.policies)
+        found = _duplicates(self.duplicates, self.pools, self.policies)
         touched = {unit.agent.key: unit for unit in (*self._dangling(), *self.added)}.values()
         agents = [unit.agent for unit in touched if unit.agent.depends_on]
-        found += references.missing_dependencies(self.agents, agents, suspects)
-        found += references.missing_pools(self.shared, (unit for unit in touched if unit.pool), suspects)
-        return found + references.cycles(self.agents, [agent.key for agent in agents])
+        found += _missing_dependencies(self.agents, agents, suspects)
+        found += _missing_pools(self.shared, (unit for unit in touched if unit.pool), suspects)
+        return found + _cycles(self.agents, [agent.key for agent in agents])
 
     def _dangling(self) -> list[AgentUnit]:
         """The agents that refer to something this step removed."""
@@ -143,3 +147,111 @@ def is_current(file: CompiledFile, tree: Mapping[str, TreeEntry]) -> bool:
     """Whether the files that a compiled file inlines have the content they had."""
     inlined = [unit.inlined for unit in file.agents if unit.inlined is not None]
     return all(path in tree and tree[path].blob == blob for path, blob in inlined)
+
+
+def _listed(names: Iterable[str], count: int, between: str = " and ") -> str:
+    """Names for a summary: each has a finding of its own, so a thousand need not stand in every one."""
+    shown = between.join(islice(names, _NAMED))
+    return shown if count <= _NAMED else f"{shown} and {count - _NAMED} more"
+
+
+def _duplicates(
+    agents: Mapping[AgentKey, Iterable[Origin]], pools: Iterable[PoolUnit], policies: Iterable[PolicyUnit]
+) -> list[Issue]:
+    """Documents that declare one thing: each is addressed, all are named."""
+    same: dict[tuple[str, str], list[Origin]] = {}
+    for pool in pools:
+        same.setdefault((pool.tenant, pool.name), []).append(pool.origin)
+    name = ("metadata", "name")
+    found: list[Issue] = []
+    for key, origins in agents.items():
+        what = f"agent {key} is declared {{}} times"
+        found += _repeated(Code.DUPLICATE_AGENT, origins, name, what, "Rename one of them, or remove it.")
+    for (_, pool_name), origins in same.items():
+        what = f"credential pool {pool_name} is declared {{}} times"
+        found += _repeated(Code.DUPLICATE_POOL, origins, name, what)
+    detail = "Keep one; limits for one tenant go into its spec.tenants."
+    origins = [policy.origin for policy in policies]
+    return found + _repeated(Code.SEVERAL_POLICIES, origins, ("kind",), "{} Policy documents", detail)
+
+
+def _repeated(
+    code: Code, origins: Iterable[Origin], loc: tuple[str, ...], what: str, detail: str = ""
+) -> list[Issue]:
+    places = sorted(origins, key=lambda origin: (origin.path, origin.line))
+    summary = f"{what.format(len(places))}: {_listed(map(str, places), len(places))}"
+    return [Issue(code, loc, summary, detail, origin=origin) for origin in places] if len(places) > 1 else []
+
+
+def _missing_dependencies(
+    agents: Mapping[AgentKey, Agent], touched: Iterable[Agent], suspects: Collection[str]
+) -> list[Issue]:
+    """Dependencies on agents that no document declares (``suspects``: names in files that could not be read)."""
+    issues: list[Issue] = []
+    tenants: dict[str, list[str]] = {}
+    for agent in touched:
+        for position, key in enumerate(agent.depends_on):
+            if key in agents or key.tenant != agent.key.tenant or key.name in suspects:
+                continue
+            if key.tenant not in tenants:
+                tenants[key.tenant] = [other.name for other in agents if other.tenant == key.tenant]
+            hint = nearest(key.name, tenants[key.tenant])
+            summary = f"agent {agent.key} depends on {key}, which no document declares{hint}"
+            loc, detail = ("spec", "rollout", "dependsOn", position), "Declare it, or drop it."
+            issues.append(Issue(Code.UNKNOWN_DEPENDENCY, loc, summary, detail, origin=agent.origin))
+    return issues
+
+
+def _missing_pools(shared: Shared, touched: Iterable[AgentUnit], suspects: Collection[str]) -> list[Issue]:
+    """References to credential pools that are not declared for the tenant or for all."""
+    issues: list[Issue] = []
+    for unit in touched:
+        tenant, pool = unit.agent.key.tenant, unit.pool
+        if pool is None or pool in suspects or shared.pool(tenant, pool) is not None:
+            continue
+        hint = nearest(pool, [name for owner, name in shared.pools if owner in ("", tenant)])
+        summary = f"agent {unit.agent.key} uses credential pool {pool}, which no document declares{hint}"
+        detail = "Declare a CredentialPool of this tenant or of all tenants."
+        loc = ("spec", "credentialPoolRef", "name")
+        issues.append(Issue(Code.UNKNOWN_POOL, loc, summary, detail, origin=unit.agent.origin))
+    return issues
+
+
+def _cycles(agents: Mapping[AgentKey, Agent], touched: Iterable[AgentKey]) -> list[Issue]:
+    """Agents that wait for each other in a ring. A new ring leads through a touched agent."""
+    issues: list[Issue] = []
+    for ring in _rings(agents, touched):
+        named = _listed((str(key) for key in (*ring, ring[0])), len(ring) + 1, " -> ")
+        summary, loc = f"dependency cycle: {named}", ("spec", "rollout", "dependsOn")
+        detail = "None of these agents could ever start; remove one of the dependencies."
+        issues += [Issue(Code.DEPENDENCY_CYCLE, loc, summary, detail, origin=agents[key].origin) for key in ring]
+    return issues
+
+
+def _rings(agents: Mapping[AgentKey, Agent], starts: Iterable[AgentKey]) -> Iterator[list[AgentKey]]:
+    """The agents, reachable from some, that lead to each other: each group once (Kosaraju's algorithm)."""
+    visited: dict[AgentKey, None] = {}
+    left: list[AgentKey] = []  # once everything was visited that an agent waits for
+    users: dict[AgentKey, list[AgentKey]] = {}
+    waiting = [(start, False) for start in sorted(starts, reverse=True)]
+    while waiting:
+        key, leaving = waiting.pop()
+        if leaving:
+            left.append(key)
+        elif key not in visited:
+            visited[key] = None
+            waiting.append((key, True))
+            for other in agents[key].depends_on:
+                if other in agents:
+                    users.setdefault(other, []).append(key)
+                    waiting.append((other, False))
+    for first in reversed(left):
+        group, found = [], [first]
+        while found:
+            key = found.pop()
+            if key in visited:
+                del visited[key]
+                group.append(key)
+                found += users.get(key, ())
+        if len(group) > 1 or (group and first in agents[first].depends_on):
+            yield [first, *reversed(group[1:])]

@@ -26,6 +26,7 @@ from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index, is_current
 from gitops_agent.snapshot.positions import located
 from gitops_agent.snapshot.tree import REGULAR, TreeChanges
+from gitops_agent.snapshot.yaml_documents import too_large
 from gitops_agent.support.gc import gc_paused
 
 FROZEN_FROM_FILES = 1_000
@@ -85,8 +86,13 @@ class Loader:
             raise _refused(revision, refusals + tree.findings)
         files = FileReader(self._reader, self._plugins, self._settings, tree.files)
         index = self._index(files, tree, last.index if last is not None else Index())
-        findings = tree.findings + tree.notes() + files.findings + index.findings
-        findings += located(files.issues + index.issues(files.suspects), self._reader, files.locator)
+        failed = files.failed.values()
+        findings = tree.findings + tree.notes() + index.findings
+        findings += [finding for file in failed for finding in file.findings]
+        issues = [issue for file in failed for issue in file.issues]
+        # A reference to a name in a file with errors is not reported as well.
+        issues += index.issues(suspects={name for file in failed for name in file.names})
+        findings += located(issues, self._reader, files.locator)
         if errors(findings):
             raise _refused(revision, findings)
         if self._cache is not None:
@@ -114,7 +120,7 @@ class Loader:
             return ignore.Ignored(), []
         allowed = self._settings.limits.file_bytes
         if (file.size or 0) > allowed:
-            return ignore.Ignored(), [ignore.too_large(file.size or 0, allowed)]
+            return ignore.Ignored(), [too_large(file.path, file.size or 0, allowed, ignore.SHORTER)]
         return ignore.read(next(data for _, data in self._reader.blobs([file.blob])), allowed)
 
     def _index(self, files: FileReader, tree: TreeChanges, before: Index) -> Index:

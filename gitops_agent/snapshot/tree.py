@@ -58,9 +58,8 @@ class TreeChanges:
             changed=changed,
             whole=not self.files,
         )
-        for path in (
-            changed if self.files else ()
-        ):  # leaving first: a rename that changes only case is no collision
+        # Leaving first: a rename that changes only case is no collision.
+        for path in changed & self.files.keys():
             new._drop(path, renames)
         for change in changes:
             if change.blob:
@@ -68,11 +67,11 @@ class TreeChanges:
         return new
 
     def _drop(self, path: str, renames: bool) -> None:
+        del self.files[path]
         self.remarks.pop(path, None)
-        if self.files.pop(path, None) is not None:
-            self.document_count -= self._is_document(path)
-            if renames:
-                self.names.pop(_folded(path), None)
+        self.document_count -= self._is_document(path)
+        if renames:
+            self.names.pop(_folded(path), None)
 
     def _add(self, entry: TreeEntry) -> None:
         path = entry.path
@@ -83,7 +82,9 @@ class TreeChanges:
             return
         other = self.names.setdefault(_folded(path), path)
         if other != path:
-            self.findings.append(_collision(path, other))
+            first, second = sorted((path, other))
+            summary, detail = f"differs from {first} only by case", "Rename one of the two."
+            self.findings.append(error(Code.CASE_COLLISION, FilePosition(second), summary, detail))
         self.files[path] = entry
         if self._is_document(path):
             self.documents[path] = entry.blob
@@ -100,12 +101,10 @@ class TreeChanges:
             return error(Code.BAD_PATH, FilePosition(path), f"the path {reason}", detail)
         if mode in REGULAR or (path != IGNORE_FILE and self._is_skipped(path)):
             return None
-        is_link = mode == "120000"
-        code, what = (
-            (Code.SYMLINK, "a symbolic link") if is_link else (Code.GITLINK, "a submodule or special entry")
-        )
-        way = "Copy the file" if is_link else "Copy the files"
-        detail = f"It is never followed. {way} instead, or list the path in {IGNORE_FILE}."
+        code, what, copied = Code.GITLINK, "a submodule or special entry", "files"
+        if mode == "120000":
+            code, what, copied = Code.SYMLINK, "a symbolic link", "file"
+        detail = f"It is never followed. Copy the {copied} instead, or list the path in {IGNORE_FILE}."
         return error(code, FilePosition(path), what, detail)
 
     def _is_document(self, path: str) -> bool:
@@ -172,12 +171,6 @@ def _unread(severity: Callable[..., Finding], path: str, reason: str) -> Finding
 def _folded(path: str) -> str:
     """The path as a file system that ignores case would see it."""
     return path.lower() if path.isascii() else unicodedata.normalize("NFC", path).casefold()
-
-
-def _collision(path: str, other: str) -> Finding:
-    first, second = sorted((path, other))
-    summary = f"differs from {first} only by case"
-    return error(Code.CASE_COLLISION, FilePosition(second), summary, "Rename one of the two.")
 
 
 def _unfit(path: str) -> str:

@@ -23,6 +23,7 @@ from gitops_agent.snapshot.positions import Locator, Positions, Spot, is_text
 
 _WHERE = re.compile(r"line (\d+), column (\d+)")
 _MASK = "\U00012000"  # a letter of a script that is not written any more: its repr is the letter itself
+_SMALLER = "Split the file, raise the limit in the settings, or list it in .gitopsignore."
 _STRICT = yaml_rs.DuplicateKeyPolicy.Error
 _LENIENT = yaml_rs.DuplicateKeyPolicy.LastWins
 _REPLAYED = yaml_rs.AliasLimits(max_total_replayed_events=100_000)
@@ -78,7 +79,12 @@ class FileParser:
         findings: list[Finding] = []
         readers = (_DocumentReader(path, part, limits, self._locator, findings) for part in parts)
         documents = [document for reader in readers if (document := reader.read(suspect)) is not None]
-        return documents, findings if documents or findings else [_empty(path)]
+        if not documents and not findings:
+            detail = (
+                "An agent that stood here is no longer declared. Remove the file, or list it in .gitopsignore."
+            )
+            findings = [warning(Code.NO_DOCUMENT, FilePosition(path), "the file holds no document", detail)]
+        return documents, findings
 
     def _plain(self, data: bytes) -> Document | None:
         """The one document of ours in a file that needs no closer look. None: it needs one."""
@@ -160,11 +166,10 @@ class _DocumentReader:
         if "<<" in text and any(isinstance(box, dict) and "<<" in box for box in _boxes(value)):
             spots = self._positions.keys(lambda key: bool(key.value == "<<"))
             way_out = "Write the fields out, or use an Overlay."
-            self._each(Code.MERGE_KEY, spots, "the merge key << is not supported", way_out)
+            self._error(Code.MERGE_KEY, "the merge key << is not supported", way_out, *spots)
         # %YAML 1.1 would promise a reading that is not kept here.
-        if text.startswith("%") or "\n%" in text:
-            for spot in self._positions.tokens(DirectiveToken):
-                self._error(Code.DIRECTIVE, "a YAML directive (%…) is not supported", "Remove the line.", spot)
+        if (text.startswith("%") or "\n%" in text) and (spots := self._positions.tokens(DirectiveToken)):
+            self._error(Code.DIRECTIVE, "a YAML directive (%…) is not supported", "Remove the line.", *spots)
 
     def _duplicates(self) -> None:
         """Two equal keys in one mapping."""
@@ -177,7 +182,7 @@ class _DocumentReader:
 
     def _control_characters(self) -> None:
         """Characters that terminals obey and people do not see."""
-        found = texts.control_character(self._part.text)
+        found = texts.CONTROL.search(self._part.text)
         if found is not None:
             before = self._part.text[: found.start()]
             spot = Spot(self._part.line + before.count("\n"), len(before) - before.rfind("\n"))
@@ -195,7 +200,7 @@ class _DocumentReader:
         if "!" in text and not _is_prose(text, "!", value):
             detail = "Remove it: the kinds of values are fixed by the schema."
             spots = self._positions.tokens(TagToken)
-            self._each(Code.TAG, spots, "a YAML tag (!…) is not supported", detail)
+            self._error(Code.TAG, "a YAML tag (!…) is not supported", detail, *spots)
         if "*" not in text or _is_prose(text, "*", value):
             return
         if texts.count_properties(text, "*") > allowed:
@@ -204,7 +209,7 @@ class _DocumentReader:
                 summary = f"{count} aliases; at most {allowed} are read"
                 self._error(Code.TOO_MANY_ALIASES, summary, "Write the values out.")
         if any(item is None for item in _items(value)) and (spots := self._positions.recursive()):
-            self._each(Code.RECURSIVE_ALIAS, spots, "an alias that contains itself", "Write the value out.")
+            self._error(Code.RECURSIVE_ALIAS, "an alias that contains itself", "Write the value out.", *spots)
 
     def _json(self, value: dict[str, Any]) -> bytes | None:
         """The value as JSON, or None when it is none."""
@@ -232,26 +237,17 @@ class _DocumentReader:
             self._error(Code.BAD_NUMBER, "a whole number of more than 64 bits", detail)
         else:
             spots = self._positions.keys(lambda key: not is_text(key))
-            self._each(Code.NOT_TEXT_KEY, spots, "a key that is not text", "Put the key in quotes.")
+            self._error(Code.NOT_TEXT_KEY, "a key that is not text", "Put the key in quotes.", *spots)
 
-    def _each(self, code: Code, spots: list[Spot], summary: str, detail: str) -> None:
-        for spot in spots or [self._positions.start]:
-            self._error(code, summary, detail, spot)
-
-    def _error(self, code: Code, summary: str, detail: str, spot: Spot | None = None) -> None:
-        place = FilePosition(self._path, *(spot or self._positions.start))
-        self._findings.append(error(code, place, summary, detail))
+    def _error(self, code: Code, summary: str, detail: str, *spots: Spot) -> None:
+        """Add an error for each spot; for the beginning of the document when there is none."""
+        for spot in spots or (self._positions.start,):
+            self._findings.append(error(code, FilePosition(self._path, *spot), summary, detail))
 
 
-def too_large(path: str, size: int, allowed: int) -> Finding:
+def too_large(path: str, size: int, allowed: int, way_out: str = _SMALLER) -> Finding:
     """The finding for a file that is not read because of its size."""
-    detail = "Split the file, raise the limit in the settings, or list it in .gitopsignore."
-    return error(Code.TOO_LARGE, FilePosition(path), f"{size} bytes; at most {allowed} are read", detail)
-
-
-def _empty(path: str) -> Finding:
-    detail = "An agent that stood here is no longer declared. Remove the file, or list it in .gitopsignore."
-    return warning(Code.NO_DOCUMENT, FilePosition(path), "the file holds no document", detail)
+    return error(Code.TOO_LARGE, FilePosition(path), f"{size} bytes; at most {allowed} are read", way_out)
 
 
 def not_utf8(path: str, data: bytes, start: int) -> Finding:

@@ -18,7 +18,8 @@ _MARKER = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
 _DIRECTIVES_ONLY = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|%[^\n]*\n)*+\Z")
 _LINE_PREFIX = re.compile(r"^(?:[ \t]++|[-?:](?=[ \t\n]|\Z)|[!&]\S*+)++", re.MULTILINE)
 _CONTROL_BYTES = bytes([*range(9), 11, 12, *range(14, 32), 127])
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]")
+"""Characters that may not stand in a document of ours."""
 # A tag, anchor or alias can only begin here; much prose matches too, so a match is a question, not an answer.
 _PROPERTY = re.compile(r"""[!&*](?:(?<=[\s\[\]{},:"'].)|(?<=\A.))""")
 
@@ -84,11 +85,6 @@ def is_safe(text: str) -> bool:
 def has_control_bytes(data: bytes) -> bool:
     """Whether the bytes hold ASCII control characters."""
     return len(data.translate(None, _CONTROL_BYTES)) != len(data)
-
-
-def control_character(text: str) -> re.Match[str] | None:
-    """The first character that may not stand in a document of ours."""
-    return _CONTROL.search(text)
 
 
 def is_plain(data: bytes, text: str) -> bool:

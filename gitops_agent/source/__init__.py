@@ -6,5 +6,5 @@ local repository. What does not: reading documents (``snapshot/``), deciding whe
 of a note (``report/``).
 
 Callers: ``wiring.py`` builds a ``Mirror``, ``Notes``, ``BranchWriter`` and ``RefWatcher``; ``pipeline.py`` sees
-them through ``ports.py``. Only ``git.py`` starts git.
+them through ``ports.py``. Only ``bounded_process.py`` starts git, for ``git.py`` and ``gitpython.py``.
 """

@@ -8,9 +8,9 @@ from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
 from gitops_agent.source.commits import named_reverts
-from gitops_agent.source.fast_import import NewCommit, file_change, tree_change
 from gitops_agent.source.git_environment import identity
 from gitops_agent.source.git_errors import LocalFailure
+from gitops_agent.source.git_text import NewCommit, file_change, tree_change
 from gitops_agent.source.mirror import EMPTY_TREE, OUTGOING, Mirror
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.

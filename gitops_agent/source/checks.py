@@ -23,7 +23,7 @@ class NewHead:
     """A new head, and what it would follow. ``contains_last``: the last good commit is in its history."""
 
     head: Revision
-    last: Revision | None
+    last: str | None
     contains_last: bool
     branch: str
     path: str = "."
@@ -38,7 +38,7 @@ def path_missing(new: NewHead) -> Finding | None:
     head, last = new.head, new.last
     if head.tree:
         return None
-    kept = f"Commit {last.sha} stays in force" if last else "Nothing is enforced yet, and nothing is changed"
+    kept = f"Commit {last} stays in force" if last else "Nothing is enforced yet, and nothing is changed"
     return Finding(
         Severity.ERROR,
         "PathMissing",
@@ -58,16 +58,16 @@ def branch_rewritten(new: NewHead) -> Finding | None:
     outcome = (
         f"Policy forcePush: follow, so {head.sha} is followed."
         if follow
-        else f"The last good commit {last.sha} keeps being enforced and repaired. To accept the new "
-        f"history, make it contain the old commit and push (git merge -s ours {last.short}); to go back, restore "
+        else f"The last good commit {last} keeps being enforced and repaired. To accept the new "
+        f"history, make it contain the old commit and push (git merge -s ours {last[:10]}); to go back, restore "
         "the branch. For the next time, forcePush: follow in the policy follows a rewrite by itself."
     )
     return Finding(
         Severity.WARNING if follow else Severity.ERROR,
         "ForcePush",
         f"{new.branch}@{head.short}",
-        f"branch {new.branch} was rewritten: {head.short} does not contain {last.short}",
-        f"Found head {head.sha}, which does not have {last.sha} in its history; expected a descendant. {outcome}",
+        f"branch {new.branch} was rewritten: {head.short} does not contain {last[:10]}",
+        f"Found head {head.sha}, which does not have {last} in its history; expected a descendant. {outcome}",
     )
 
 

@@ -86,11 +86,6 @@ def _superseded(record: CommitRecord, by: Revision, now: float) -> CommitRecord:
     return replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
 
 
-def readmitted(record: CommitRecord) -> CommitRecord:
-    """The record of a commit whose refusal holds no longer (a corrected path, a newer us): it starts over."""
-    return replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
-
-
 def stopped(
     record: CommitRecord, phase: Phase, findings: tuple[Finding, ...], now: float, plan: str = ""
 ) -> CommitRecord:

@@ -23,10 +23,9 @@ from gitops_agent.settings import Settings
 from gitops_agent.source.address import Address, display
 from gitops_agent.source.bounded_process import Answer, Bounded, OnProgress, Overflow, Overrun, Runner
 from gitops_agent.source.credentials import credentials_for
-from gitops_agent.source.fast_import import NewCommit, import_stream
 from gitops_agent.source.git_environment import OLDEST, Identity, base_environment, config_text
 from gitops_agent.source.git_errors import LocalFailure, explain, redact
-from gitops_agent.source.git_listing import LOG_FORMAT, parse_commits
+from gitops_agent.source.git_text import LOG_FORMAT, NewCommit, import_stream, parse_commits
 from gitops_agent.source.gitpython import FOREIGN, BareRepo, FetchProgress, GitPythonCannot, NoSuchObject
 from gitops_agent.source.mirror_dir import unwritable
 from gitops_agent.support.atomic_file import write_atomic
@@ -134,6 +133,11 @@ class Git:
             raise GitPythonCannot("one git log is faster, or it is SHA-256")
         with self._conversation() as repo:
             return [repo.revision(sha, tree) for sha, tree in zip(shas, trees, strict=True)]
+
+    def contains(self, old: str, new: str) -> bool:
+        """Whether a commit is the other one or one of its ancestors; False when the mirror has no such commit."""
+        question = ("merge-base", "--is-ancestor", old, new)
+        return bool(self.find(f"{old}^{{commit}}", "commit")) and self.local(*question, ok=(0, 1)).code == 0
 
     def blobs(self, ids: Sequence[str], cap: int) -> Iterator[tuple[str, bytes]]:
         """The blobs in the order given, by one process; SourceRefused when one is larger than ``cap`` bytes.

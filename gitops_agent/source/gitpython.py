@@ -15,7 +15,6 @@ from io import BytesIO, TextIOWrapper
 from typing import IO, Any
 
 import git
-from git.config import GitConfigParser
 
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.bounded_process import OnProgress, Overrun, Runner, kill_group
@@ -133,8 +132,8 @@ class BareRepo(git.Repo):
         self.git = HermeticGit(runner)
         self.odb = git.GitCmdObjectDB(str(runner.directory / "objects"), self.git)
 
-    def _config_reader(self, *_: Any, **__: Any) -> GitConfigParser:
-        return GitConfigParser((), read_only=True)
+    def _config_reader(self, *_: Any, **__: Any) -> Any:
+        return git.GitConfigParser((), read_only=True)
 
     def ref(self, name: str) -> str | None:
         """The sha that a ref has, read from its file without a process; None when there is none."""
@@ -185,15 +184,6 @@ def _as_utf8(text: bytes, encoding: str) -> bytes:
         return text
 
 
-_PHASES = {
-    git.RemoteProgress.COUNTING: "Counting objects",
-    git.RemoteProgress.COMPRESSING: "Compressing objects",
-    git.RemoteProgress.RECEIVING: "Receiving objects",
-    git.RemoteProgress.RESOLVING: "Resolving deltas",
-    git.RemoteProgress.WRITING: "Writing objects",
-}
-
-
 class FetchProgress(git.RemoteProgress):
     """GitPython's reader of git's messages: progress is reported, the end of all else is kept."""
 
@@ -220,9 +210,9 @@ class FetchProgress(git.RemoteProgress):
         self, op_code: int, cur_count: str | float, max_count: str | float | None = None, _message: str = ""
     ) -> None:
         """Hand one step on."""
-        phase = _PHASES.get(op_code & self.OP_MASK)
-        if self._on_progress is None or phase is None:
+        if self._on_progress is None or op_code & self.OP_MASK == self.FINDING_SOURCES:
             return
+        phase = (self._cur_line or "").removeprefix("remote: ").partition(":")[0]  # of those that GitPython knows
         try:
             self._on_progress(phase, int(float(cur_count)), int(float(max_count)) if max_count else None)
         except Exception:

@@ -3,7 +3,7 @@
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
 notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
 approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
-force) and ``refs/gitops-agent/outgoing`` (the commit that was pushed last). It knows no credentials.
+force) and ``refs/gitops-agent/outgoing`` (the commit that was written or pushed last). It knows no credentials.
 """
 
 import os
@@ -23,7 +23,7 @@ from gitops_agent.source.bounded_process import Answer, OnProgress
 from gitops_agent.source.commits import Lines, named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_errors import LocalFailure
-from gitops_agent.source.git_listing import TreeChange, parse_changes, parse_entries
+from gitops_agent.source.git_text import TreeChange, parse_changes, parse_entries
 
 if TYPE_CHECKING:
     from gitops_agent.source.git import Git
@@ -176,8 +176,7 @@ class Mirror:
             return self._build(seen)
         for here in (here for there, here in self._followed.items() if there not in seen):
             self.git.local("update-ref", "-d", here)
-        after = self._head()
-        if before and not self._contains(before, after):
+        if before and not self.git.contains(before, self._head()):
             self.git.local("update-ref", KEPT + before, before)
         if self.notes_ref in seen and not self.git.ref(self.notes_ref):
             self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
@@ -320,11 +319,7 @@ class Mirror:
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether new contains old; a commit that is no longer known here is not contained."""
-        return self.reading(lambda: self._contains(old, new))
-
-    def _contains(self, old: str, new: str) -> bool:
-        question = ("merge-base", "--is-ancestor", old, new)
-        return bool(self._commit(old)) and self.git.local(*question, ok=(0, 1)).code == 0
+        return self.reading(lambda: self.git.contains(old, new))
 
     def undoes(self, later: str, earlier: str) -> bool:
         """Whether the difference ``later`` makes below the path takes back that of ``earlier``.

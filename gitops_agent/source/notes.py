@@ -7,9 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
-from gitops_agent.source.fast_import import NewCommit, note_change
 from gitops_agent.source.git_environment import identity
-from gitops_agent.source.git_listing import parse_entries
+from gitops_agent.source.git_text import NewCommit, note_change, parse_entries
 from gitops_agent.source.mirror import REMOTE_NOTES, Mirror
 from gitops_agent.support.backoff import delay
 
@@ -80,7 +79,7 @@ class Notes:
         if not mirror.git.ref(mirror.notes_ref):
             return ""
         theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
-        if theirs and not mirror.is_ancestor(theirs, mirror.notes_ref):
+        if theirs and not mirror.git.contains(theirs, mirror.notes_ref):
             merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
             mirror.git.local(*merge, env=identity(self.settings).variables)
         if theirs == mirror.git.ref(mirror.notes_ref):

@@ -15,7 +15,7 @@ from watchfiles import watch
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
-from gitops_agent.source.address import Address, check_ref
+from gitops_agent.source.mirror import Mirror
 
 _STEP_MS = 20
 _RETRY_SECONDS = 0.5
@@ -24,13 +24,13 @@ _RETRY_SECONDS = 0.5
 class RefWatcher:
     """Calls ``notify()`` from a thread of its own when the branch, or a ref in ``also``, has another value."""
 
-    def __init__(
-        self, address: Address, branch: str, notify: Callable[[], None], also: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, mirror: Mirror, notify: Callable[[], None], also: Sequence[str] = ()) -> None:
+        address = mirror.address
         if address.local is None:
             raise UsageError(f"repository {address.safe} is not local", hint="only path and file can be watched")
+        self._mirror = mirror
         self._repository = address.local
-        self._refs = (f"refs/heads/{check_ref(branch)}", *also)
+        self._refs = (f"refs/heads/{mirror.branch}", *also)
         self._notify = notify
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -51,7 +51,7 @@ class RefWatcher:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            folders = _folders(self._repository, self._refs)
+            folders = _folders(git_dir(self._repository), self._refs)
             try:
                 if folders:
                     self._watch(folders)
@@ -77,7 +77,7 @@ class RefWatcher:
         # The first round comes by timeout at the latest and covers what moved before the watch was in place.
         for _ in events:
             self._look()
-            if _folders(self._repository, self._refs) != folders:
+            if _folders(git_dir(self._repository), self._refs) != folders:
                 return
 
     def _look(self) -> None:
@@ -87,40 +87,25 @@ class RefWatcher:
             self._notify()
 
     def _values(self) -> list[str | None]:
-        return [ref_value(self._repository, name) for name in self._refs]
+        there = self._mirror.git.at(git_dir(self._repository))
+        return [there.ref(name) for name in self._refs]
 
 
 def git_dir(repository: Path) -> Path:
     """Where a bare or non-bare repository (also a linked work tree) keeps its refs."""
     inside = repository / ".git"
-    if inside.is_file():
-        inside = repository / inside.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
-        shared = inside / "commondir"
-        return inside / shared.read_text(encoding="utf-8").strip() if shared.is_file() else inside
+    try:
+        if inside.is_file():
+            inside = repository / inside.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+            shared = inside / "commondir"
+            return inside / shared.read_text(encoding="utf-8").strip() if shared.is_file() else inside
+    except (OSError, UnicodeDecodeError):
+        pass  # gone, or being replaced right now: the next event brings it
     return inside if inside.is_dir() else repository
 
 
-def ref_value(repository: Path, name: str) -> str | None:
-    """The sha that a loose or packed ref has; None when there is none (or none that can be read)."""
-    try:
-        home = git_dir(repository)
-        loose = home / name
-        if loose.is_file():
-            return loose.read_text(encoding="ascii").strip()
-        for line in (home / "packed-refs").read_text(encoding="utf-8").splitlines():
-            if line.endswith(f" {name}"):
-                return line.split(" ", 1)[0]
-    except (OSError, UnicodeDecodeError):
-        pass  # gone, or being replaced right now: the next event brings it
-    return None
-
-
-def _folders(repository: Path, refs: Sequence[str]) -> dict[Path, int]:
+def _folders(home: Path, refs: Sequence[str]) -> dict[Path, int]:
     """The folders whose entries decide the values of refs, with their inodes: a new one is another one."""
-    try:
-        home = git_dir(repository)
-    except (OSError, UnicodeDecodeError):
-        return {}
     found = {}
     for folder in (home / parent for name in refs for parent in reversed(Path(name).parents)):
         with suppress(OSError):

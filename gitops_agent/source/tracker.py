@@ -19,7 +19,7 @@ from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Clock, SnapshotLoader, Source
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
-from gitops_agent.source.commits import Lookup, readmitted, register, stopped
+from gitops_agent.source.commits import Lookup, register, stopped
 
 log = structlog.get_logger(__name__)
 
@@ -197,9 +197,8 @@ class SourceTracker:
     def _examine(self, state: State, head: Revision, in_force: Snapshot | None) -> tuple[Finding, ...]:
         """What the trust checks find. Compared is the last head that passed them, so that a commit on top of a
         rewritten branch is refused like the rewrite itself."""
-        verified = state.source.verified
-        last = (self._known(verified) or Revision(verified, "", (), "", 0.0, 0.0, "")) if verified else None
-        contains_last = last is None or self._source.is_ancestor(last.sha, head.sha)
+        last = state.source.verified
+        contains_last = last is None or self._source.is_ancestor(last, head.sha)
         force_push = in_force.policy.force_push if in_force else "refuse"
         return examine(NewHead(head, last, contains_last, self._location.branch, self._location.path, force_push))
 
@@ -223,7 +222,9 @@ def _accepted(state: State, snapshot: Snapshot, now: Now) -> State:
     """The state when the newest commit is valid: its freezes are the ones in force."""
     sha, record = snapshot.revision.sha, state.commits.records.get(snapshot.revision.sha)
     if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):
-        state = replace(state, commits=state.commits.updated([readmitted(record)]))
+        # Its refusal holds no longer (a corrected path, a newer us): it starts over.
+        again = replace(record, phase=Phase.PENDING, findings=(), summary="", started_at=None, finished_at=None)
+        state = replace(state, commits=state.commits.updated([again]))
     since = frozen_since(snapshot.policy, state.source.freezes_first_seen, now.wall)
     return replace(state, source=replace(state.source, valid=sha, freezes_first_seen=since))
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
-from gitops_agent.drivers.local.cgroup import DelegatedGroup
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.log_files import Rotation
+from gitops_agent.drivers.local.memory_limit import DelegatedGroup
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
-from gitops_agent.drivers.process.start import build
 from gitops_agent.model.document import AgentDocument
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -121,7 +121,7 @@ class Fleet:
         )
 
     def build(self, context: Context, options: Options) -> LocalDriver:
-        return build(context, options)
+        return LocalDriver("process", context, options)
 
     def restart(self, *, state: Path | None = None, keep_bases: bool = True) -> None:
         self.driver = self.fresh(state=state)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context, ObserveRequest, is_unchanged
-from gitops_agent.drivers.config import PLUGIN, connect
-from gitops_agent.drivers.config.spec import config_key
+from gitops_agent.drivers.config import PLUGIN, ConfigDriver, config_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
@@ -29,7 +28,7 @@ class AgentDir:
     def __init__(self, state: Path) -> None:
         self.state = state
         self.file = state / "agents" / "acme" / "bot" / "config.json"
-        self.driver = connect(Context("me", str(state), RealClock()))
+        self.driver = ConfigDriver(Context("me", str(state), RealClock()))
         self.bases: dict[Any, Base] = {}
 
     def fields(self, **spec: Any) -> Fields:
@@ -43,7 +42,7 @@ class AgentDir:
 
     def restart(self) -> None:
         """gitops-agent starts anew: only the journal and the file remain."""
-        self.driver = connect(Context("me", str(self.state), RealClock()))
+        self.driver = ConfigDriver(Context("me", str(self.state), RealClock()))
 
     def see(self) -> Observation | None:
         found = self.driver.observe(ObserveRequest(None, self.bases))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context, Driver
-from gitops_agent.drivers.hook import PLUGIN, connect
-from gitops_agent.drivers.hook.spec import hook_key
+from gitops_agent.drivers.hook import PLUGIN, HookDriver, hook_key
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Base
@@ -34,7 +33,7 @@ def hooks(**spec: Any) -> dict[str, Fields]:
 
 
 def calls(url: str, *hosts: str, timeout: str = "5s", **more: Any) -> tuple[Driver, Fields]:
-    made = connect(Context("test", "/nowhere", FrozenClock(), hook_hosts=hosts))
+    made = HookDriver(Context("test", "/nowhere", FrozenClock(), hook_hosts=hosts))
     return made, hooks(onProvisioned={"http": {"url": url, **more}, "timeout": timeout})["onProvisioned"]
 
 
@@ -127,7 +126,7 @@ def commands(fleet: Fleet, *command: str, timeout: str = "5s") -> tuple[Driver, 
     able = {"process": fleet.driver}
     place = Context(fleet.instance, str(fleet.state), FrozenClock(), executing=able.get)
     (fleet.state / "agents" / BOT.tenant / BOT.name / "work").mkdir(parents=True, exist_ok=True)
-    return connect(place), hooks(onRetired={"command": command, "timeout": timeout})["onRetired"]
+    return HookDriver(place), hooks(onRetired={"command": command, "timeout": timeout})["onRetired"]
 
 
 def end(made: Driver, fields: Fields) -> str:

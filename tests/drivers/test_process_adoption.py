@@ -75,12 +75,13 @@ def test_an_agent_survives_a_kill_of_its_starter_and_nothing_runs_twice(fleet: F
         textwrap.dedent(
             f"""
             import os, signal
-            from gitops_agent.drivers.local.driver import Options
-            from gitops_agent.drivers.process.start import build
+            from gitops_agent.drivers.local.context import Options
+            from gitops_agent.drivers.local.driver import LocalDriver
             from gitops_agent.model.fields import Fields
             from gitops_agent.drivers.api import Context
             from tests.drivers.conftest import RealClock, action, Verb, process_key, BOT
-            driver = build(
+            driver = LocalDriver(
+                "process",
                 Context({fleet.instance!r}, {str(fleet.state)!r}, RealClock()), Options(groups=None))
             key = process_key(type(BOT)({BOT.tenant!r}, {BOT.name!r}))
             driver.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")

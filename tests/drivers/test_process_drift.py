@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context, ObserveRequest
-from gitops_agent.drivers.local.driver import Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.handle import decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable
-from gitops_agent.drivers.process.start import build
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, RealClock, action, alive, kill, process_key, until
@@ -82,8 +83,10 @@ def test_one_of_two_replicas_gone(fleet: Fleet) -> None:
     seen = until(lambda: (found := fleet.look()).reason == "ReplicaMissing" and found)
     assert seen.fields is not None
     assert seen.fields.value["replicas"] == 1
+    assert seen.health == Health(HealthState.UNHEALTHY, "ReplicaMissing", "1 of 2 replicas are running")
     repaired(fleet, fields, Verb.UPDATE)
     assert second in fleet.pids()
+    assert fleet.look().health is None, "probes and heartbeats are asked by core"
 
 
 def test_after_a_reboot_absence_is_explained(fleet: Fleet) -> None:
@@ -251,7 +254,7 @@ def test_a_process_table_that_cannot_be_read_is_an_error_not_an_empty_fleet(
     if content is not None:
         root.mkdir()
     options = Options(proc=str(root), groups=None, environment={})
-    unreachable = build(Context(fleet.instance, str(fleet.state), RealClock()), options)
+    unreachable = LocalDriver("process", Context(fleet.instance, str(fleet.state), RealClock()), options)
     with pytest.raises(ObserveError):
         unreachable.observe(ObserveRequest(None, fleet.bases))
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.drivers.local.cgroup import DelegatedGroup, MemoryGroups, delegated_parent
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
 from gitops_agent.drivers.local.marks import Marks, read_marks
+from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.process_tree import build_tree, split_extras, tree_of
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
 from gitops_agent.drivers.local.spec import Desired
@@ -105,6 +105,7 @@ def test_stopped_is_absence_and_retired_is_nothing() -> None:
         ({"command": []}, "needs command"),
         ({"workdir": "here"}, "runtime.workdir 'here' is relative"),
         ({"image": "busybox"}, "runtime.image means nothing"),
+        ({"stop": {"signal": "SIGKILL"}}, "runtime.stop.signal 'SIGKILL' is none of SIGTERM, SIGINT"),
         ({"stop": {"grace": "1h1ms"}}, "runtime.stop.grace 1h1ms is more than 1h"),
         ({"env": [{"name": "MANAGED_AGENT_OWNER", "value": "me"}]}, "are set by gitops-agent"),
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "more than once"),
@@ -129,15 +130,15 @@ def test_what_cannot_run_is_refused_in_one_sentence(runtime: dict[str, Any], sen
 
 def test_a_grace_that_nobody_waits_for_is_not_waited_for() -> None:
     longest = fields(stop={"grace": "1h"})
-    assert Desired.of(Fields.of(longest)).grace == 3600.0
+    assert Desired.of(Fields.of(longest)).stop[1] == 3600.0
     older = Fields.of({**longest, "stop": {"signal": "SIGTERM", "grace": 25 * 86400.0}})
-    assert Desired.of(older).grace == 3600.0, "recorded before there was a limit"
+    assert Desired.of(older).stop[1] == 3600.0, "recorded before there was a limit"
 
 
 def test_desired_reads_back_what_the_compiler_wrote() -> None:
     (resource,) = made(agent_document(AGENT, command=COMMAND, replicas=4))
     desired = Desired.of(resource.fields)
-    assert (desired.command, desired.replicas, desired.grace) == (tuple(COMMAND), 4, 10.0)
+    assert (desired.command, desired.replicas, desired.stop[1]) == (tuple(COMMAND), 4, 10.0)
 
 
 def environ(**values: str) -> bytes:
@@ -271,8 +272,8 @@ def test_a_group_is_used_only_where_the_machine_delegated_one(tmp_path: Path) ->
 
 
 def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
-    groups = MemoryGroups("me", DelegatedGroup(tmp_path, 2))
-    assert groups.confine(AGENT, 0, 4711, 1000)
+    groups = MemoryLimits("me", DelegatedGroup(tmp_path, 2))
+    assert groups.confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
     made = tmp_path / "gitops-agent.me.acme.bot.0"
     assert (made / "memory.max").read_text() == "1000"
     assert groups.confines(AGENT, 0, 4711)
@@ -280,5 +281,7 @@ def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
     assert not groups.killed(AGENT, 0)
     (made / "memory.events").write_text("oom 1\noom_kill 2\n")
     assert groups.killed(AGENT, 0)
-    assert not MemoryGroups("me", None).confine(AGENT, 0, 4711, 1000)
-    assert not MemoryGroups("me", DelegatedGroup(tmp_path / "missing", 2)).confine(AGENT, 0, 4711, 1000)
+    assert not MemoryLimits("me", None).confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
+    assert not MemoryLimits("me", DelegatedGroup(tmp_path / "missing", 2)).confine(
+        AGENT, ReplicaHandle(0, 4711, 0, ""), 1000
+    )

@@ -55,8 +55,9 @@ def test_a_process_that_is_not_ours_to_signal_is_named_and_the_rest_still_ends(
     until(lambda: os.getsid(child) == child)
     real = stop.send
 
-    def send(proc: stop.ProcessInfo, number: int, table: ProcessTable) -> bool:
-        return False if proc.pid == child else real(proc, number, table)
+    def send(proc: stop.ProcessInfo, number: int, table: ProcessTable) -> None:
+        if proc.pid != child:
+            real(proc, number, table)
 
     with monkeypatch.context() as patch:
         patch.setattr(stop, "send", send)

@@ -200,7 +200,7 @@ def test_nothing_that_goes_wrong_ends_the_watcher(fleet: Fleet, monkeypatch: pyt
         with monkeypatch.context() as patch:
             patch.setattr(LogFiles, "rotate", explode)
             other = BOT._replace(name="other")
-            patch.setattr("gitops_agent.drivers.local.start.Starter._prepare", _null)
+            patch.setattr("gitops_agent.drivers.local.start.Launcher._prepare", _null)
             fleet.run(*SLEEP, agent=other)
             assert failed.wait(10)
         kill(fleet.pids(other)[0])

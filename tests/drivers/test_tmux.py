@@ -21,12 +21,13 @@ import pytest
 from libtmux import Server
 
 from gitops_agent.drivers.api import Context, ObserveRequest
-from gitops_agent.drivers.local.driver import LocalDriver, Options
+from gitops_agent.drivers.local.context import Options
+from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.log_files import Rotation
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key
 from gitops_agent.drivers.tmux import server
-from gitops_agent.drivers.tmux.launcher import build
+from gitops_agent.drivers.tmux.launcher import TmuxLauncher
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Verb
@@ -41,7 +42,7 @@ class TmuxFleet(Fleet):
     name = "tmux"
 
     def build(self, context: Context, options: Options) -> LocalDriver:
-        return build(context, options)
+        return LocalDriver("tmux", context, options, TmuxLauncher)
 
     @property
     def tmux(self) -> Server:
@@ -370,10 +371,11 @@ def test_a_kill_between_start_and_record_starts_nothing_twice(fleet: TmuxFleet, 
         textwrap.dedent(
             f"""
             import os, signal
-            from gitops_agent.drivers.local.driver import Options
+            from gitops_agent.drivers.local.context import Options
             from gitops_agent.drivers.local.spec import runtime_key
             from gitops_agent.drivers.tmux import server
-            from gitops_agent.drivers.tmux.launcher import build
+            from gitops_agent.drivers.local.driver import LocalDriver
+            from gitops_agent.drivers.tmux.launcher import TmuxLauncher
             from gitops_agent.model.fields import Fields
             from gitops_agent.drivers.api import Context
             from tests.drivers.conftest import BOT, RealClock, Verb, action
@@ -383,7 +385,7 @@ def test_a_kill_between_start_and_record_starts_nothing_twice(fleet: TmuxFleet, 
                 os.kill(os.getpid(), signal.SIGKILL)
             server.TmuxServer.run = run
             context = Context({fleet.instance!r}, {str(fleet.state)!r}, RealClock())
-            driver = build(context, Options(groups=None))
+            driver = LocalDriver("tmux", context, Options(groups=None), TmuxLauncher)
             key = runtime_key(type(BOT)({BOT.tenant!r}, {BOT.name!r}), "tmux")
             driver.apply(action(key, Verb.CREATE, desired=Fields({fields.raw!r})), "intent")
             """

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Context, ObserveRequest
-from gitops_agent.drivers.config import connect
-from gitops_agent.drivers.config.spec import config_key
+from gitops_agent.drivers.config import ConfigDriver, config_key
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.stop import open_pidfd, wait_gone
 from gitops_agent.errors import ApplyError, ObserveError
@@ -91,7 +90,7 @@ def test_a_start_whose_record_fails_is_found_by_its_marks(fleet: Fleet, monkeypa
         raise ObserveError("no descriptors left", hint="")
 
     with monkeypatch.context() as patch:
-        patch.setattr("gitops_agent.drivers.local.start.Starter._settled", unreachable)
+        patch.setattr("gitops_agent.drivers.local.start.Launcher._settled", unreachable)
         with pytest.raises(ApplyError, match="no descriptors left"):
             fleet.driver.apply(step, "intent")
     (pid,) = fleet.pids()
@@ -109,7 +108,7 @@ def test_no_descriptor_is_lost_on_the_way(fleet: Fleet, monkeypatch: pytest.Monk
     broken = Broken(monkeypatch, errno.EMFILE)
     broken.ends = f"/{second.pid}/stat"
     with pytest.raises(ObserveError):
-        open_pidfd(second, table)
+        open_pidfd(second.identity, table)
     with pytest.raises(ObserveError):
         wait_gone([first, second], 1.0, table, lambda: None)
     broken.ends = None
@@ -135,7 +134,7 @@ def test_a_heartbeat_that_cannot_be_read_now_is_not_silence(
 def test_a_bundle_that_cannot_be_read_now_was_not_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    driver = connect(Context("test", str(tmp_path), RealClock()))
+    driver = ConfigDriver(Context("test", str(tmp_path), RealClock()))
     wanted = Fields.of({"name": "bot"})
     driver.apply(action(config_key(BOT), Verb.CREATE, desired=wanted), "intent")
     broken = Broken(monkeypatch, number)
@@ -149,7 +148,7 @@ def test_a_bundle_that_cannot_be_read_now_was_not_edited(
 
 
 def test_a_folder_that_an_agent_closed_blinds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = connect(Context("test", str(tmp_path), RealClock()))
+    driver = ConfigDriver(Context("test", str(tmp_path), RealClock()))
     other = BOT._replace(name="other")
     for agent in (BOT, other):
         wanted = Fields.of({"name": agent.name})

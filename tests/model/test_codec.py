@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops_agent.model.codec import from_json, resource_key, to_json
+from gitops_agent.model.codec import from_json, to_json
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity
@@ -128,7 +128,7 @@ def test_what_has_no_json_form_is_refused() -> None:
 
 
 def test_keys_share_their_words() -> None:
-    one, two = resource_key("acme/a:runtime/main"), resource_key("acme/b:runtime/main")
+    one, two = ResourceKey.parse("acme/a:runtime/main"), ResourceKey.parse("acme/b:runtime/main")
     assert (one.agent.tenant is two.agent.tenant, one.kind is two.kind) == (True, True)
     with pytest.raises(ValueError, match="not a resource key"):
-        resource_key("acme/a")
+        ResourceKey.parse("acme/a")

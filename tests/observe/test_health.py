@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
-from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import Health, HealthState
@@ -81,7 +80,7 @@ def test_a_jump_of_the_clock_makes_nobody_old_or_young(ward: Ward, jump: float, 
 def test_nothing_there(ward: Ward) -> None:
     health = ward.look(fields=None, started_at=None, reason="ProcessGone", message="pid 7 was killed by SIGKILL")
     assert health == Health(HealthState.UNHEALTHY, "ProcessGone", "pid 7 was killed by SIGKILL")
-    subject = HealthTarget(ONE, None, Fields.of({}))
+    subject = HealthTarget(ONE, None)
     assert said(ward.monitor.evaluate([subject])[ONE]) == (HealthState.UNHEALTHY, "NotRunning")
 
 
@@ -89,20 +88,15 @@ def test_suspended(ward: Ward) -> None:
     assert said(ward.look(state="Suspended", reason="Suspended")) == (HealthState.UNHEALTHY, "Suspended")
 
 
-@pytest.mark.parametrize(
-    ("replicas", "wanted", "ready"), [(1, 3, False), (2, 3, False), (3, 3, True), (4, 3, True)]
-)
-def test_replicas(ward: Ward, replicas: int, wanted: int, ready: bool) -> None:
+def test_what_the_driver_reports_counts(ward: Ward) -> None:
     ward.clock.advance(60)
-    health = ward.look(replicas=replicas, wanted=wanted)
-    assert (health.state is HealthState.HEALTHY) is ready
-    if not ready:
-        assert (health.reason, health.message) == ("ReplicaMissing", f"{replicas} of 3 replicas are running")
+    short = Health(HealthState.UNHEALTHY, "ReplicaMissing", "1 of 3 replicas are running")
+    assert ward.look(health=short) == short
 
 
 @pytest.mark.parametrize(("there", "state"), [(False, HealthState.STOPPED), (True, HealthState.STARTING)])
 def test_dormant_agents_are_well_when_they_are_gone(ward: Ward, there: bool, state: HealthState) -> None:
-    subject = HealthTarget(ONE, ward.seen() if there else ward.seen(fields=None), Fields.of({}), stopped=True)
+    subject = HealthTarget(ONE, ward.seen() if there else ward.seen(fields=None), stopped=True)
     assert ward.monitor.evaluate([subject])[ONE].state is state
 
 
@@ -212,7 +206,7 @@ def test_a_jump_forgets_no_failure_and_runs_no_probe_early(ward: Ward, jump: flo
 
 
 def test_a_runtime_that_runs_no_commands_says_so(ward: Ward) -> None:
-    subject = HealthTarget(ONE, ward.seen(), Fields.of({}), READINESS, executing=None)
+    subject = HealthTarget(ONE, ward.seen(), READINESS, executing=None)
     health = ward.monitor.evaluate([subject])[ONE]
     assert (health.reason, health.message) == (
         "NotReadyYet",
@@ -227,10 +221,8 @@ def test_a_runner_that_breaks_is_a_failed_probe_of_one_agent(ward: Ward) -> None
         ) -> ExecResult:
             raise RuntimeError("bug")
 
-    broken = HealthTarget(ONE, ward.seen(), Fields.of({}), READINESS, executing=Broken())
-    sound = HealthTarget(
-        TWO, replace(ward.seen(), key=runtime_key(TWO)), Fields.of({}), READINESS, executing=ward.runner
-    )
+    broken = HealthTarget(ONE, ward.seen(), READINESS, executing=Broken())
+    sound = HealthTarget(TWO, replace(ward.seen(), key=runtime_key(TWO)), READINESS, executing=ward.runner)
     found = ward.monitor.evaluate([broken, sound])
     assert found[ONE].reason == "NotReadyYet"
     assert found[ONE].message.endswith("unexpected RuntimeError in the probe")

@@ -62,7 +62,7 @@ def serving(talk: Talk) -> Iterator[int]:
 def ask(port: int, path: str = "/readyz", timeout: str = "5s") -> ExecResult:
     seen = Observation(runtime_key(ONE), "memory", Owner.OURS, Fields.of({}), "Running", 0.0, address=LOOPBACK)
     spec = {"http": {"port": port, "path": path}, "timeout": timeout}
-    return probe(spec, HealthTarget(ONE, seen, Fields.of({})))
+    return probe(spec, HealthTarget(ONE, seen))
 
 
 def answers(status: int, body: bytes = b"x", *headers: str) -> Talk:
@@ -197,11 +197,11 @@ def test_every_instance_must_answer_at_its_own_address() -> None:
     copies = tuple(AgentInstance(host, 1.0, address=host) for host in (LOOPBACK, "127.0.0.2"))
     seen = Observation(runtime_key(ONE), "m", Owner.OURS, Fields.of({}), "Running", 0.0, instances=copies)
     with serving(answers(200)) as port:  # on the first address only
-        found = probe({"http": {"port": port}, "timeout": "5s"}, HealthTarget(ONE, seen, Fields.of({})))
+        found = probe({"http": {"port": port}, "timeout": "5s"}, HealthTarget(ONE, seen))
     assert not found.ok
     assert found.message.startswith(f"GET 127.0.0.2:{port}/: ")
 
 
 def test_a_runtime_without_an_address_cannot_be_probed_by_http() -> None:
-    found = probe({"http": {"port": 80}}, HealthTarget(ONE, None, Fields.of({})))
+    found = probe({"http": {"port": 80}}, HealthTarget(ONE, None))
     assert found == ExecResult(False, "GET :80/: the runtime reports no address to probe")

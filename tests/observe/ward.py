@@ -72,9 +72,9 @@ class Ward:
     def beat(self, *pending: str, at: float | None = None) -> None:
         self.beats = (Heartbeat(self.clock.now() if at is None else at, pending=pending),)
 
-    def seen(self, replicas: int = 1, **more: Any) -> Observation:
+    def seen(self, **more: Any) -> Observation:
         given = {
-            "fields": Fields.of({"replicas": replicas}),
+            "fields": Fields.of({"replicas": 1}),
             "handle": Fields.of({"handle": self.handle}),
             "instances": instances(more.pop("started_at", self.started), more.pop("heartbeats", self.beats)),
             "observed_at": self.clock.now(),
@@ -83,15 +83,10 @@ class Ward:
         state = given.pop("state", "Running")
         return Observation(runtime_key(ONE), "memory", Owner.OURS, state=state, **given)
 
-    def look(
-        self, spec: dict[str, Any] | None = None, *, wanted: int = 1, asked_since: float | None = None, **more: Any
-    ) -> Health:
-        return self.judge(self.seen(**more), spec or {"minUptime": "1s"}, wanted, asked_since)
+    def look(self, spec: dict[str, Any] | None = None, *, asked_since: float | None = None, **more: Any) -> Health:
+        return self.judge(self.seen(**more), spec or {"minUptime": "1s"}, asked_since)
 
-    def judge(
-        self, seen: Observation, spec: dict[str, Any], wanted: int = 1, asked_since: float | None = None
-    ) -> Health:
-        fields = Fields.of({"replicas": wanted})
+    def judge(self, seen: Observation, spec: dict[str, Any], asked_since: float | None = None) -> Health:
         suspicion = "Suspended" if seen.reason == "Suspended" and seen.fields is not None else None
-        target = HealthTarget(ONE, seen, fields, spec, False, self.ask, asked_since, suspicion=suspicion)
+        target = HealthTarget(ONE, seen, spec, False, self.ask, asked_since, suspicion=suspicion)
         return self.monitor.evaluate([target])[ONE]

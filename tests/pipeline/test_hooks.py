@@ -11,7 +11,7 @@ import pytest
 from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.drivers import hook
 from gitops_agent.drivers.api import AS_IT_RUNS, Applied, ExecResult, Observation, ObserveRequest, Plugin, RunAs
-from gitops_agent.drivers.hook.spec import hook_key
+from gitops_agent.drivers.hook import hook_key
 from gitops_agent.errors import UsageError
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey

@@ -25,7 +25,9 @@ SHA = "c" * 40
 
 Content = Mapping[str, Any]
 
-CATALOG = Catalog({("fake", code): each for code, each in {**process.REASONS, **config.REASONS}.items()})
+CATALOG = Catalog(
+    {("fake", code): each for code, each in {**process.PLUGIN.reasons, **config.PLUGIN.reasons}.items()}
+)
 """The made-up driver of these tests gives the reasons of the local ones."""
 
 

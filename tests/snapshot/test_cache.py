@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from gitops_agent.drivers.api import Plugin
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot import cache as caching
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
+from gitops_agent.testing.memory_driver import MemoryDriver
 from tests.snapshot.world import PLUGINS, MemoryReader, World, agent, codes, other
 
 FLEET = {
@@ -95,6 +99,20 @@ def test_another_instance_or_other_limits_share_nothing(restarting: Restarting) 
     assert not any(agent.adopt for agent in staging.agents.values())
     _, read = restarting.load(FLEET, Settings(instance="staging", limits=Limits(depth=20)))
     assert read == len(FLEET)
+
+
+def test_what_a_driver_compiles_with_is_part_of_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_driver" / "inner").mkdir(parents=True)
+    (tmp_path / "some_driver" / "__init__.py").write_text("def resources(asked): return ()\n")
+    (tmp_path / "some_driver" / "inner" / "spec.py").write_text("GRACE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins = Plugins([Plugin("some", (), import_module("some_driver").resources, lambda _: MemoryDriver("some"))])
+    before = version_of(Settings(), plugins)
+    assert version_of(Settings(), plugins) == before
+    (tmp_path / "some_driver" / "inner" / "spec.py").write_text("GRACE = 2\n")
+    assert version_of(Settings(), plugins) != before
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "rows", "folder", "schema"])

@@ -12,7 +12,6 @@ import pytest
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.passes import Approval
 from gitops_agent.settings import Settings
-from gitops_agent.source.address import parse_address
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.ref_watcher import RefWatcher
@@ -243,7 +242,7 @@ def test_notes_alone_are_news_and_only_once(office: Office, bell: Bell) -> None:
 
 
 def test_a_local_repository_rings_for_notes(office: Office, bell: Bell) -> None:
-    watcher = RefWatcher(parse_address(str(office.desk.bare)), "main", bell, (APPROVALS,))
+    watcher = RefWatcher(office.mirror, bell, (APPROVALS,))
     watcher.start()
     try:
         office.note(office.change, D1, BOB)

@@ -23,7 +23,7 @@ from gitops_agent.source.address import Address
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.git import Git
 from gitops_agent.source.git_environment import identity
-from gitops_agent.source.git_listing import LOG_FORMAT, parse_commits
+from gitops_agent.source.git_text import LOG_FORMAT, parse_commits
 from gitops_agent.source.gitpython import GitPythonCannot
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes

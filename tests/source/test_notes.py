@@ -143,3 +143,17 @@ def test_an_unreachable_remote_keeps_the_notes_for_later(desk: Desk, mirror: Mir
 def test_nothing_to_push_is_no_error(mirror: Mirror, notes: Notes) -> None:
     mirror.refresh()
     notes.push()
+
+
+def test_a_push_from_a_damaged_mirror_fails_and_does_not_wait_for_itself(mirror: Mirror, notes: Notes) -> None:
+    head = mirror.refresh().sha
+    for text in ("one\n", "two\n"):
+        notes.write({head: text})
+        if text == "one\n":
+            notes.push()
+    tip = mirror.git.ref(mirror.notes_ref) or ""
+    (mirror.git.directory / "objects" / tip[:2] / tip[2:]).unlink()
+    with pytest.raises(SourceUnavailable):
+        notes.push()
+    with mirror.exclusive():
+        pass

@@ -92,7 +92,7 @@ def _commit(sha: str, tree: str = "t") -> Revision:
 
 
 def _new_head(**more: object) -> NewHead:
-    given = {"head": _commit("b"), "last": _commit("a"), "contains_last": True, "branch": "main"}
+    given = {"head": _commit("b"), "last": "a" * 40, "contains_last": True, "branch": "main"}
     return NewHead(**{**given, **more})  # type: ignore[arg-type]
 
 

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gitops_agent.errors import UsageError
-from gitops_agent.source.address import parse_address
-from gitops_agent.source.ref_watcher import RefWatcher, ref_value
+from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.ref_watcher import RefWatcher
 from tests.source.conftest import Desk, git
+
+MirrorOf = Callable[..., Mirror]
 
 
 class Bell:
@@ -32,8 +34,8 @@ def bell() -> Bell:
 
 
 @pytest.fixture
-def watched(desk: Desk, bell: Bell) -> Iterator[RefWatcher]:
-    watcher = RefWatcher(parse_address(str(desk.bare)), "main", bell)
+def watched(mirror: Mirror, bell: Bell) -> Iterator[RefWatcher]:
+    watcher = RefWatcher(mirror, bell)
     watcher.start()
     yield watcher
     watcher.stop()
@@ -45,9 +47,9 @@ def test_every_commit_rings(desk: Desk, bell: Bell, watched: RefWatcher) -> None
         assert bell.rang()
 
 
-def test_a_work_tree_and_a_branch_with_slashes(desk: Desk, bell: Bell) -> None:
+def test_a_work_tree_and_a_branch_with_slashes(desk: Desk, bell: Bell, mirror_of: MirrorOf) -> None:
     desk.git("checkout", "-q", "-b", "team/eu/prod")
-    watcher = RefWatcher(parse_address(desk.work.as_uri()), "team/eu/prod", bell)
+    watcher = RefWatcher(mirror_of(repo=desk.work.as_uri(), branch="team/eu/prod"), bell)
     watcher.start()
     try:
         desk.commit({"x.yaml": "x: 1\n"}, push=False)
@@ -92,12 +94,17 @@ def test_other_branches_do_not_ring(desk: Desk, bell: Bell, watched: RefWatcher)
     assert not bell.rings.acquire(blocking=False)
 
 
-def test_a_linked_work_tree_is_understood(desk: Desk, tmp_path: Path) -> None:
+def test_a_linked_work_tree_is_understood(desk: Desk, bell: Bell, mirror_of: MirrorOf, tmp_path: Path) -> None:
     desk.git("worktree", "add", "-q", str(tmp_path / "linked"), "-b", "linked")
-    assert ref_value(tmp_path / "linked", "refs/heads/linked") == desk.head()
-    assert ref_value(tmp_path / "linked", "refs/heads/nope") is None
+    watcher = RefWatcher(mirror_of(repo=str(tmp_path / "linked"), branch="linked"), bell)
+    watcher.start()
+    try:
+        git(tmp_path / "linked", "commit", "-q", "--allow-empty", "-m", "x")
+        assert bell.rang()
+    finally:
+        watcher.stop()
 
 
-def test_remote_repositories_cannot_be_watched(bell: Bell) -> None:
+def test_remote_repositories_cannot_be_watched(bell: Bell, mirror_of: MirrorOf) -> None:
     with pytest.raises(UsageError):
-        RefWatcher(parse_address("https://host/x"), "main", bell)
+        RefWatcher(mirror_of(repo="https://host/x"), bell)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Compilation, Context, ObserveRequest, executing, leasing, logging, watching
+from gitops_agent.drivers.api import Compilation, Context, ObserveRequest, has
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
@@ -66,8 +66,10 @@ def test_it_is_a_plugin_that_connects_to_itself(memory: MemoryDriver, clock: Fro
     assert (plugin.name, plugin.is_runtime) == ("memory", True)
     driver = plugin.connect(Context("test", "nowhere", clock))
     assert driver.observe(ObserveRequest()) == memory.observe(ObserveRequest())
-    assert watching(driver) is executing(driver) is memory
-    assert logging(driver) is leasing(driver) is None
+    assert has(driver, "start")
+    assert has(driver, "exec")
+    assert not has(driver, "logs")
+    assert not has(driver, "claim")
 
 
 def test_a_document_becomes_a_config_and_a_runtime() -> None:

@@ -3,9 +3,9 @@
 What belongs here: finding processes by the marks in their environment (``procfs``, ``marks``, ``process_tree``,
 ``lookalikes``), assessing them (``observe``, ``assess``), ending and replacing them (``apply``,
 ``start``, ``stop``), their files (``agent_dir``, ``log_files``, ``heartbeat_file``), their environment and secrets
-(``environment``), their memory limits (``memory_limit``, ``cgroup``), events between observations (``watch``), and
-commands run as an agent (``exec``). What a driver adds is its ``Launcher``: how a program is brought to life.
-What does not: any knowledge of one driver, deciding whether to act (``plan/``) and how often (``reconcile/``).
+(``environment``), their memory limits (``memory_limit``), events between observations (``watch``), and commands
+run as an agent (``exec``). A driver may bring its own ``Launcher`` (``start``): how a program comes to life. What
+does not: any knowledge of one driver, deciding whether to act (``plan/``) and how often (``reconcile/``).
 
 Agents outlive us: they are found again by their marks, or by the pid, start time and boot that our handle
 recorded. ``registry`` is only a memory of this process.

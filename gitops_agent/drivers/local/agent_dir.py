@@ -8,21 +8,16 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gitops_agent.model.key import AgentKey
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
-_TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
-
-
-def is_transient(problem: OSError) -> bool:
-    """Whether an error is about this moment and this machine, and not about what is there."""
-    return problem.errno in _TRANSIENT
+TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
+"""Errors that are about this moment and this machine, and not about what is there."""
 
 
 class AgentDir:
@@ -63,7 +58,10 @@ class AgentDir:
         handle = os.open(self._agents, _FOLDER)
         try:
             for part in (*agent, *below):
-                step = _enter(handle, part, create)
+                if create:
+                    with suppress(FileExistsError):  # opened below, which refuses anything but a real folder
+                        os.mkdir(part, 0o700, dir_fd=handle)
+                step = os.open(part, _FOLDER, dir_fd=handle)
                 os.close(handle)
                 handle = step
             yield handle
@@ -72,42 +70,32 @@ class AgentDir:
 
     def agents(self) -> Iterator[AgentKey]:
         """Every agent that has a folder here."""
-        for tenant in _subfolders(self.root / "agents"):
-            for folder in _subfolders(Path(tenant.path)):
-                yield AgentKey(tenant.name, folder.name)
+        for tenant in _subfolders(self._agents):
+            for name in _subfolders(f"{self._agents}/{tenant}"):
+                yield AgentKey(tenant, name)
 
 
-def _subfolders(path: Path) -> list[os.DirEntry[str]]:
+def _subfolders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(
-                (entry for entry in entries if entry.is_dir(follow_symlinks=False)), key=lambda e: e.name
-            )
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _enter(handle: int, part: str, create: bool) -> int:
-    if create:
-        try:
-            os.mkdir(part, 0o700, dir_fd=handle)
-        except FileExistsError:
-            pass  # opened below, which refuses anything but a real folder
-    return os.open(part, _FOLDER, dir_fd=handle)
-
-
-def read_regular(folder: int, name: str, cap: int) -> tuple[bytes, os.stat_result]:
+def read_regular(
+    name: str, cap: int, folder: int | None = None, flags: int = os.O_NOFOLLOW
+) -> tuple[bytes, os.stat_result]:
     """The content of a small regular file; OSError for links, devices, pipes and files above the cap."""
-    handle = os.open(name, _READ, dir_fd=folder)
+    # Not blocking: a pipe would keep us waiting for a writer, for ever.
+    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{name} is not a regular file")
-        if found.st_size > cap:
-            raise OSError(f"{name} is larger than {cap} bytes")
-        data = b""
-        while len(data) < cap and (more := os.read(handle, found.st_size + 1)):
-            data += more
-        return data[:cap], found
+            raise OSError("not a regular file")
+        data = os.read(handle, cap + 1)
     finally:
         os.close(handle)
+    if len(data) > cap:
+        raise OSError(f"larger than {cap} bytes")
+    return data, found

@@ -24,74 +24,53 @@ class ReplicaSet:
         return (*self.replicas, *self.extra)
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """How an observation reads."""
-
-    fields: Fields
-    state: str
-    reason: str | None
-    message: str
-
-
-def assess_replicas(replica_set: ReplicaSet, base: Desired | None) -> Assessment:
-    """The assessment of an agent with at least one live replica."""
-    reason, message = _reason(replica_set, base)
-    state = _state(replica_set)
-    visible = {
-        "spec": _spec(replica_set, base),
-        "replicas": len(replica_set.all),
-        "state": _shown(state, replica_set),
-    }
-    if not message and state == "Traced":
-        message = "held by a debugger: left alone"
-    return Assessment(Fields.of(visible), state, reason, message)
-
-
-def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, str]:
-    for reason in ("CommandDiffers", "EnvironmentDiffers", "SupervisorLost", "MemoryLimit"):
-        pids = [pid for pid, fault in replica_set.faults.items() if fault == reason]
-        if pids:
-            return reason, _FAULTS[reason].format(_pids(pids))
-    if base is None:
-        return ("ExtraReplica", _extra(replica_set.extra)) if replica_set.extra else _suspended(replica_set)
-    strangers = [replica.proc.pid for replica in replica_set.all if replica.spec != base.spec]
-    if strangers:
-        return "SpecDiffers", f"{_pids(strangers)} runs another spec than the one last applied"
-    surplus = (
-        *replica_set.extra,
-        *(replica for replica in replica_set.replicas if replica.number >= base.replicas),
-    )
-    if surplus:
-        return "ExtraReplica", _extra(surplus)
-    missing = sorted(set(range(base.replicas)) - {replica.number for replica in replica_set.replicas})
-    if missing:
-        return "ReplicaMissing", f"replica {', '.join(map(str, missing))} of {base.replicas} is gone"
-    return _suspended(replica_set)
-
-
-_FAULTS = {
+FAULTS = {
     "CommandDiffers": "{} carries our marks but does not run the declared command",
     "EnvironmentDiffers": "{} carries our marks but not the declared environment",
     "SupervisorLost": "{} runs outside of what it was started in",
     "MemoryLimit": "{} uses more memory than the limit",
 }
+"""Why a replica must be replaced, the worst first."""
+
+STATUSES = ("Suspended", "Traced", "Running")
+"""What replicas do; of several the first counts."""
 
 
-def _suspended(replica_set: ReplicaSet) -> tuple[str | None, str]:
-    pids = [replica.proc.pid for replica in replica_set.all if replica.proc.suspended]
-    return ("Suspended", f"{_pids(pids)} is suspended (SIGSTOP)") if pids else (None, "")
+def assess_replicas(replica_set: ReplicaSet, base: Desired | None) -> tuple[Fields, str, str | None, str]:
+    """How the observation of an agent with at least one live replica reads: fields, state, reason, message."""
+    reason, message = _reason(replica_set, base)
+    seen = {replica.proc.status for replica in replica_set.all}
+    state = next(status for status in STATUSES if status in seen)
+    visible = {
+        "spec": _spec(replica_set, base),
+        "replicas": len(replica_set.all),
+        "state": _compared(state, replica_set),
+    }
+    if not message and state == "Traced":
+        message = "held by a debugger: left alone"
+    return Fields.of(visible), state, reason, message
 
 
-def _state(replica_set: ReplicaSet) -> str:
-    if any(replica.proc.suspended for replica in replica_set.all):
-        return "Suspended"
-    if any(replica.proc.traced for replica in replica_set.all):
-        return "Traced"
-    return "Running"
+def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, str]:
+    for reason, text in FAULTS.items():
+        if pids := [pid for pid, fault in replica_set.faults.items() if fault == reason]:
+            return reason, text.format(_pids(pids))
+    surplus = [*replica_set.extra]
+    if base is not None:
+        if strangers := [replica.proc.pid for replica in replica_set.all if replica.spec != base.spec]:
+            return "SpecDiffers", f"{_pids(strangers)} runs another spec than the one last applied"
+        surplus += [replica for replica in replica_set.replicas if replica.number >= base.replicas]
+    if surplus:
+        return "ExtraReplica", f"{_pids([replica.proc.pid for replica in surplus])} is one replica too many"
+    there = {replica.number for replica in replica_set.replicas}
+    if base is not None and (missing := sorted(set(range(base.replicas)) - there)):
+        return "ReplicaMissing", f"replica {', '.join(map(str, missing))} of {base.replicas} is gone"
+    if pids := [replica.proc.pid for replica in replica_set.all if replica.proc.status == "Suspended"]:
+        return "Suspended", f"{_pids(pids)} is suspended (SIGSTOP)"
+    return None, ""
 
 
-def _shown(state: str, replica_set: ReplicaSet) -> str:
+def _compared(state: str, replica_set: ReplicaSet) -> str:
     """The state as a field to be compared: a debugger was attached by a person, everything else is drift."""
     if "MemoryLimit" in replica_set.faults.values():
         return "OverMemory"
@@ -110,10 +89,6 @@ def _spec(replica_set: ReplicaSet, base: Desired | None) -> str:
     specs = sorted({replica.spec for replica in replica_set.all})
     strange = [spec for spec in specs if base is None or spec != base.spec]
     return (strange or specs)[0]
-
-
-def _extra(replicas: Sequence[Replica]) -> str:
-    return f"{_pids([replica.proc.pid for replica in replicas])} is one replica too many"
 
 
 def _pids(pids: Sequence[int]) -> str:

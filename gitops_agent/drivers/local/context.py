@@ -1,31 +1,45 @@
 """Objects shared by the parts of a driver for local processes."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from gitops_agent.drivers.api import Clock
+from gitops_agent.drivers.api import AgentKey, Context, ResourceKey
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.local.log_files import LogFiles
-from gitops_agent.drivers.local.memory_limit import MemoryLimits
+from gitops_agent.drivers.local.log_files import LogFiles, Rotation
+from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.drivers.local.spec import runtime_key
-from gitops_agent.model.key import AgentKey, ResourceKey
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What a machine may have differently: log sizes, where ``/proc`` is, our environment, delegated groups."""
+
+    rotation: Rotation = field(default_factory=Rotation)
+    watch_every: float = 2.0  # seconds
+    proc: str = "/proc"
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    groups: DelegatedGroup | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))
+
+
 class ProcessContext:
     """One of each per driver and instance. ``driver`` is the name that documents, marks and keys use."""
 
-    driver: str
-    instance: str
-    clock: Clock
-    dirs: AgentDir
-    table: ProcessTable
-    registry: ReplicaRegistry
-    memory: MemoryLimits
-    logs: LogFiles
-    environment: Environment
+    def __init__(self, driver: str, context: Context, options: Options) -> None:
+        self.driver = driver
+        self.instance = context.instance
+        self.clock = context.clock
+        self.watch_every = options.watch_every
+        self.dirs = AgentDir(context.state_dir)
+        self.table = ProcessTable(options.proc)
+        self.registry = ReplicaRegistry(context.clock.now)
+        self.memory = MemoryLimits(context.instance, options.groups)
+        self.logs = LogFiles(self.dirs, options.rotation)
+        self.environment = Environment(driver, context.instance, self.dirs, options.environment)
 
     def key(self, agent: AgentKey) -> ResourceKey:
         """The name of an agent's runtime."""

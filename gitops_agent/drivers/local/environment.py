@@ -1,12 +1,11 @@
 """The environment of an agent: a handful of names of ours, what it declares, its marks, and nothing else."""
 
 import os
-import stat
 from collections.abc import Mapping
 from typing import Any
 
 from gitops_agent.drivers.local import marks
-from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.agent_dir import AgentDir, read_regular
 from gitops_agent.drivers.local.spec import Desired, runtime_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -46,10 +45,8 @@ class Environment:
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.
-
         That is made where it is missing: an agent that was found again, after the loss of the state directory or
-        by another one, was never started from here, and is probed here all the same.
-        """
+        by another one, was never started from here, and is probed here all the same."""
         if desired.workdir is not None:
             return desired.workdir
         own = self._dirs.work(agent)
@@ -65,18 +62,13 @@ class Environment:
             return str(variable["value"])
         # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
         source = f"{runtime_key(agent, self._driver)}: variable {variable['name']} cannot be set"
-        if reference["provider"] == "env":
-            return self._from_environment(source, reference["name"])
-        return _from_file(source, reference["name"])
-
-    def _from_environment(self, source: str, name: str) -> str:
-        value = self._own.get(name)
-        if value is None:
-            raise ApplyError(
-                f"{source}: the secret env:{name} is not set",
-                hint=f"set {name} in the environment of gitops-agent",
-            )
-        return value
+        name = reference["name"]
+        if reference["provider"] == "file":
+            return _from_file(source, name)
+        if name not in self._own:
+            hint = f"set {name} in the environment of gitops-agent"
+            raise ApplyError(f"{source}: the secret env:{name} is not set", hint=hint)
+        return self._own[name]
 
 
 def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:
@@ -90,7 +82,7 @@ def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:
 def _from_file(source: str, path: str) -> str:
     problem = ""
     try:
-        data = _read_secret(path)
+        data, _ = read_regular(path, SECRET_CAP_BYTES, flags=0)  # links are followed: secrets are often mounted so
         if b"\0" not in data:
             return data.decode("utf-8", "surrogateescape").removesuffix("\n")
         problem = "it holds a NUL byte"
@@ -101,17 +93,3 @@ def _from_file(source: str, path: str) -> str:
         f"{source}: the secret file:{path} cannot be used: {problem}",
         hint=f"put the secret into a regular file of at most {SECRET_CAP_BYTES} bytes that gitops-agent may read",
     )
-
-
-def _read_secret(path: str) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("not a regular file")
-        data = os.read(handle, SECRET_CAP_BYTES + 1)
-    finally:
-        os.close(handle)
-    if len(data) > SECRET_CAP_BYTES:
-        raise OSError(f"larger than {SECRET_CAP_BYTES} bytes")
-    return data

@@ -11,60 +11,32 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
-from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.local.registry import ReplicaRegistry
-from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.errors import ApplyError
-from gitops_agent.model.key import AgentKey
+from gitops_agent.drivers.api import ExecResult
 from gitops_agent.support.secrets import OutputMask
 
 OUTPUT_CAP_BYTES = 4096
-MAX_POLL_SECONDS = 60.0  # more milliseconds than poll() takes could come of a long timeout
-NO_PIDFD_POLL_SECONDS = 0.05  # without a pidfd
+MIN_POLL_SECONDS = 0.001
+MAX_POLL_SECONDS = 0.05
 
 
-class ProcessRunner:
-    """Runs commands in an agent's environment."""
-
-    def __init__(self, environment: Environment, registry: ReplicaRegistry) -> None:
-        self._environment = environment
-        self._registry = registry
-
-    def run(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
-        """Run a command as the agent; how it ended."""
-        desired = self._desired(agent, how)
-        if desired is None:
-            return ExecResult(False, f"{agent} has no process here to run it as", started=False)
-        try:
-            workdir = self._environment.workdir(agent, desired)
-            environment = {**self._environment.build(agent, desired, 0), **how.env}
-        except ApplyError as problem:
-            return ExecResult(False, problem.message, started=False)
-        try:
-            child = _spawn(command, workdir, environment)
-        except (OSError, ValueError) as problem:
-            return ExecResult(False, f"{command[0]!r} did not start: {_why(problem, workdir)}", started=False)
-        return _attend(child, timeout, self._environment.mask(desired, environment))
-
-    def _desired(self, agent: AgentKey, how: RunAs) -> Desired | None:
-        if how.runtime is not None:
-            return Desired.of_runtime(how.runtime)
-        watched = self._registry.get(agent)
-        return watched.desired if watched is not None else None
-
-
-def _spawn(command: Sequence[str], workdir: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # A group of its own, not a session: a marked session leader would look like one more replica.
-    return subprocess.Popen(
-        command,
-        cwd=workdir,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-    )
+def run(
+    command: Sequence[str], workdir: str, environment: Mapping[str, str], timeout: float, mask: OutputMask
+) -> ExecResult:
+    """Run a command; how it ended, its output masked."""
+    try:
+        # A group of its own, not a session: a marked session leader would look like one more replica.
+        child = subprocess.Popen(
+            command,
+            cwd=workdir,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+    except (OSError, ValueError) as problem:
+        return ExecResult(False, f"{command[0]!r} did not start: {_why(problem, workdir)}", started=False)
+    return _attend(child, timeout, mask)
 
 
 def _why(problem: OSError | ValueError, workdir: str) -> str:
@@ -100,31 +72,22 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) ->
 
 
 def _listen(child: subprocess.Popen[bytes], pipe: int, deadline: float, cap: int) -> tuple[bytes, bool]:
-    """Its output up to the cap, and whether it ended in time; the rest of the output is dropped."""
-    output = b""
-    handle = _pidfd(child.pid)
+    """Its output up to the cap, and whether it ended in time; the rest of the output is dropped.
+    What ends closes its pipe, which wakes us; a descendant that keeps the pipe is not waited for."""
+    output, pause = b"", MIN_POLL_SECONDS
     poller = select.poll()
     poller.register(pipe, select.POLLIN)
-    if handle is not None:
-        poller.register(handle, select.POLLIN)
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            ready = [
-                found
-                for found, _ in poller.poll(
-                    min(left, MAX_POLL_SECONDS if handle is not None else NO_PIDFD_POLL_SECONDS) * 1000
-                )
-            ]
-            chunk = _read(pipe) if pipe in ready else None
-            output = (output + (chunk or b""))[:cap]
-            if chunk == b"":
-                poller.unregister(pipe)
-            if handle in ready or (handle is None and _has_ended(child.pid)):
-                return (output + (_read(pipe) or b""))[:cap], True
-        return output, False
-    finally:
-        if handle is not None:
-            os.close(handle)
+    while (left := deadline - time.monotonic()) > 0:
+        ready = poller.poll(min(left, pause) * 1000)
+        chunk = _read(pipe) if ready else None
+        output = (output + (chunk or b""))[:cap]
+        if chunk == b"":
+            poller.unregister(pipe)
+        # Not collected: until then the number of its group cannot be reused.
+        if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return (output + (_read(pipe) or b""))[:cap], True
+        pause = MIN_POLL_SECONDS if ready else min(2 * pause, MAX_POLL_SECONDS)
+    return output, False
 
 
 def _read(pipe: int) -> bytes | None:
@@ -132,14 +95,3 @@ def _read(pipe: int) -> bytes | None:
         return os.read(pipe, 65536)
     except BlockingIOError:
         return None
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

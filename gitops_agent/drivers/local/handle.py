@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from gitops_agent.drivers.local.procfs import Host
+from gitops_agent.drivers.local.procfs import Host, Identity
 from gitops_agent.model.fields import Fields
 
 
@@ -17,6 +17,11 @@ class ReplicaHandle(NamedTuple):
     pid: int
     start: int
     spec: str
+
+    @property
+    def identity(self) -> Identity:
+        """Which process it is."""
+        return (self.pid, self.start)
 
 
 class Handle(NamedTuple):

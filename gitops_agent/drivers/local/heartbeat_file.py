@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, AgentDir, is_transient, read_regular
+from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, TRANSIENT, AgentDir, read_regular
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
@@ -17,18 +17,16 @@ MAX_NAME_LENGTH = 200
 
 def read_heartbeat(dirs: AgentDir, agent: AgentKey, replica: int, now: float) -> Heartbeat | None:
     """The last heartbeat of a replica; None when it wrote none, or none that we understand.
-
-    ObserveError when we could not read it for a reason of our own.
-    """
+    ObserveError when we could not read it for a reason of our own."""
     path = dirs.heartbeat(agent, replica)
     if not os.path.lexists(path):
         return None  # most agents never write one: one look instead of five
     try:
         with dirs.opened(agent) as folder:
-            data, found = read_regular(folder, path.name, SIZE_CAP_BYTES)
+            data, found = read_regular(path.name, SIZE_CAP_BYTES, folder)
         content = orjson.loads(data)
     except OSError as problem:
-        if is_transient(problem):
+        if problem.errno in TRANSIENT:
             # Silence would be taken for a stuck agent.
             raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
         return None
@@ -42,11 +40,9 @@ def read_heartbeat(dirs: AgentDir, agent: AgentKey, replica: int, now: float) ->
     # A moment in the future is not believed; the file's own time is the next best. That one may be in the
     # future as well, when the clock was set back: it stays as it is, so that two looks see the same heartbeat.
     moment = float(at) if at <= now else found.st_mtime
-    return Heartbeat(moment, _turn(content.get("turn")), _pending(content.get("pending")))
-
-
-def _turn(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    turn = content.get("turn")
+    counted = isinstance(turn, int) and not isinstance(turn, bool)
+    return Heartbeat(moment, turn if counted else None, _pending(content.get("pending")))
 
 
 def _pending(value: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from gitops_agent.support.atomic_file import remove_at
 # Not blocking: a pipe that an agent put there would otherwise keep us waiting for a reader, for ever.
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK_BYTES = 1 << 20
 FOLLOW_SECONDS = 0.3
 
 
@@ -65,7 +65,9 @@ class LogFiles:
     def _turn(self, folder: int, name: str) -> None:
         handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
-            self._shift(folder, name)
+            for older in range(self._rotation.keep - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    os.rename(f"{name}.{older}", f"{name}.{older + 1}", src_dir_fd=folder, dst_dir_fd=folder)
             if self._rotation.keep > 0:
                 self._copy_tail(folder, handle, f"{name}.1")
         finally:
@@ -73,26 +75,13 @@ class LogFiles:
             os.ftruncate(handle, 0)
             os.close(handle)
 
-    def _shift(self, folder: int, name: str) -> None:
-        for older in range(self._rotation.keep - 1, 0, -1):
-            try:
-                os.rename(f"{name}.{older}", f"{name}.{older + 1}", src_dir_fd=folder, dst_dir_fd=folder)
-            except FileNotFoundError:
-                continue
-
     def _copy_tail(self, folder: int, source: int, name: str) -> None:
         remove_at(folder, name)
         end = os.fstat(source).st_size
         position = max(0, end - self._rotation.size)
-        target = os.open(name, _NEW, 0o600, dir_fd=folder)
-        try:
-            while position < end:
-                sent = os.sendfile(target, source, position, min(_CHUNK_BYTES, end - position))
-                if sent == 0:
-                    break
+        with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=folder), "wb") as target:
+            while sent := os.sendfile(target.fileno(), source, position, end - position):
                 position += sent
-        finally:
-            os.close(target)
 
 
 def read_logs(folder: Path, lines: int, *, follow: bool) -> Iterator[LogLine]:
@@ -100,16 +89,12 @@ def read_logs(folder: Path, lines: int, *, follow: bool) -> Iterator[LogLine]:
     paths = sorted(folder.glob("*.log"))
     offsets = {path: path.stat().st_size for path in paths}
     for path in paths:
-        yield from (LogLine(path.stem, line) for line in _tail(path, lines))
+        with path.open(encoding="utf-8", errors="replace") as log:
+            yield from (LogLine(path.stem, line.rstrip("\n")) for line in (deque(log, lines) if lines else ()))
     while follow:
         for path in sorted({*offsets, *folder.glob("*.log")}):
             yield from (LogLine(path.stem, line) for line in _added(path, offsets))
         time.sleep(FOLLOW_SECONDS)
-
-
-def _tail(path: Path, lines: int) -> list[str]:
-    with path.open(encoding="utf-8", errors="replace") as log:
-        return [line.rstrip("\n") for line in deque(log, maxlen=lines)] if lines else []
 
 
 def _added(path: Path, offsets: dict[Path, int]) -> list[str]:

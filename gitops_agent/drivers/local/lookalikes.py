@@ -5,6 +5,7 @@ import os
 import posixpath
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +16,9 @@ from gitops_agent.drivers.local.spec import Desired
 
 def runs_command(found: Sequence[str], declared: Sequence[str]) -> bool:
     """Whether a command line is the declared one, perhaps behind an interpreter (``python3 ./bot`` for ``./bot``).
-
-    A command line that is empty (not ours to see) or was replaced by a title proves nothing: it passes.
-    """
+    A command line that is empty (not ours to see) or was replaced by a title proves nothing: it passes."""
     words = [word for word in found if word]
-    if not words or (len(words) == 1 and _is_title(words[0])):
+    if not words or (len(words) == 1 and (" " in words[0] or ":" in words[0])):
         return True
     before = len(found) - len(declared)
     return before >= 0 and same_command(found[before:], declared)
@@ -32,23 +31,19 @@ def same_command(found: Sequence[str], declared: Sequence[str]) -> bool:
     return posixpath.basename(found[0]) == posixpath.basename(declared[0])
 
 
-def _is_title(word: str) -> bool:
-    return " " in word or ":" in word
-
-
 def has_environment(found: Mapping[str, str], declared: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an environment holds every declared literal (references are not compared: they are secrets)."""
     return all(found.get(item["name"]) == item["value"] for item in declared if "value" in item)
 
 
+@dataclass(frozen=True)
 class Sweep:
     """The sorted process table, with where and when it was read."""
 
-    def __init__(self, tree: ProcessTree, host: Host, now: float, table: ProcessTable) -> None:
-        self.tree = tree
-        self.host = host
-        self.now = now
-        self._table = table
+    tree: ProcessTree
+    host: Host
+    now: float
+    table: ProcessTable
 
     def lookalikes(self, wanted: Desired, workdir: str) -> list[ProcessInfo]:
         """Unmarked processes that run exactly the agent's command in its working directory; of a tree the top."""
@@ -60,15 +55,22 @@ class Sweep:
         if not same:
             return []  # as almost always: the folder need not be looked up
         here = (workdir, os.path.realpath(workdir))
-        alike = {proc.pid: proc for proc in same if self._table.working_directory(proc.pid) in here}
-        return [proc for proc in alike.values() if self._is_stranger(proc, alike)]
+        alike = {proc.pid: proc for proc in same if self.table.working_directory(proc.pid) in here}
+        strange = [proc for proc in alike.values() if proc.pid not in self._ours | self._above_us]
+        # Nor is it one that is below a replica, or a worker of another lookalike.
+        top = self._ours | alike.keys()
+        return [
+            proc
+            for proc in strange
+            if not any(above.marks or above.pid in top for above in ancestors(proc, self.tree.table))
+        ]
 
     @cached_property
     def _strangers(self) -> Mapping[tuple[str, ...], list[tuple[ProcessInfo, tuple[str, ...]]]]:
         """Every unmarked process by its arguments. Read once per sweep, and only when something is not there."""
         found: dict[tuple[str, ...], list[tuple[ProcessInfo, tuple[str, ...]]]] = defaultdict(list)
         for proc in self.tree.table.values():
-            if proc.marks is None and proc.alive and (line := self._table.command_line(proc.pid)):
+            if proc.marks is None and proc.alive and (line := self.table.command_line(proc.pid)):
                 found[line[1:]].append((proc, line))
         return found
 
@@ -82,10 +84,3 @@ class Sweep:
         """Us, and what we descend from: adopting that would end ourselves."""
         me = self.tree.table.get(os.getpid())
         return {proc.pid for proc in (me, *ancestors(me, self.tree.table))} if me is not None else set()
-
-    def _is_stranger(self, proc: ProcessInfo, alike: Mapping[int, ProcessInfo]) -> bool:
-        """Whether it is neither a replica nor below one, nor a worker of another lookalike."""
-        if proc.pid in self._ours or proc.pid in self._above_us:
-            return False
-        family = ancestors(proc, self.tree.table)
-        return not any(above.marks or above.pid in self._ours or above.pid in alike for above in family)

@@ -16,11 +16,8 @@ UNNAMED_DRIVER = "process"  # what was started before drivers had names carries 
 
 _OWNER = OWNER.encode() + b"="
 # Any program may write an environment, and these names become paths: only the schema's grammar is a mark.
-_NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_OWNER_GRAMMAR = re.compile(rf"({_NAME})/({_NAME})/({_NAME})")
-_REPLICA_GRAMMAR = re.compile(r"[0-9]{1,4}")
-_DRIVER_GRAMMAR = re.compile(r"[a-z0-9-]{1,63}")
-_SPEC_GRAMMAR = re.compile(r"[0-9a-f]{1,64}")
+_NAME = r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)"
+_GRAMMAR = re.compile(rf"{_NAME}/{_NAME}/{_NAME}\0([0-9]{{1,4}})\0([0-9a-f]{{1,64}})\0([a-z0-9-]{{1,63}})")
 
 
 class Marks(NamedTuple):
@@ -48,14 +45,12 @@ def read_marks(environ: bytes) -> Marks | None:
     """The marks in an environment block; None when there are none, or none that we could have written."""
     if not environ.startswith(_OWNER) and b"\0" + _OWNER not in environ:
         return None
-    found = variables(environ)
-    owned = _OWNER_GRAMMAR.fullmatch(found.get(OWNER, ""))
-    replica = _REPLICA_GRAMMAR.fullmatch(found.get(REPLICA, ""))
-    spec = _SPEC_GRAMMAR.fullmatch(found.get(SPEC, ""))
-    driver = _DRIVER_GRAMMAR.fullmatch(found.get(DRIVER, UNNAMED_DRIVER))
-    if not owned or not replica or not spec or not driver:
+    found = {DRIVER: UNNAMED_DRIVER, **variables(environ)}
+    marks = _GRAMMAR.fullmatch("\0".join(found.get(name, "") for name in (OWNER, REPLICA, SPEC, DRIVER)))
+    if marks is None:
         return None
-    return Marks(owned[1], AgentKey(owned[2], owned[3]), int(replica[0]), spec[0], driver[0])
+    instance, tenant, name, replica, spec, driver = marks.groups()
+    return Marks(instance, AgentKey(tenant, name), int(replica), spec, driver)
 
 
 def variables(environ: bytes) -> dict[str, str]:

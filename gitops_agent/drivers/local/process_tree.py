@@ -5,7 +5,7 @@ pid and start time. Everything else that is marked is the tree of a replica (too
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,8 +14,6 @@ from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.marks import UNNAMED_DRIVER
 from gitops_agent.drivers.local.procfs import ProcessInfo, Table
 from gitops_agent.model.key import AgentKey
-
-CommandLine = Callable[[int], tuple[str, ...]]
 
 
 class Replica(NamedTuple):
@@ -36,24 +34,22 @@ class Replica(NamedTuple):
 @dataclass(frozen=True)
 class ProcessTree:
     """The marked part of the process table, by agent.
-
-    ``unsupervised``: pids of replicas that run outside of what they were started in (``Launcher``).
-    """
+    ``unsupervised``: pids of replicas that run outside of what they were started in (``Launcher``)."""
 
     table: Table
     ours: Mapping[AgentKey, tuple[Replica, ...]]
-    others: Mapping[AgentKey, tuple[ProcessInfo, ...]]
-    marked: Mapping[AgentKey, tuple[ProcessInfo, ...]]
+    others: Mapping[AgentKey, Sequence[ProcessInfo]]
+    marked: Mapping[AgentKey, Sequence[ProcessInfo]]
     unsupervised: frozenset[int] = frozenset()
 
     @cached_property
-    def kin(self) -> Mapping[int, tuple[int, ...]]:
+    def kin(self) -> Mapping[int, Sequence[int]]:
         """For each pid the processes it leads as a session, and its children."""
         found: dict[int, list[int]] = defaultdict(list)
         for proc in self.table.values():
             for above in {proc.ppid, proc.session} - {proc.pid}:
                 found[above].append(proc.pid)
-        return {pid: tuple(below) for pid, below in found.items()}
+        return found
 
     def below(self, top: int) -> set[int]:
         """A process, its session and all descendants of those."""
@@ -82,12 +78,7 @@ def build_tree(
             others[proc.marks.agent].append(proc)
     agents = marked.keys() | handle.keys()
     ours = {agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent)) for agent in agents}
-    return ProcessTree(
-        table,
-        {agent: replicas for agent, replicas in ours.items() if replicas},
-        {agent: tuple(procs) for agent, procs in others.items()},
-        {agent: tuple(procs) for agent, procs in marked.items()},
-    )
+    return ProcessTree(table, {agent: replicas for agent, replicas in ours.items() if replicas}, others, marked)
 
 
 def is_leader(proc: ProcessInfo, table: Table) -> bool:
@@ -119,21 +110,15 @@ def _replicas(
     for proc in marked:
         if proc.pid not in found and proc.marks is not None and is_leader(proc, table):
             found[proc.pid] = Replica(agent, proc.marks.replica, proc.marks.spec, proc, known=False)
-    return tuple(sorted(found.values(), key=_seniority))
-
-
-def _seniority(replica: Replica) -> tuple[int, bool, int, int]:
-    return (replica.number, not replica.known, replica.proc.start, replica.proc.pid)
+    return tuple(sorted(found.values(), key=lambda r: (r.number, not r.known, r.proc.start, r.proc.pid)))
 
 
 def split_extras(
-    replicas: Iterable[Replica], command_line: CommandLine
+    replicas: Iterable[Replica], command_line: Callable[[int], tuple[str, ...]]
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """The one replica of each index, and the extra ones.
-
     Of two with one index the recorded one counts, else the older. Another is extra only if it runs the same
-    command: a tool that made itself a daemon leads a session too, and belongs to the tree.
-    """
+    command: a tool that made itself a daemon leads a session too, and belongs to the tree."""
     first: dict[int, Replica] = {}
     extra = []
     for replica in replicas:
@@ -145,9 +130,7 @@ def split_extras(
 
 def tree_of(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> tuple[ProcessInfo, ...]:
     """A replica and everything that belongs to it: its session, its descendants, and marked ones that escaped.
-
-    ``peers`` are the real replicas of the same agent: what is theirs is left alone.
-    """
+    ``peers`` are the real replicas of the same agent: what is theirs is left alone."""
     peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
     members = tree.below(replica.proc.pid)
     if all(peer.number != replica.number for peer in peers):

@@ -24,15 +24,17 @@ from gitops_agent.errors import ObserveError
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-GONE = (errno.ENOENT, errno.ESRCH)
-HIDDEN = (errno.EACCES, errno.EPERM)
+GONE_OR_HIDDEN = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
+_STATUSES = {"T": "Suspended", "t": "Traced"}
 KERNEL_THREADS_PID = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "ProcessInfo"]
+Identity = tuple[int, int]
+"""Pid and start time, in clock ticks since boot: together they name a process for ever."""
 
 
 class ProcessInfo(NamedTuple):
-    """One process. ``start`` is in clock ticks since boot: with the pid it names a process for ever."""
+    """One process."""
 
     pid: int
     state: str
@@ -44,19 +46,19 @@ class ProcessInfo(NamedTuple):
     marks: Marks | None
 
     @property
+    def identity(self) -> Identity:
+        """What tells it from every other process, also from a later one with its pid."""
+        return (self.pid, self.start)
+
+    @property
     def alive(self) -> bool:
         """Whether it runs or could; a zombie is dead."""
         return self.state not in "ZX"
 
     @property
-    def suspended(self) -> bool:
-        """Whether it was stopped by SIGSTOP."""
-        return self.state == "T"
-
-    @property
-    def traced(self) -> bool:
-        """Whether a debugger holds it."""
-        return self.state == "t"
+    def status(self) -> str:
+        """Suspended (by SIGSTOP), Traced (a debugger holds it) or Running."""
+        return _STATUSES.get(self.state, "Running")
 
 
 class ProcessTable:
@@ -66,7 +68,7 @@ class ProcessTable:
         self._root = root
         self._lock = threading.Lock()
         self._marks: dict[int, tuple[tuple[int, bytes], Marks | None]] = {}
-        self._started: dict[tuple[int, int], float] = {}
+        self._started: dict[Identity, float] = {}
 
     def sweep(self) -> dict[int, ProcessInfo]:
         """Every process that exists now; ObserveError when the table cannot be read whole."""
@@ -93,9 +95,19 @@ class ProcessTable:
         with self._lock:
             return self._read(str(pid))
 
+    def find(self, identity: Identity) -> ProcessInfo | None:
+        """Exactly this process, perhaps as a zombie; None when it is gone, whatever has its pid now."""
+        found = self.one(identity[0])
+        return found if found is not None and found.start == identity[1] else None
+
+    def is_alive(self, identity: Identity) -> bool:
+        """Whether exactly this process still runs."""
+        found = self.find(identity)
+        return found is not None and found.alive
+
     def started_at(self, proc: ProcessInfo, now: float) -> float:
         """When it started, on the wall clock of ``now``: stable until that clock jumps."""
-        identity = (proc.pid, proc.start)
+        identity = proc.identity
         moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS_PER_SECOND)
         with self._lock:
             known = self._started.setdefault(identity, moment)
@@ -154,9 +166,7 @@ class ProcessTable:
 
 def _slurp(path: str, *, once: bool = False) -> bytes | None:
     """A file of procfs; None when the process is gone or not ours to see, ObserveError when it cannot be known.
-
-    ``once``: one read gives all of it (a ``stat`` is one line).
-    """
+    ``once``: one read gives all of it (a ``stat`` is one line)."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -175,7 +185,7 @@ def _slurp(path: str, *, once: bool = False) -> bytes | None:
 
 def _gone_or_hidden(path: str, problem: OSError) -> None:
     """Raise ObserveError for any other problem: without descriptors or memory, the process may well be there."""
-    if problem.errno not in (*GONE, *HIDDEN):
+    if problem.errno not in GONE_OR_HIDDEN:
         raise ObserveError(f"cannot read {path}: {problem.strerror}", hint=OUR_LIMITS) from None
 
 

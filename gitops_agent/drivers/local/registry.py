@@ -6,17 +6,14 @@ It is a memory, not a record: everything in it can be found again by looking.
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
 
-Identity = tuple[int, int]  # pid and start time
 
-
-@dataclass(frozen=True, slots=True)
-class ExitStatus:
+class ExitStatus(NamedTuple):
     """How a replica ended."""
 
     pid: int
@@ -27,13 +24,10 @@ class ExitStatus:
     @property
     def text(self) -> str:
         """How it ended, in words."""
-        if self.status >= 0:
-            return f"exited with code {self.status}"
-        return f"was killed by signal {-self.status}"
+        return f"exited with code {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedAgent:
+class WatchedAgent(NamedTuple):
     """One agent under watch: what it should be, and the replicas it has."""
 
     desired: Desired
@@ -49,7 +43,6 @@ class ReplicaRegistry:
         self._watched: dict[AgentKey, WatchedAgent] = {}
         self._children: dict[int, tuple[AgentKey, int]] = {}
         self._exits: dict[AgentKey, ExitStatus] = {}
-        self._over: set[Identity] = set()
         self.changed: Callable[[], None] = lambda: None
 
     def watch(self, agent: AgentKey, desired: Desired, replicas: Iterable[ReplicaHandle]) -> None:
@@ -75,15 +68,23 @@ class ReplicaRegistry:
 
     def get(self, agent: AgentKey) -> WatchedAgent | None:
         """One agent under watch."""
-        with self._lock:
-            return self._watched.get(agent)
+        return self._watched.get(agent)
+
+    def replicas(self, agent: AgentKey) -> tuple[ReplicaHandle, ...]:
+        """The replicas that an agent under watch has."""
+        watched = self.get(agent)
+        return watched.replicas if watched is not None else ()
+
+    def unwatch(self, agent: AgentKey, pid: int) -> None:
+        """Forget one replica, so that an end we ask for is not reported."""
+        watched = self.get(agent)
+        if watched is not None:
+            self.watch(agent, watched.desired, [known for known in watched.replicas if known.pid != pid])
 
     def merge(self, agent: AgentKey, handle: Handle) -> Handle:
         """Handle of the journal together with what we started since: both are on record."""
-        watched = self.get(agent)
-        if watched is None or not watched.replicas:
-            return handle
-        return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *watched.replicas))))
+        started = self.replicas(agent)
+        return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *started)))) if started else handle
 
     def adopt_child(self, pid: int, agent: AgentKey, replica: int) -> None:
         """A child of ours that only we may reap."""
@@ -93,9 +94,16 @@ class ReplicaRegistry:
     def reap(self, pids: Iterable[int] | None = None) -> None:
         """Collect children that ended, and remember how."""
         with self._lock:
-            for pid in tuple(self._children) if pids is None else tuple(pids):
-                if pid in self._children:
-                    self._reap_one(pid)
+            for pid in self._children.keys() & (self._children if pids is None else pids):
+                try:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    del self._children[pid]  # collected elsewhere: how it ended is lost
+                    continue
+                if done:
+                    agent, replica = self._children.pop(pid)
+                    code = os.waitstatus_to_exitcode(status)
+                    self._exits[agent] = ExitStatus(pid, replica, code, self._now())
 
     def record_exit(self, agent: AgentKey, status: ExitStatus) -> None:
         """Remember how a replica ended that was no child of ours. One that is known keeps its time."""
@@ -106,27 +114,4 @@ class ReplicaRegistry:
 
     def last_exit(self, agent: AgentKey) -> ExitStatus | None:
         """How a replica of this agent last ended, as far as it could be seen."""
-        with self._lock:
-            return self._exits.get(agent)
-
-    def flag(self, identity: Identity) -> None:
-        """Remember that a replica was over its memory limit."""
-        with self._lock:
-            self._over.add(identity)
-
-    def flagged(self, identity: Identity) -> bool:
-        """Whether a replica was ever over its memory limit."""
-        with self._lock:
-            return identity in self._over
-
-    def _reap_one(self, pid: int) -> None:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            done, status = pid, None  # collected elsewhere: how it ended is lost
-        if done == 0:
-            return
-        agent, replica = self._children.pop(pid)
-        self._over = {identity for identity in self._over if identity[0] != pid}
-        if status is not None:
-            self._exits[agent] = ExitStatus(pid, replica, os.waitstatus_to_exitcode(status), self._now())
+        return self._exits.get(agent)

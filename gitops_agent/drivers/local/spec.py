@@ -1,33 +1,43 @@
-"""What a document asks of a runtime on this host: one resource with everything a start needs. Pure."""
+"""What a document asks of a runtime on this host: one resource with everything a start needs; and the plugin that
+drivers for such runtimes offer. Pure."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gitops_agent.drivers.api import (
-    JSON,
-    AgentDocument,
-    AgentKey,
-    Compilation,
-    Fields,
-    Kind,
-    Refused,
-    Resource,
-    ResourceKey,
-    health_fields,
-    memory_bytes,
-    seconds,
-)
-from gitops_agent.model.document import EnvVar, Runtime, SecretRef
-from gitops_agent.model.fields import canonical, digest
+from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Refused, Resource
+from gitops_agent.model.catalog import Reason, Repair
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime
+from gitops_agent.model.fields import JSON, Fields, canonical, digest
+from gitops_agent.model.health_spec import health_fields
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.plan import Class
+from gitops_agent.model.quantity import memory_bytes, seconds
 
 OWN_SETTINGS = "GITOPS_AGENT_"
+SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 MAX_GRACE_SECONDS = 3600.0
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
+
+_EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
+
+REASONS = {
+    "ProcessGone": Reason("The process ended or was killed.", _EXTERNAL),
+    "HostRestarted": Reason("The host was restarted since it was last applied.", _EXTERNAL, explained=True),
+    "SpecDiffers": Reason("It runs from another spec than applied.", repair=Repair.RESTART),
+    "CommandDiffers": Reason("It runs another command than applied.", repair=Repair.RESTART),
+    "EnvironmentDiffers": Reason("It runs with another environment.", repair=Repair.RESTART),
+    "ExtraReplica": Reason("More replicas run than desired.", Class.MISSING_INTERNAL, about_fields=True),
+    "ReplicaMissing": Reason("Fewer replicas run than desired.", _EXTERNAL, about_fields=True),
+    "Suspended": Reason("The process was stopped by a signal.", _STUCK, cross_check=True),
+    "Zombie": Reason("The process ended and was not collected by its parent.", _EXTERNAL),
+    "MemoryLimit": Reason("It used more memory than its limit.", _STUCK, Repair.RESTART),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,7 @@ class Desired:
     workdir: str | None
     env: tuple[Mapping[str, Any], ...]
     replicas: int
-    signal: str
-    grace: float
+    stop: tuple[int, float]  # signal and grace in seconds
     memory_limit: int | None
     spec: str
 
@@ -53,8 +62,7 @@ class Desired:
             workdir=value["workdir"],
             env=tuple(value["env"]),
             replicas=value["replicas"] if value["state"] == "Running" else 0,
-            signal=value["stop"]["signal"],
-            grace=min(value["stop"]["grace"], MAX_GRACE_SECONDS),
+            stop=(signal.Signals[value["stop"]["signal"]], min(value["stop"]["grace"], MAX_GRACE_SECONDS)),
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
         )
@@ -63,7 +71,7 @@ class Desired:
     def of_runtime(cls, runtime: Fields) -> Desired:
         """Enough to run a command as an agent that may be gone: what ``run_as`` made of its document."""
         value = runtime.value
-        return cls((), value["workdir"], tuple(value["env"]), 0, "SIGTERM", 0.0, None, runtime.digest)
+        return cls((), value["workdir"], tuple(value["env"]), 0, (signal.SIGTERM, 0.0), None, runtime.digest)
 
 
 def runtime_key(agent: AgentKey, driver: str) -> ResourceKey:
@@ -95,15 +103,8 @@ def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
         "memoryLimit": memory_bytes(limit) if limit is not None else None,
         **health_fields(asked.document),
     }
-    return (
-        Resource(
-            key=runtime_key(asked.agent, driver),
-            driver=driver,
-            fields=Fields.of(fields),
-            restart_on=("spec",),
-            stopped=stopped,
-        ),
-    )
+    key = runtime_key(asked.agent, driver)
+    return (Resource(key, driver, Fields.of(fields), restart_on=("spec",), stopped=stopped),)
 
 
 def run_as(document: AgentDocument) -> dict[str, JSON]:
@@ -129,16 +130,41 @@ def _check(driver: str, runtime: Runtime) -> None:
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
         message = f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none"
         raise Refused(message, ("runtime", "workdir"))
+    if runtime.stop.signal not in SIGNALS:
+        message = f"runtime.stop.signal {runtime.stop.signal!r} is none of {', '.join(SIGNALS)}"
+        raise Refused(message, ("runtime", "stop", "signal"))
     if seconds(runtime.stop.grace) > MAX_GRACE_SECONDS:
         message = f"runtime.stop.grace {runtime.stop.grace} is more than 1h: too long to wait for a stop"
         raise Refused(message, ("runtime", "stop", "grace"))
     for variable in runtime.env:
-        if variable.value_from is not None:
-            _check_secret(variable.name, variable.value_from.secret_ref)
+        if variable.value_from is None:
+            continue
+        name, secret = variable.name, variable.value_from.secret_ref
+        if secret.provider == "file" and not posixpath.isabs(secret.name):
+            raise Refused(f"runtime.env {name}: the secret file {secret.name!r} needs an absolute path")
+        if secret.provider == "env" and secret.name.startswith(OWN_SETTINGS):
+            raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
 
 
-def _check_secret(name: str, reference: SecretRef) -> None:
-    if reference.provider == "file" and not posixpath.isabs(reference.name):
-        raise Refused(f"runtime.env {name}: the secret file {reference.name!r} needs an absolute path")
-    if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
-        raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+def local_plugin(
+    name: str,
+    connect: Callable[[Context], Driver],
+    check: Callable[[Context], CheckResult],
+    reasons: Mapping[str, Reason] | None = None,
+) -> Plugin:
+    """The plugin of a driver whose agents are processes of this host. ``reasons``: what it adds to the codes."""
+
+    def compile_runtime(asked: Compilation) -> tuple[Resource, ...]:
+        return runtime_resources(name, asked)
+
+    return Plugin(
+        name,
+        (RUNTIME,),
+        compile_runtime,
+        connect,
+        reasons={**REASONS, **(reasons or {})},
+        checks=(check,),
+        run_as=run_as,
+        local=True,
+        bundle_file=True,
+    )

@@ -8,8 +8,9 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
-from gitops_agent.drivers.local.procfs import ProcessInfo, ProcessTable
+from gitops_agent.drivers.local.procfs import Identity, ProcessInfo, ProcessTable
 
 KILL_ROUNDS = 5
 KILL_WAIT_SECONDS = 2.0
@@ -17,48 +18,39 @@ MAX_POLL_SECONDS = 60.0  # more milliseconds than poll() takes could come of a l
 NO_PIDFD_POLL_SECONDS = 0.05  # for processes without a pidfd
 
 
-def open_pidfd(proc: ProcessInfo, table: ProcessTable) -> int | None:
+def open_pidfd(identity: Identity, table: ProcessTable) -> int | None:
     """A handle on exactly this process; None when it is gone, or where the kernel has no such handles."""
     try:
-        handle = os.pidfd_open(proc.pid)
+        handle = os.pidfd_open(identity[0])
     except OSError:
         return None
     exact = False
     try:
-        exact = _is_there(proc, table)
+        exact = table.find(identity) is not None
     finally:
         if not exact:
             os.close(handle)
     return handle if exact else None
 
 
-def _is_there(proc: ProcessInfo, table: ProcessTable) -> bool:
-    """Whether exactly this process is still in the table, perhaps as a zombie."""
-    found = table.one(proc.pid)
-    return found is not None and found.start == proc.start
-
-
-def send(proc: ProcessInfo, number: int, table: ProcessTable) -> bool:
-    """Signal exactly this process; whether it could be signalled."""
-    handle = open_pidfd(proc, table)
+def send(proc: ProcessInfo, number: int, table: ProcessTable) -> None:
+    """Signal exactly this process, if it is there and ours to signal."""
+    handle = open_pidfd(proc.identity, table)
     try:
         if handle is not None:
             signal.pidfd_send_signal(handle, number)
-            return True
-        if not _is_there(proc, table):
-            return False
-        os.kill(proc.pid, number)
+        elif table.find(proc.identity) is not None:
+            os.kill(proc.pid, number)
     except (ProcessLookupError, PermissionError):
-        return False  # gone, or not ours to signal (a setuid tool): survivors are named in the end
+        pass  # gone, or not ours to signal (a setuid tool): survivors are named in the end
     finally:
         if handle is not None:
             os.close(handle)
-    return True
 
 
 def send_group(leader: ProcessInfo, number: int, table: ProcessTable) -> bool:
     """Signal the group that a process leads; whether there was one. Never the group that we are in ourselves."""
-    if leader.group != leader.pid or leader.group == os.getpgrp() or not _is_there(leader, table):
+    if leader.group != leader.pid or leader.group == os.getpgrp() or table.find(leader.identity) is None:
         return False
     try:
         os.killpg(leader.group, number)
@@ -73,32 +65,22 @@ def wait_gone(procs: Iterable[ProcessInfo], seconds: float, table: ProcessTable,
     poller = select.poll()
     handles: set[int] = set()
     unreachable = []
-    try:
+    with ExitStack() as opened:
         for proc in procs:
-            handle = open_pidfd(proc, table)
+            handle = open_pidfd(proc.identity, table)
             if handle is not None:
+                opened.callback(os.close, handle)
                 handles.add(handle)
                 poller.register(handle, select.POLLIN)
-            elif is_alive(proc, table):
+            elif table.is_alive(proc.identity):
                 unreachable.append(proc)
         while (handles or unreachable) and (left := deadline - time.monotonic()) > 0:
-            for handle, _ in poller.poll(
-                min(left, NO_PIDFD_POLL_SECONDS if unreachable else MAX_POLL_SECONDS) * 1000
-            ):
+            pause = min(left, NO_PIDFD_POLL_SECONDS if unreachable else MAX_POLL_SECONDS)
+            for handle, _ in poller.poll(pause * 1000):
                 poller.unregister(handle)
                 handles.remove(handle)
-                os.close(handle)
-            unreachable = [proc for proc in unreachable if is_alive(proc, table)]
-    finally:
-        for handle in handles:
-            os.close(handle)
+            unreachable = [proc for proc in unreachable if table.is_alive(proc.identity)]
     reap()
-
-
-def is_alive(proc: ProcessInfo, table: ProcessTable) -> bool:
-    """Whether exactly this process still runs."""
-    found = table.one(proc.pid)
-    return found is not None and found.start == proc.start and found.alive
 
 
 def end_tree(
@@ -109,31 +91,25 @@ def end_tree(
     reap: Callable[[], None],
 ) -> tuple[ProcessInfo, ...]:
     """Stop a replica and its tree by signal and grace, then kill; what could not be ended.
-
     ``members`` sweeps: asked again before every kill, it sees what was forked in the meantime. What was once a
-    member stays one, although its parents are gone by then.
-    """
+    member stays one, although its parents are gone by then."""
     number, grace = how
     me = os.getpid()
     remembered = {proc.pid: proc for proc in members() if proc.pid != me}
-    _ask(leader, remembered.values(), number, table)
+    grouped = send_group(leader, number, table)
+    # A suspended process answers no signal but this one.
+    send_group(leader, signal.SIGCONT, table)
+    for proc in remembered.values():
+        if not grouped or proc.group != leader.group:
+            send(proc, number, table)
+            send(proc, signal.SIGCONT, table)
     wait_gone(remembered.values(), grace, table, reap)
     for _ in range(KILL_ROUNDS):
         remembered.update({proc.pid: proc for proc in members() if proc.pid != me})
-        left = [proc for proc in remembered.values() if is_alive(proc, table)]
+        left = [proc for proc in remembered.values() if table.is_alive(proc.identity)]
         if not left:
             return ()
         for proc in left:
             send(proc, signal.SIGKILL, table)
         wait_gone(left, KILL_WAIT_SECONDS, table, reap)
-    return tuple(proc for proc in remembered.values() if is_alive(proc, table))
-
-
-def _ask(leader: ProcessInfo, members: Iterable[ProcessInfo], number: int, table: ProcessTable) -> None:
-    grouped = send_group(leader, number, table)
-    # A suspended process answers no signal but this one.
-    send_group(leader, signal.SIGCONT, table)
-    for proc in members:
-        if not grouped or proc.group != leader.group:
-            send(proc, number, table)
-            send(proc, signal.SIGCONT, table)
+    return tuple(proc for proc in remembered.values() if table.is_alive(proc.identity))

@@ -12,36 +12,33 @@ from gitops_agent.drivers.api import Notify
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.observe import ProcessObserver
-from gitops_agent.drivers.local.procfs import ProcessInfo
-from gitops_agent.drivers.local.registry import Identity, WatchedAgent
-from gitops_agent.drivers.local.stop import is_alive, open_pidfd
+from gitops_agent.drivers.local.procfs import Identity
+from gitops_agent.drivers.local.registry import WatchedAgent
+from gitops_agent.drivers.local.stop import open_pidfd
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 
 log = structlog.get_logger(__name__)
 
-POLL_SECONDS = 2.0
 FLOOD_POLL_SECONDS = 0.25  # while a log is flooded
 
 
 class ProcessWatcher:
     """The watching part of a driver for local processes: one thread, one pidfd per replica of the registry.
-
     Replicas beyond half of our file descriptors, or on a kernel without pidfds, are polled every few seconds.
-    Nothing that goes wrong ends the thread: it is logged, and tried again after a pause.
-    """
+    Nothing that goes wrong ends the thread: it is logged, and tried again after a pause."""
 
-    def __init__(self, context: ProcessContext, observer: ProcessObserver, every: float = POLL_SECONDS) -> None:
+    def __init__(self, context: ProcessContext, observer: ProcessObserver) -> None:
         self._table = context.table
         self._registry = context.registry
         self._logs = context.logs
         self._observer = observer
-        self._every = every
+        self._every = context.watch_every
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._handles: dict[Identity, int | None] = {}
         self._reported: set[Identity] = set()
-        self._wakeup: int | None = None
+        self._wakeup = -1
         self._wakeup_lock = threading.Lock()
         self._due = 0.0
 
@@ -71,14 +68,13 @@ class ProcessWatcher:
             self._close(identity)
         self._selector.close()
         with self._wakeup_lock:
-            wakeup, self._wakeup = self._wakeup, None
-            if wakeup is not None:
-                os.close(wakeup)
+            os.close(self._wakeup)
+            self._wakeup = -1
 
     def _wake(self) -> None:
         # Under the lock: a wake-up while we stop must not write to a descriptor that was reused by then.
         with self._wakeup_lock:
-            if self._wakeup is not None:
+            if self._wakeup >= 0:
                 os.eventfd_write(self._wakeup, 1)
 
     def _run(self) -> None:
@@ -110,18 +106,18 @@ class ProcessWatcher:
         if watched is not None and known in watched.replicas:
             self._exited(agent, known)
         else:
-            self._close((known.pid, known.start))  # we ended it, and this came before the registry changed
+            self._close(known.identity)  # we ended it, and this came before the registry changed
 
     def _exited(self, agent: AgentKey, known: ReplicaHandle) -> None:
-        self._close((known.pid, known.start))
-        self._reported.add((known.pid, known.start))
+        self._close(known.identity)
+        self._reported.add(known.identity)
         self._registry.reap([known.pid])
         self._notify(agent, "ProcessExited")
 
     def _follow_registry(self) -> None:
         """Open a handle on what is new, close those on what is no longer ours to watch."""
         wanted = {
-            (known.pid, known.start): (agent, known)
+            known.identity: (agent, known)
             for agent, watched in self._registry.watched().items()
             for known in watched.replicas
         }
@@ -133,23 +129,18 @@ class ProcessWatcher:
                 self._open(agent, known)
 
     def _open(self, agent: AgentKey, known: ReplicaHandle) -> None:
-        proc = _proc(known)
-        handle = open_pidfd(proc, self._table) if len(self._handles) < _budget() else None
-        if handle is None and not is_alive(proc, self._table):
+        budget = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        handle = open_pidfd(known.identity, self._table) if len(self._handles) < budget else None
+        if handle is None and not self._table.is_alive(known.identity):
             self._exited(agent, known)
             return
-        self._handles[(known.pid, known.start)] = self._register(handle, agent, known)
-
-    def _register(self, handle: int | None, agent: AgentKey, known: ReplicaHandle) -> int | None:
-        """The pidfd, once its event will arrive; None for a replica that must be polled instead."""
-        if handle is None:
-            return None
-        try:
-            self._selector.register(handle, selectors.EVENT_READ, (agent, known))
-        except OSError:
-            os.close(handle)
-            return None
-        return handle
+        if handle is not None:
+            try:
+                self._selector.register(handle, selectors.EVENT_READ, (agent, known))
+            except OSError:  # no more events can be had: it is polled instead
+                os.close(handle)
+                handle = None
+        self._handles[known.identity] = handle
 
     def _close(self, identity: Identity) -> None:
         handle = self._handles.pop(identity, None)
@@ -166,9 +157,8 @@ class ProcessWatcher:
         ]
         for agent, one in watched.items():
             for known in one.replicas:
-                if self._handles.get((known.pid, known.start), -1) is None and not is_alive(
-                    _proc(known), self._table
-                ):
+                polled = self._handles.get(known.identity, -1) is None
+                if polled and not self._table.is_alive(known.identity):
                     self._exited(agent, known)
         self._check_memory({agent: one for agent, one in watched.items() if one.desired.memory_limit is not None})
         return any(turned)
@@ -183,19 +173,10 @@ class ProcessWatcher:
         for agent, watched in limited.items():
             replica_set = self._observer.replica_set(agent, watched.desired, tree)
             over = {
-                (replica.proc.pid, replica.proc.start)
+                replica.proc.identity
                 for replica in replica_set.replicas
                 if replica_set.faults.get(replica.proc.pid) == "MemoryLimit"
             }
             if over - self._reported:
                 self._reported |= over
                 self._notify(agent, "MemoryLimit")
-
-
-def _proc(known: ReplicaHandle) -> ProcessInfo:
-    """A stand-in that carries the identity of a process, which is all that handles compare."""
-    return ProcessInfo(known.pid, "?", 0, 0, 0, known.start, 0, None)
-
-
-def _budget() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2

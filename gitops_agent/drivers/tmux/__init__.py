@@ -8,34 +8,18 @@ directory never makes an agent run twice.
 
 import shutil
 
-from gitops_agent.drivers.api import (
-    RUNTIME,
-    CheckResult,
-    Compilation,
-    Context,
-    Driver,
-    Plugin,
-    Reason,
-    Repair,
-    Resource,
-)
-from gitops_agent.drivers.local.reasons import REASONS
-from gitops_agent.drivers.local.spec import run_as, runtime_resources
+from gitops_agent.drivers.api import CheckResult, Context, Driver, Reason, Repair
+from gitops_agent.drivers.local.spec import local_plugin
 
 DRIVER = "tmux"
 
 
-def resources(asked: Compilation) -> tuple[Resource, ...]:
-    """The panes of an agent; Refused in one sentence when the document cannot be run this way."""
-    return runtime_resources(DRIVER, asked)
-
-
 def connect(context: Context) -> Driver:
     """The tmux driver of one instance on this machine."""
-    from gitops_agent.drivers.local.driver import Options
-    from gitops_agent.drivers.tmux.launcher import build
+    from gitops_agent.drivers.local.driver import LocalDriver
+    from gitops_agent.drivers.tmux.launcher import TmuxLauncher
 
-    return build(context, Options())
+    return LocalDriver(DRIVER, context, launcher=TmuxLauncher)
 
 
 def _check_tmux(_context: Context) -> CheckResult:
@@ -44,14 +28,5 @@ def _check_tmux(_context: Context) -> CheckResult:
     return CheckResult("tmux", True, found or "not installed, which only agents with driver: tmux need")
 
 
-PLUGIN = Plugin(
-    DRIVER,
-    (RUNTIME,),
-    resources,
-    connect,
-    reasons={**REASONS, "SupervisorLost": Reason("It runs outside of its tmux pane.", repair=Repair.RESTART)},
-    checks=(_check_tmux,),
-    run_as=run_as,
-    local=True,
-    bundle_file=True,
-)
+LOST = Reason("It runs outside of its tmux pane.", repair=Repair.RESTART)
+PLUGIN = local_plugin(DRIVER, connect, _check_tmux, {"SupervisorLost": LOST})

@@ -9,15 +9,12 @@ from pathlib import PurePath
 from posixpath import dirname
 from typing import Any
 
-from gitops_agent.drivers.api import AgentKey, ApplyError, Context
+from gitops_agent.drivers.api import AgentKey, ApplyError
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.context import ProcessContext
-from gitops_agent.drivers.local.driver import LocalDriver, Options, build_context, build_driver
-from gitops_agent.drivers.local.launcher import Launcher, Program
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica
 from gitops_agent.drivers.local.registry import ExitStatus
-from gitops_agent.drivers.local.start import obstacle
-from gitops_agent.drivers.tmux import DRIVER
+from gitops_agent.drivers.local.start import Launcher, Program, obstacle
 from gitops_agent.drivers.tmux.server import OWNER_OPTION, REPLICA_OPTION, Pane, TmuxServer
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
@@ -28,31 +25,22 @@ PLACEHOLDER = ("--", "true")
 EXEC = ("sh", "-c", 'exec "$@"', "sh")
 
 
-def build(context: Context, options: Options) -> LocalDriver:
-    """The tmux driver with options."""
-    shared = build_context(DRIVER, context, options)
-    server = TmuxServer(f"gitops-agent-{context.instance}", shared.environment.passed_on())
-    return build_driver(shared, TmuxLauncher(shared, server), options)
-
-
 class TmuxLauncher(Launcher):
     """One session per agent, one window per replica. A pane outlives its program, and is used again."""
 
-    def __init__(self, context: ProcessContext, server: TmuxServer) -> None:
-        self._context = context
-        self._server = server
+    def __init__(self, context: ProcessContext) -> None:
+        super().__init__(context)
+        self._server = TmuxServer(f"gitops-agent-{context.instance}", context.environment.passed_on())
         self._seen: Mapping[str, Pane] = {}  # by owner: what the last observation found, for people
 
     def launch(self, program: Program) -> int:
         """Start the program in its own pane again, or in a new one; its pid.
-
         Marks and options of the pane, the program and its log begin in one turn of the server, so nothing that it
-        prints is lost, and a kill of ours leaves all of it or nothing.
-        """
+        prints is lost, and a kill of ours leaves all of it or nothing."""
         problem = obstacle(program.command[0], program.workdir, program.environment["PATH"])
         if problem is not None:
             raise problem  # tmux would start it in another folder, or not at all, and report neither
-        owner = marks.owner(self._context.instance, program.agent)
+        owner = marks.owner(self.context.instance, program.agent)
         panes = self._server.panes() or ()
         mine = [pane for pane in panes if (pane.owner, pane.replica) == (owner, program.replica)]
         busy = {pane.id: pane for pane in mine if self._runs(pane)}
@@ -61,11 +49,11 @@ class TmuxLauncher(Launcher):
                 return pane.pid  # we were killed when tmux had forked it, before its marks could be seen
         free = next((pane.id for pane in mine if pane.id not in busy), None)
         make, target = ((), free) if free is not None else _new_pane(program, owner, panes)
-        self._server.run(*make, *_start(program, owner, target, self._context.dirs.log))
+        self._server.run(*make, *_start(program, owner, target, self.context.dirs.log))
         for pane in self._server.panes() or ():
             if (pane.owner, pane.replica) == (owner, program.replica) and pane.id not in busy:
                 return pane.pid
-        raise ApplyError(f"{self._context.key(program.agent)}: its pane was closed while it was started")
+        raise ApplyError(f"{self.context.key(program.agent)}: its pane was closed while it was started")
 
     def may_run_agents(self) -> bool:
         """Whether there is a socket: without one and without a record there is nothing to look for."""
@@ -82,25 +70,25 @@ class TmuxLauncher(Launcher):
 
     def release(self, agent: AgentKey, first: int) -> None:
         """Close the panes of ended replicas; a pane in which a person started something else stays."""
-        owner = marks.owner(self._context.instance, agent)
+        owner = marks.owner(self.context.instance, agent)
         for pane in self._server.panes() or ():
             if pane.owner == owner and pane.replica >= first and not self._runs(pane):
                 self._server.kill_pane(pane)
 
     def shown(self, agent: AgentKey) -> Mapping[str, Any]:
         """How a person attaches to the agent."""
-        pane = self._seen.get(marks.owner(self._context.instance, agent))
+        pane = self._seen.get(marks.owner(self.context.instance, agent))
         if pane is None:
             return {}
         return {"attach": shlex.join(["tmux", "-S", str(self._server.socket), "attach", "-t", pane.session_name])}
 
     def _runs(self, pane: Pane) -> bool:
-        found = self._context.table.one(pane.pid)
+        found = self.context.table.one(pane.pid)
         return found is not None and found.alive
 
     def _spec_of(self, pane: Pane) -> str | None:
         """The spec that the program of a pane is marked with. Between fork and exec it is a copy of the server."""
-        table, deadline = self._context.table, time.monotonic() + EXEC_SECONDS
+        table, deadline = self.context.table, time.monotonic() + EXEC_SECONDS
         while (found := table.one(pane.pid)) is not None and found.marks is None and time.monotonic() < deadline:
             if table.command_line(found.pid) != table.command_line(found.ppid):
                 break  # a program that a person started
@@ -113,14 +101,14 @@ class TmuxLauncher(Launcher):
             if not pane.dead or not pane.owner or not status:
                 continue  # tmux may never learn how a program ended; the process table shows that it did
             instance, *agent = pane.owner.split("/")
-            if instance == self._context.instance:
-                ended = ExitStatus(pane.pid, pane.replica, int(status), self._context.clock.now())
-                self._context.registry.record_exit(AgentKey(*agent), ended)
+            if instance == self.context.instance:
+                ended = ExitStatus(pane.pid, pane.replica, int(status), self.context.clock.now())
+                self.context.registry.record_exit(AgentKey(*agent), ended)
 
     def _restore_socket(self, replica: Replica) -> bool:
         """Whether the replica is still below a tmux server, which is then asked to make its socket again."""
         server = replica.proc.ppid
-        program = self._context.table.command_line(server)[:1]
+        program = self.context.table.command_line(server)[:1]
         if not program or PurePath(program[0]).name != "tmux":
             return False
         os.kill(server, signal.SIGUSR1)

@@ -68,10 +68,8 @@ class TmuxServer:
 
     def run(self, *commands: Sequence[str]) -> None:
         """Start the server if needed and run commands, one after the other until one fails; ApplyError then.
-
         They go through standard input: secrets in an argument list could be read by every user of the machine, and
-        tmux takes no more than 16 KiB there. No other client gets a turn in between.
-        """
+        tmux takes no more than 16 KiB there. No other client gets a turn in between."""
         text = b" ; ".join(b" ".join(map(quoted, command)) for command in commands) + b"\n"
         client = [_tmux(), "-L", self._name, "-f", os.devnull, "start-server", ";", "source-file", "-"]
         failed = ""

@@ -37,12 +37,6 @@ def known_health(target: HealthTarget) -> Health | None:
         return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.health is not None:
         return seen.health
-    if seen.fields != target.fields:  # else all of it is as applied, and need not be decoded
-        wanted = target.fields.value.get("replicas", 1)
-        replicas = seen.fields.value.get("replicas", wanted)
-        if replicas < wanted:
-            message = f"{replicas} of {wanted} replicas are running"
-            return Health(HealthState.UNHEALTHY, "ReplicaMissing", message)
     if seen.started_at is not None:
         return None
     return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY

@@ -8,7 +8,6 @@ from gitops_agent.drivers.api import Executing
 from gitops_agent.drivers.plugins import Connections
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
 from gitops_agent.model.catalog import Catalog
-from gitops_agent.model.fields import Fields
 from gitops_agent.model.health import Health
 from gitops_agent.model.health_spec import DEFAULTS, read_health
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
@@ -23,14 +22,13 @@ ProbeSpec = Mapping[str, Any]
 
 
 class HealthTarget(NamedTuple):
-    """One agent whose health is asked for: what was observed of its runtime, and the fields last applied.
+    """One agent whose health is asked for: what was observed of its runtime.
     ``spec``: the probes and heartbeat in force; ``asked_since``: since when, None when they are not on record yet.
     ``kept``: stopped is not absence (``model.agent.Resource``). ``suspicion``: the driver's reason code when it
     reports a live agent to be stuck. ``others``: the health of the agent's other resources."""
 
     agent: AgentKey
     runtime: Observation | None
-    fields: Fields
     spec: Mapping[str, Any] = DEFAULTS
     stopped: bool = False
     executing: Executing | None = None
@@ -74,9 +72,7 @@ def health_targets(
             continue
         own, others = seen.get(runtime.key), _others(agent, runtime, seen)
         if runtime.stopped:  # nothing is asked of it but that it stops
-            found.append(
-                HealthTarget(agent.key, own, runtime.fields, stopped=True, kept=runtime.kept, others=others)
-            )
+            found.append(HealthTarget(agent.key, own, stopped=True, kept=runtime.kept, others=others))
             continue
         known = bases.get(runtime.key)
         fields, since = (known.fields, known.applied_at) if known is not None else (runtime.fields, None)
@@ -84,7 +80,6 @@ def health_targets(
             HealthTarget(
                 agent.key,
                 own,
-                fields,
                 read_health(fields),
                 executing=executing(runtime.driver) if own is not None and own.fields is not None else None,
                 asked_since=since,

@@ -1,0 +1,189 @@
+"""Hooks: what is called once in the life of an agent, and never twice by itself.
+
+What belongs here: which hooks a document asks for, calling them (a command run as the agent, or an HTTP call), and
+keeping how it ended in our own record, which is the live system. Three ends are told apart: it did not get through
+(it may be tried again), it got through and was refused, or its end is unknown. What does not: when a hook is due
+(``plan/hooks.py``), and what becomes of a call that a crash cut off (``reconcile/recovery.py``). What the codes of
+hooks mean is in core, because core decides when they run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gitops_agent.drivers.api import HOOK, JSON, Compilation, Context, ObserveRequest, Plugin, RunAs, seconds
+from gitops_agent.errors import ApplyError, EffectSpent
+from gitops_agent.model.agent import Resource
+from gitops_agent.model.document import Hook
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED, AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.one_shot import OneShot, generation_of
+from gitops_agent.model.outcome import Applied, Result
+from gitops_agent.model.plan import Action
+
+DRIVER = "hook"
+ANSWER_CHARACTERS = 500
+"""How much of an answer is kept."""
+
+KEY_VARIABLE = "MANAGED_AGENT_HOOK_KEY"
+KEY_HEADER = "Idempotency-Key"
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "gitops-agent"}
+
+_CODES = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown", None: "HookDue"}
+"""What the plan must look at. A hook that is done, or was never called, has nothing to say."""
+
+
+def hook_key(agent: AgentKey, name: str) -> ResourceKey:
+    """The name of one hook of an agent."""
+    return ResourceKey(agent, Kind.HOOK.value, name)
+
+
+def resources(asked: Compilation) -> tuple[Resource, ...]:
+    """One resource for each hook that is given."""
+    spec = asked.document.spec
+    if spec.lifecycle == "Retired":
+        return ()
+    given = {ON_PROVISIONED: spec.hooks.on_provisioned, ON_RETIRED: spec.hooks.on_retired}
+    return tuple(
+        Resource(hook_key(asked.agent, name), DRIVER, _desired(name, hook, asked), idempotent=False)
+        for name, hook in given.items()
+        if hook is not None
+    )
+
+
+def _desired(name: str, hook: Hook, asked: Compilation) -> Fields:
+    fields: dict[str, JSON] = {
+        "command": hook.command,
+        "http": hook.http.model_dump(by_alias=True) if hook.http else None,
+        "timeout": seconds(hook.timeout),
+        # With the hook, because its agent may be gone when it is called.
+        "runtime": dict(asked.run_as) if hook.command else None,
+    }
+    if name == ON_PROVISIONED:
+        # A stopped agent is not provisioned.
+        fields["lifecycle"] = asked.document.spec.lifecycle
+    return Fields.of(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """What is to be called: the fields of a hook, for one generation of its agent."""
+
+    hook: ResourceKey
+    fields: Mapping[str, Any]
+    generation: str
+    instance: str
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for every try of one hook in one generation."""
+        return f"{self.instance}/{self.hook.agent}/{self.generation}/{self.hook.id}"
+
+    def spent(self, said: str, result: Result) -> EffectSpent:
+        """The error of a call that got through and did not succeed."""
+        kept = said[:ANSWER_CHARACTERS]
+        handle = OneShot(self.generation, result, kept).handle
+        return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
+
+
+class HookDriver:
+    """The hook driver of one instance. Only what calls gets to ``apply``: arming is a matter of the record."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
+        """One observation for each record in the scope."""
+        now = self._context.clock.now()
+        return [_observation(base, now) for base in request.bases.values()]
+
+    def apply(self, action: Action, key: str) -> Applied:
+        """Call it. ApplyError when it did not get through, EffectSpent when it did and did not succeed."""
+        fields = action.desired or action.base
+        if fields is None:
+            raise ApplyError(f"{action.key}: there is nothing on record to call", permanent=True)
+        call = HookCall(action.key, fields.value, generation_of(action.handle, key), self._context.instance)
+        said = self._command(call) if call.fields["command"] else self._http(call)
+        answer = said[:ANSWER_CHARACTERS]
+        return Applied(answer, OneShot(call.generation, Result.DONE, answer).handle)
+
+    def _command(self, call: HookCall) -> str:
+        runtime = call.fields["runtime"]
+        runner = self._context.executing(runtime["driver"])
+        if runner is None:
+            raise ApplyError(
+                f"{call.hook}: the driver {runtime['driver']} cannot run commands",
+                hint="give the hook http instead of command",
+                permanent=True,
+            )
+        how = RunAs(Fields.of(runtime), {KEY_VARIABLE: call.key})
+        done = runner.exec(call.hook.agent, call.fields["command"], call.fields["timeout"], how)
+        if not done.started:
+            raise ApplyError(f"{call.hook}: {done.message}", hint="it has not run; correct its command or its env")
+        if not done.ok:
+            raise call.spent(done.message, Result.FAILED if done.ended else Result.UNKNOWN)
+        return done.message
+
+    def _http(self, call: HookCall) -> str:
+        """Of the answer only the status is kept, because what else it holds is not ours to repeat."""
+        # When it is first needed: it takes long to import, and few agents have such a hook.
+        from gitops_agent.support.http import NotAnswered, NotSent, endpoint, request
+
+        method, url = call.fields["http"]["method"], call.fields["http"]["url"]
+        shown = f"{method} {url.partition('?')[0]}"  # people put tokens into queries
+        try:
+            self._check_host(call.hook, *endpoint(url))
+        except ValueError:
+            raise ApplyError(f"{call.hook}: its address has no valid host and port", permanent=True) from None
+        body = {"instance": call.instance, "agent": str(call.hook.agent), "hook": call.hook.id}
+        headers = {**_HEADERS, KEY_HEADER: call.key}
+        timeout = float(call.fields["timeout"])
+        try:
+            status = request(method, url, timeout=timeout, headers=headers, body=Fields.of(body).raw).status
+        except NotSent as problem:
+            hint = "nothing was sent; it is tried again by itself"
+            raise ApplyError(f"{call.hook}: {shown} could not be reached: {problem}", hint=hint) from None
+        except NotAnswered as problem:
+            raise call.spent(f"{shown} was sent and not answered: {problem}", Result.UNKNOWN) from None
+        said = f"{shown} was answered {status}"
+        if not 200 <= status < 300:
+            raise call.spent(said, Result.FAILED)
+        return said
+
+    def _check_host(self, hook: ResourceKey, host: str, port: int) -> None:
+        """A host is listed alone (any port) or as ``host:port``; loopback is a host like any other."""
+        hosts = self._context.hook_hosts
+        if host not in hosts and f"{host}:{port}" not in hosts:
+            listed = ", ".join(sorted({*hosts, host}))
+            raise ApplyError(
+                f"{hook}: {host} is not a host that hooks may call",
+                hint=f"if it should be, set hookHosts (GITOPS_AGENT_HOOK_HOSTS={listed}) and restart gitops-agent",
+                permanent=True,
+            )
+
+
+def _observation(base: Base, now: float) -> Observation:
+    """The observation of one hook, from its base."""
+    shot = OneShot.read(base.handle)
+    state, fields = "Armed" if base.key.id == ON_RETIRED else "NotCalled", base.fields
+    if shot is not None:
+        state = shot.result.value if shot.result else "Due"
+    if shot is not None and shot.spent:
+        # Part of it while people have to decide: what they approve is this very call, not the next one that fails.
+        fields = Fields.of({**fields.value, "generation": shot.generation, "outcome": shot.result})
+    return Observation(
+        key=base.key,
+        driver=DRIVER,
+        owner=Owner.OURS,
+        fields=fields,
+        state=state,
+        observed_at=now,
+        reason=_CODES.get(shot.result) if shot else None,
+        message=shot.said if shot else "",
+        live={"outcome": shot.result.value, "said": shot.said} if shot and shot.result else {},
+        handle=base.handle,
+    )
+
+
+PLUGIN = Plugin(DRIVER, (HOOK,), resources, HookDriver, local=True)
