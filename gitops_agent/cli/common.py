@@ -50,6 +50,17 @@ READING = frozenset({"config", "instance", "state_dir", "output"})
 FLAG = ""
 """The metavar of an option that takes no value."""
 
+
+def option(names: str, metavar: str, text: str, **more: Any) -> Any:
+    """An option of one verb: its names (apart by blanks), what its value is called, and its help."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, **more)
+
+
+def flag(names: str, text: str) -> Any:
+    """An option of one verb that takes no value."""
+    return option(names, FLAG, text)
+
+
 AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if only one tenant has it.")
 
 

@@ -3,15 +3,12 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show, show_fleet
+from gitops_agent.cli.common import AGENT, Call, flag, option, print_text, show, show_fleet
 
 
 def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.fleet import open_reader
-    from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.status_text import agent_text
 
     with open_reader(call.settings(), call.environment) as reader:
@@ -19,6 +16,8 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
         fleet = reader.fleet(key)
         gone = reader.explain(key) if key and not fleet["agents"] else None
     if gone is not None and not call.is_json:
+        from gitops_agent.report.explain_text import gone_text
+
         print_text(gone_text(reader.redactor.tree(gone)))
     elif key is None:
         show_fleet(call, fleet, reader.redactor, reader.now)
@@ -30,9 +29,7 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
 def explain(
     call: Call,
     agent: Annotated[str, AGENT],
-    everything: Annotated[
-        bool, typer.Option("--all", metavar=FLAG, help="All actions the journal still has, not the newest.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "All actions the journal still has, not the newest.")] = False,
 ) -> int:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
     from gitops_agent.query.fleet import open_reader
@@ -44,10 +41,7 @@ def explain(
     return 0
 
 
-def history(
-    call: Call,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
-) -> int:
+def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How many commits.", min=1)] = 20) -> int:
     """Show what became of the commits of the branch, newest first."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.json_shapes import history_shape

@@ -39,12 +39,13 @@ def validate(
     folder: Annotated[Path, typer.Argument(metavar="PATH", help="The folder to check.")] = Path(),
 ) -> int:
     """Check a folder of documents, offline, and report every error at once as file:line:col."""
+    from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.model.finding import errors
     from gitops_agent.report.json_shapes import validate_shape
     from gitops_agent.report.status_text import validate_text
-    from gitops_agent.wiring import validate_path
+    from gitops_agent.snapshot.folder import validate_folder
 
-    findings = validate_path(folder, call.settings())
+    findings = validate_folder(folder, load_plugins(), call.settings())
     show(call, validate_shape(findings), validate_text)
     return 3 if errors(findings) else 0
 

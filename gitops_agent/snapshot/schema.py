@@ -20,7 +20,7 @@ from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, S
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
 from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.secret_patterns import looks_secret
+from gitops_agent.support.secrets import looks_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""

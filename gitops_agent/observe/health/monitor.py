@@ -12,14 +12,14 @@ from dataclasses import replace
 from gitops_agent.drivers.api import ExecResult, Executing
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import AgentStatus
 from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
-from gitops_agent.ports import Clock, Scope
+from gitops_agent.ports import Clock
 from gitops_agent.support.http import HttpError, request
 from gitops_agent.support.text import one_line
 
