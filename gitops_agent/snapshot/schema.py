@@ -130,20 +130,17 @@ def _unknown(document: Document) -> Issue:
 def _literal_secrets(document: AgentDocument) -> list[Issue]:
     """An issue for each value that has the form of a credential."""
     runtime = document.spec.runtime
-    command = [
-        ("command", position) for position, argument in enumerate(runtime.command) if looks_secret(argument)
+    found: list[Loc] = []
+    found += [
+        ("env", at, "value") for at, each in enumerate(runtime.env) if each.value and looks_secret(each.value)
     ]
-    env = [
-        ("env", position, "value")
-        for position, variable in enumerate(runtime.env)
-        if variable.value is not None and looks_secret(variable.value)
-    ]
+    found += [("command", at) for at, argument in enumerate(runtime.command) if looks_secret(argument)]
     summary = "a secret is written into the document"
     detail = (
         "Revoke it, then name where it is kept: valueFrom: {secretRef: {provider: env, name: …}}. "
         "The value is not shown here."
     )
-    return [Issue(Code.LITERAL_SECRET, ("spec", "runtime", *loc), summary, detail) for loc in (*env, *command)]
+    return [Issue(Code.LITERAL_SECRET, ("spec", "runtime", *loc), summary, detail) for loc in found]
 
 
 def _explained(invalid: ValidationError, model: type[BaseModel]) -> list[Issue]:
