@@ -8,11 +8,12 @@
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import Controls, with_approvals
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.passes import Now, PassRecord, PassResult, Request
 from gitops_agent.observe.observer import Observer
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
-from gitops_agent.ports import Clock, Journal
+from gitops_agent.ports import Clock
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.reconcile import Executor, LeaseHolder, Recovery
 from gitops_agent.report.outbox import Outbox
@@ -42,7 +43,7 @@ class Stages:
 class Pipeline:
     """Runs passes for one instance, one at a time. Writes the state at commit 1, 2 and 3."""
 
-    def __init__(self, stages: Stages, journal: Journal, clock: Clock) -> None:
+    def __init__(self, stages: Stages, journal: SqlJournal, clock: Clock) -> None:
         self.stages, self._journal, self._clock = stages, journal, clock
         self._writer = StatusWriter(journal, stages.outbox, clock)
         self._earlier_lives = journal.state().status.active_seconds - clock.monotonic()

@@ -1,22 +1,22 @@
-"""The Protocols between stages. Reading and writing are different ones, so that ``plan`` cannot write."""
+"""The Protocols between stages that may not import each other, and the values on record that they share."""
+
+from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.model.observation import Base, Evidence, Observation
-from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.passes import Approval, PassResult
-from gitops_agent.model.passes import Scope as Scope
-from gitops_agent.model.plan import Action, Plan
-from gitops_agent.model.revision import Revision
-from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.model.state import State
+from gitops_agent.model.observation import Evidence, Observation
+from gitops_agent.model.plan import Action
 from gitops_agent.model.status import AgentStatus, CommitRecord
+
+if TYPE_CHECKING:  # what no value on record holds; verbs that only read do without it
+    from gitops_agent.model.passes import PassResult
+    from gitops_agent.model.revision import Revision
+    from gitops_agent.model.snapshot import Snapshot
+    from gitops_agent.model.state import State
 
 
 class Clock(Protocol):
@@ -27,59 +27,6 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
-
-
-class Source(Protocol):
-    """The Git repository, read side. Never a work tree."""
-
-    def refresh(self) -> Revision:
-        """Ask the remote and fetch if it moved; the head of the tracked branch.
-        SourceUnavailable when it does not answer, SourceRefused when the answer is not acceptable."""
-
-    def revision(self, ref: str) -> Revision:
-        """One commit by sha or ref; SourceRefused when there is none."""
-
-    def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
-        """The commits reachable from new and not from old, oldest first (old None: only new)."""
-
-    def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
-        """A commit and its ancestors, newest first."""
-
-    def is_ancestor(self, old: str, new: str) -> bool:
-        """Whether new contains old: if not, the branch was rewritten."""
-
-    def undoes(self, later: str, earlier: str) -> bool:
-        """Whether the difference a commit makes is the inverse of that of an earlier one (below the path)."""
-
-
-class NoteStore(Protocol):
-    """Notes on commits, kept on one ref of the mirror that only this instance writes."""
-
-    def read_all(self, shas: Sequence[str]) -> Mapping[str, str]:
-        """The notes that some commits have in the mirror, by sha."""
-
-    def write(self, notes: Mapping[str, str]) -> None:
-        """Set the notes of some commits (sha to text) in the mirror; local, atomic."""
-
-    def push(self) -> None:
-        """Send the ref to the remote, merging what is there; SourceUnavailable when it cannot be."""
-
-
-class HistoryWriter(Protocol):
-    """New commits on top of the branch, made without a work tree."""
-
-    def revert(self, shas: Sequence[str], message: str) -> str:
-        """A commit on the head that undoes these (newest first, merges by first parent); its sha.
-        SourceRefused, naming the paths, when they do not revert cleanly."""
-
-    def restore(self, to: str, message: str) -> str:
-        """A commit on the head whose tree below the path is exactly that of ``to``; its sha."""
-
-    def check_push(self, branch: str) -> None:
-        """SourceRefused, with a way out, when it is known beforehand that the remote takes no push to a branch."""
-
-    def push(self, sha: str, branch: str) -> None:
-        """Send a commit to a branch of the remote, fast-forward only."""
 
 
 class TreeEntry(NamedTuple):
@@ -208,50 +155,6 @@ class JournalReader(Protocol):
         """What was seen of an agent each time it changed, newest first."""
 
 
-class Journal(JournalReader, Protocol):
-    """The write side. Every method is one durable transaction; memory follows only after it.
-    ``commit``, ``begin`` and ``finish`` return the state as it is now: go on with that one."""
-
-    def control(self, control: Control) -> None:
-        """Append a control; the only write allowed beside a running daemon."""
-
-    def commit(
-        self,
-        state: State,
-        *,
-        plans: Sequence[Plan] = (),
-        observations: Sequence[Observation] = (),
-        owed_to: Collection[str] = (),
-        at: float = 0.0,
-    ) -> State:
-        """Write what differs from the state as last committed; no transaction when nothing does.
-        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
-        differ from the last one of their resource; controls without a number; and for every record of a commit
-        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
-        result holds the controls with their numbers and as many records of commits as a pass needs."""
-
-    def begin(self, intents: Sequence[Intent]) -> State:
-        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
-        An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
-        for the same resource that is still open ends as Skipped: at most one is open per resource."""
-
-    def finish(
-        self,
-        outcomes: Sequence[Outcome],
-        *,
-        bases: Sequence[Base] = (),
-        forgotten: Sequence[ResourceKey] = (),
-        attempts: Mapping[ResourceKey, Attempt | None] | None = None,
-    ) -> State:
-        """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
-
-    def delivered(self, sink: str, versions: Mapping[str, int]) -> None:
-        """Forget what a sink owed, by the shas of commits, up to these versions. Any thread may call it."""
-
-    def prune(self, before: float) -> int:
-        """Drop history older than a moment; how many rows were dropped."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommitChange:
     """The record of one commit as a sink has not delivered it yet. ``statuses``: those of the fleet when the
@@ -288,16 +191,6 @@ class Sink:
     def deliver(self, changes: Sequence[CommitChange]) -> None:
         """Send these changes, and what else there is; called on the delivery thread, again until it returns.
         SourceUnavailable names the time to wait (``retry_after``). What was sent before may come again."""
-
-
-class Approvals(Protocol):
-    """Approvals given through Git alone. Never raises: what cannot be read approves nothing."""
-
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
-        """Valid approvals among the commits after the enforced one, and in the notes on them."""
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """Approvals there that do not count: a warning for each, with the reason."""
 
 
 class Leases(Protocol):

@@ -169,10 +169,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         *sections, name = variable.removeprefix(PREFIX).lower().split("__")
         target = values
         for section in sections:
-            inner = target.get(section)
-            inner = inner if isinstance(inner, dict) else {}
-            target[section] = inner
-            target = inner
+            if not isinstance(target.get(section), dict):
+                target[section] = {}
+            target = target[section]
         target[name] = text
     return values
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-import pwd
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,29 +24,33 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gitops_agent.control.commands import Operator, OperatorCommands
 from gitops_agent.control.directives import Controls
 from gitops_agent.daemon.liveness import Liveness
-from gitops_agent.daemon.loop import ControllerContext, Daemon, Intervals, Progress, ScheduledJob
+from gitops_agent.daemon.loop import (
+    RETENTION_PERIOD_SECONDS,
+    ControllerContext,
+    Daemon,
+    Intervals,
+    Progress,
+    ScheduledJob,
+)
 from gitops_agent.daemon.queue import WorkQueue
-from gitops_agent.drivers.api import CheckResult, Context, Driver, Notify, Watching
+from gitops_agent.drivers.api import Context, Driver, Watching
 from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
-from gitops_agent.journal.lock import StateLock, holder, make_state_dir
+from gitops_agent.journal.lock import StateLock, make_state_dir
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
-from gitops_agent.model.finding import Finding
-from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
-from gitops_agent.ports import Clock, Journal, Sink
+from gitops_agent.ports import Clock, Sink
 from gitops_agent.proposals.import_live import ImportProposer
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
-from gitops_agent.query.drift import Drifter, Reporter
+from gitops_agent.query.drift import Reporter
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
@@ -63,7 +66,6 @@ from gitops_agent.report.words import Shape
 from gitops_agent.settings import Settings, default_lease_dir
 from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
-from gitops_agent.snapshot.folder import validate_folder
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
 from gitops_agent.source.bounded_process import OnProgress
@@ -86,6 +88,9 @@ MAX_GIT_CALLS = 5
 RECALLED_COMMITS = 200
 """Commits of earlier runs that are looked through for how long it takes to converge."""
 
+ErrorReporter = Callable[[BaseException, Action | None], None]
+"""Called with an error that ended a pass or an action, and with the action."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -97,7 +102,7 @@ class _Parts:
     """What pipelines are made of."""
 
     settings: Settings
-    journal: Journal
+    journal: SqlJournal
     mirror: Mirror
     drivers: Connections
     clock: Clock
@@ -105,12 +110,13 @@ class _Parts:
     redactor: Redactor
     apply_pool: ThreadPoolExecutor
     observe_pool: ThreadPoolExecutor
+    queue: WorkQueue
 
 
 def _opened(
     settings: Settings,
     environment: Mapping[str, str],
-    journal: Journal,
+    journal: SqlJournal,
     stack: ExitStack,
     *,
     wrap: Callable[[Driver], Driver] = lambda driver: driver,
@@ -126,7 +132,8 @@ def _opened(
         for name in ("apply", "observe")
     )
     redactor = make_redactor(settings, environment)
-    return _Parts(settings, journal, mirror, drivers, clock, loader, redactor, apply_pool, observe_pool)
+    queue = WorkQueue()
+    return _Parts(settings, journal, mirror, drivers, clock, loader, redactor, apply_pool, observe_pool, queue)
 
 
 @contextmanager
@@ -143,19 +150,13 @@ def connect_drivers(
     return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
-@dataclass(frozen=True, slots=True)
-class _Acting:
-    """What a pipeline has that acts, and one that only looks has not."""
-
-    sinks: Sequence[Sink] = ()
-    host_leases: HostLeases | None = None
-    interrupted: Callable[[], bool] = lambda: False
-    source_changed: Callable[[], None] = lambda: None
-    on_unexpected: Callable[[BaseException, Action | None], None] = lambda _problem, _action: None
-
-
-def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
-    settings, journal, clock, host = parts.settings, parts.journal, parts.clock, acting.host_leases
+def _pipeline(
+    parts: _Parts,
+    sinks: Sequence[Sink] = (),
+    host: HostLeases | None = None,
+    report: ErrorReporter = lambda _problem, _action: None,
+) -> Pipeline:
+    settings, journal, clock = parts.settings, parts.journal, parts.clock
     leases = DriverLeases(host, parts.drivers) if host is not None else None
     executor = ExecutorContext(
         drivers=parts.drivers,
@@ -164,8 +165,8 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         random=Random(),  # noqa: S311 - jitter, not a secret
         apply_pool=parts.apply_pool,
         workers=settings.parallelism,
-        interrupted=acting.interrupted,
-        on_unexpected=acting.on_unexpected,
+        interrupted=parts.queue.is_urgent,
+        on_unexpected=report,
         leases=leases,
         rates=parts.drivers.rates,
     )
@@ -178,19 +179,17 @@ def _pipeline(parts: _Parts, acting: _Acting) -> Pipeline:
         recovery=Recovery(journal),
         leases=LeaseHolder(leases),
         executor=Executor(executor),
-        proposals=_proposals(parts, acting.source_changed),
-        outbox=Outbox(acting.sinks, journal, clock, parts.redactor, leading=_leading(host)),
+        proposals=_proposals(parts),
+        # We report for our source unless a process that was here before us follows the same one.
+        outbox=Outbox(
+            sinks, journal, clock, parts.redactor, leading=lambda: host is None or not host.senior_holder()
+        ),
         terms=Terms(may_push=settings.push, import_hold_seconds=settings.import_after),
     )
     return Pipeline(stages, journal, clock)
 
 
-def _leading(leases: HostLeases | None) -> Callable[[], bool]:
-    """Whether this process reports for its source: none that was here before us follows the same one."""
-    return lambda: leases is None or not leases.senior_holder()
-
-
-def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOutbox:
+def _proposals(parts: _Parts) -> ProposalOutbox:
     settings, writer = parts.settings, BranchWriter(parts.mirror, parts.settings)
     importer = ImportProposer(
         source=parts.mirror,
@@ -206,7 +205,7 @@ def _proposals(parts: _Parts, source_changed: Callable[[], None]) -> ProposalOut
         push=settings.push,
     )
     reverter = RevertProposer(parts.mirror, writer, settings.branch) if settings.push else None
-    return ProposalOutbox(reverter, importer, on_done=source_changed)
+    return ProposalOutbox(reverter, importer, on_done=lambda: parts.queue.source_changed("proposal"))
 
 
 # -- verbs that look
@@ -226,17 +225,7 @@ def open_planner(
         else:
             journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
         parts = _opened(settings, environment, journal, stack, fetching=fetching)
-        pipeline = _pipeline(parts, _Acting())
-        yield Planner(parts.mirror, parts.loader, journal, pipeline, parts.redactor)
-
-
-@contextmanager
-def open_drifter(
-    settings: Settings, environment: Mapping[str, str], fetching: OnProgress | None = None
-) -> Iterator[Drifter]:
-    """What is in force and what is live, for looking only."""
-    with open_planner(settings, environment, fetching) as planner:
-        yield Drifter(planner, Reporter(settings.instance, planner.journal, SystemClock(), planner.redactor))
+        yield Planner(parts.mirror, parts.loader, journal, _pipeline(parts), parts.redactor)
 
 
 @contextmanager
@@ -245,64 +234,8 @@ def open_rollback(
 ) -> Iterator[RollbackCommand]:
     """A planner that can also write commits."""
     with open_planner(settings, environment, fetching) as planner:
-        assert isinstance(planner.source, Mirror)
         writer = BranchWriter(planner.source, settings)
         yield RollbackCommand(planner.source, writer, planner.plan, settings.branch, planner.redactor)
-
-
-def validate_path(folder: Path, settings: Settings) -> tuple[Finding, ...]:
-    """Every finding about a folder of documents; connects to nothing."""
-    return validate_folder(folder, load_plugins(), settings)
-
-
-def check_drivers(settings: Settings) -> tuple[tuple[str, ...], list[CheckResult]]:
-    """The names of the drivers that load, and what they find on this host; connects to nothing."""
-    drivers = connect_drivers(settings, SystemClock())
-    return drivers.plugins.names, drivers.checks()
-
-
-def ask_source(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Whether the remote answers and has the branch, in one sentence; the state directory stays as it is."""
-    with TemporaryDirectory() as scratch:
-        elsewhere = settings.model_copy(update={"state_dir": scratch})
-        mirror = Mirror(elsewhere, environment, SystemClock())
-        head = mirror.refresh()
-        return f"{mirror.address.safe} answers, {settings.branch} is at {head.short}"
-
-
-# -- verbs that say something to a running instance
-
-
-@dataclass(frozen=True, slots=True)
-class ControlSession:
-    """What freeze, unfreeze, approve and retry need. ``running`` describes the daemon that holds the state
-    directory, if there is one."""
-
-    commands: OperatorCommands
-    redactor: Redactor
-    running: Callable[[], str | None]
-
-
-@contextmanager
-def open_control(
-    settings: Settings, environment: Mapping[str, str], *, create: bool = False
-) -> Iterator[ControlSession]:
-    """The journal, to add a control beside a running daemon; no lock. ``create``: also if there is none."""
-    if has_journal(settings.state) or not create:
-        # Read first: a journal that needs a migration is not migrated under a daemon that uses it.
-        open_journal(settings.state, read_only=True).close()
-    operator = Operator(_account(), socket.gethostname(), settings.approvers)
-    with open_journal(settings.state) as journal:
-        commands = OperatorCommands(journal, SystemClock(), operator)
-        yield ControlSession(commands, make_redactor(settings, environment), lambda: holder(settings.state))
-
-
-def _account() -> str:
-    """The account we run under, as the kernel has it: a variable in the environment may hold anything."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid-{os.getuid()}"
 
 
 # -- verbs that act
@@ -326,6 +259,7 @@ def open_instance(
     measured: bool = False,
 ) -> Iterator[Instance]:
     """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
+    gc.enable()
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
@@ -333,44 +267,38 @@ def open_instance(
         journal, wrap = _with_faults(stack.enter_context(open_journal(settings.state)), environment)
         parts = _opened(settings, environment, journal, stack, wrap=wrap, fetching=fetching)
         leases = stack.enter_context(_leases(parts, environment))
-        sentry = setup_sentry(settings, redactor)
-        if sentry is not None:
-            stack.callback(sentry.close)
-        queue, liveness = WorkQueue(), Liveness(parts.clock, settings.livez_grace, _max_fetch(settings))
+        liveness = Liveness(parts.clock, settings.livez_grace, MAX_GIT_CALLS * settings.git_timeout)
         notes = GitNotesSink(settings.instance, Notes(parts.mirror, settings), redactor, push=settings.push)
-        drift = _drift_sink(parts, queue)
-        sinks: list[Sink] = [notes, *([sentry] if sentry else []), *([drift] if drift else [])]
-        watched: Watching = parts.drivers
-        metrics: Callable[[], bytes] = lambda: b""  # noqa: E731
-        if measured:
-            sink, watched = _metrics(parts, liveness, queue)
-            sinks, metrics = [*sinks, sink], sink.text
+        sinks: list[Sink] = [notes]
+        if (sentry := setup_sentry(settings, redactor)) is not None:
+            stack.callback(sentry.close)
+            sinks.append(sentry)
+        prune = lambda: journal.prune(parts.clock.now() - settings.retention)  # noqa: E731
+        jobs = [ScheduledJob(RETENTION_PERIOD_SECONDS, "housekeeping", prune)]
+        if (drift := _drift_sink(parts)) is not None:
+            sinks.append(drift)
+            jobs.append(ScheduledJob(settings.drift_interval, "drift", drift.run))
+        if (metrics := _metrics(parts, liveness) if measured else None) is not None:
+            sinks.append(metrics)
         report = _error_reporter(sentry)
-        pipeline = _pipeline(
-            parts,
-            _Acting(sinks, leases, queue.is_urgent, lambda: queue.source_changed("proposal"), report),
-        )
+        pipeline = _pipeline(parts, sinks, leases, report)
         outbox = pipeline.stages.outbox
-        if measured:
-            sink.follow("gitops_agent_notes_pending", lambda: outbox.pending > 0)
+        if metrics is not None:
+            metrics.follow("gitops_agent_notes_pending", lambda: outbox.pending > 0)
         outbox.start(journal.state())
         stack.callback(outbox.close)
         stack.callback(pipeline.close)
-        yield Instance(
-            ControllerContext(
-                pipeline=pipeline,
-                queue=queue,
-                watchers=_watchers(parts, queue, watched),
-                clock=parts.clock,
-                intervals=Intervals(settings.poll_interval, settings.resync_interval),
-                housekeeping=lambda: _prune(parts),
-                on_unexpected=lambda problem: report(problem, None),
-                liveness=liveness,
-                jobs=[ScheduledJob(settings.drift_interval, "drift", drift.run)] if drift else [],
-            ),
-            redactor,
-            metrics,
+        context = ControllerContext(
+            pipeline=pipeline,
+            queue=parts.queue,
+            watchers=_watchers(parts),
+            clock=parts.clock,
+            intervals=Intervals(settings.poll_interval, settings.resync_interval),
+            on_unexpected=lambda problem: report(problem, None),
+            liveness=liveness,
+            jobs=jobs,
         )
+        yield Instance(context, redactor, metrics.text if metrics is not None else lambda: b"")
 
 
 @contextmanager
@@ -378,10 +306,14 @@ def open_daemon(
     settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: OnProgress | None = None
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it and, if we listen at all, with its endpoints."""
-    with (
-        open_instance(settings, environment, fetching, measured=bool(settings.listen)) as instance,
-        _served(settings, instance),
-    ):
+    with ExitStack() as stack:
+        measured = bool(settings.listen)
+        instance = stack.enter_context(open_instance(settings, environment, fetching, measured=measured))
+        if settings.listen:
+            from gitops_agent.web.server import serving
+
+            liveness = instance.context.liveness
+            stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
         queue = instance.context.queue
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -395,22 +327,6 @@ def open_daemon(
         yield Daemon(instance.context, Random(), progress)  # noqa: S311 - jitter, not a secret
 
 
-@contextmanager
-def _served(settings: Settings, instance: Instance) -> Iterator[None]:
-    if not settings.listen:
-        yield
-        return
-    from gitops_agent.web.server import serving
-
-    liveness = instance.context.liveness
-    with serving(settings.listen, instance.metrics, liveness.live, liveness.ready):
-        yield
-
-
-def _max_fetch(settings: Settings) -> float:
-    return MAX_GIT_CALLS * settings.git_timeout
-
-
 def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
     """The leases of ``once`` and ``run``; verbs that only look take none."""
     settings = parts.settings
@@ -419,8 +335,8 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
     return HostLeases(Path(settings.lease_dir or default_lease_dir(environment)), mine)
 
 
-def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[MetricsSink, Watching]:
-    """The sink behind ``/metrics``, and the drivers' events as it counts them."""
+def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:
+    """The sink behind ``/metrics``; it counts the drivers' events on their way to the queue."""
     from gitops_agent.report.sinks.metrics import MetricsSink
     from gitops_agent.report.workflows import stuck
 
@@ -432,11 +348,12 @@ def _metrics(parts: _Parts, liveness: Liveness, queue: WorkQueue) -> tuple[Metri
     explained = plugins.catalog.explained
     sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
-    sink.follow("gitops_agent_queue_depth", lambda: queue.depth)
-    return sink, _Counted(parts.drivers, sink.event_seen)
+    sink.follow("gitops_agent_queue_depth", lambda: parts.queue.depth)
+    parts.queue.on_agent = sink.event_seen
+    return sink
 
 
-def _drift_sink(parts: _Parts, queue: WorkQueue) -> DriftReportSink | None:
+def _drift_sink(parts: _Parts) -> DriftReportSink | None:
     """Drift reports on a schedule, to a file, as a note, or not at all."""
     settings, writers = parts.settings, list[Callable[[Shape], None]]()
     if settings.drift_report:
@@ -448,42 +365,23 @@ def _drift_sink(parts: _Parts, queue: WorkQueue) -> DriftReportSink | None:
     if not writers or not settings.drift_interval:
         return None
     reporter = Reporter(settings.instance, parts.journal, parts.clock, parts.redactor)
-    return DriftReportSink(reporter.report, writers, lambda: queue.everything("drift"))
+    return DriftReportSink(reporter.report, writers, lambda: parts.queue.everything("drift"))
 
 
-def _watchers(parts: _Parts, queue: WorkQueue, drivers: Watching) -> list[Watching]:
+def _watchers(parts: _Parts) -> list[Watching]:
     """What notices events: the drivers' own watchers, controls, and the refs of a local repository."""
+    queue, mirror = parts.queue, parts.mirror
     # A freeze means now: a running pass makes way at the next safe point.
     controls = ControlWatcher(parts.journal, lambda: queue.everything("control", urgent=True))
-    parts.mirror.on_approvals = lambda: queue.everything("approvals")
-    if parts.mirror.address.local is None:
-        return [drivers, controls]
-    moved = lambda: queue.fetch("watch", urgent=True)  # noqa: E731
-    return [drivers, controls, RefWatcher(parts.mirror, moved, (APPROVALS,))]
+    mirror.on_approvals = lambda: queue.everything("approvals")
+    watchers: list[Watching] = [parts.drivers, controls]
+    if mirror.address.local is not None:
+        moved = partial(queue.fetch, "watch", urgent=True)
+        watchers.append(RefWatcher(mirror, moved, (APPROVALS,)))
+    return watchers
 
 
-class _Counted:
-    """The drivers' events, counted on their way to the queue."""
-
-    def __init__(self, drivers: Watching, count: Callable[[AgentKey], None]) -> None:
-        self._drivers = drivers
-        self._count = count
-
-    def start(self, notify: Notify) -> None:
-        """Begin to watch."""
-
-        def counted(agent: AgentKey, reason: str) -> None:
-            self._count(agent)
-            notify(agent, reason)
-
-        self._drivers.start(counted)
-
-    def stop(self) -> None:
-        """End watching."""
-        self._drivers.stop()
-
-
-def _error_reporter(sentry: SentrySink | None) -> Callable[[BaseException, Action | None], None]:
+def _error_reporter(sentry: SentrySink | None) -> ErrorReporter:
     """Where errors go that end a pass or an action: the log always, Sentry when it is an unexpected one."""
 
     def report(problem: BaseException, action: Action | None) -> None:
@@ -498,13 +396,9 @@ def _error_reporter(sentry: SentrySink | None) -> Callable[[BaseException, Actio
     return report
 
 
-def _prune(parts: _Parts) -> None:
-    parts.journal.prune(parts.clock.now() - parts.settings.retention)
-
-
 def _with_faults(
     journal: SqlJournal, environment: Mapping[str, str]
-) -> tuple[Journal, Callable[[Driver], Driver]]:
+) -> tuple[SqlJournal, Callable[[Driver], Driver]]:
     """The journal and what wraps drivers; for crash campaigns, such as die at the point the environment names."""
     point = environment.get("GITOPS_FAULT_AT")
     if not point:

@@ -8,103 +8,82 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text
+from gitops_agent.cli.common import Call, flag, option, print_json, print_text
 
 if TYPE_CHECKING:
     from gitops_agent.control.commands import CommandResult, OperatorCommands
 
-_SCOPE = typer.Option(
-    "--scope",
-    metavar="SCOPE",
-    help="'*' for everything, TENANT, or TENANT/NAME (default: '*').",
-    show_default=False,
-)
-_WHY = typer.Option("--reason", metavar="TEXT", help="Why, for those that find it later. Needed.")
-_WHY_IF = typer.Option("--reason", metavar="TEXT", help="Why, for those that find it later.")
+_SCOPE_HELP = "'*' for everything, TENANT, or TENANT/NAME (default: '*')."
+_SCOPE = option("--scope", "SCOPE", _SCOPE_HELP, show_default=False)
+_UNTIL_HELP = "When it ends by itself: 2h, or 2030-01-31T18:00:00Z (default: when it is lifted)."
+_WHY = option("--reason", "TEXT", "Why, for those that find it later. Needed.")
+_WHY_IF = option("--reason", "TEXT", "Why, for those that find it later.")
+_DIGEST = typer.Argument(metavar="DIGEST", help="Of the plan, as plan and status show it; 8 characters or more.")
+_TARGET = typer.Argument(metavar="AGENT|COMMIT", help="tenant/name, or 7 characters or more of a commit.")
 
 
 def freeze(
     call: Call,
     reason: Annotated[str, _WHY],
     scope: Annotated[str, _SCOPE] = "*",
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            help="When it ends by itself: 2h, or 2030-01-31T18:00:00Z (default: when it is lifted).",
-        ),
-    ] = None,
-) -> int:
+    until: Annotated[str | None, option("--until", "TIME", _UNTIL_HELP)] = None,
+) -> None:
     """Stop acting: nothing is changed or repaired until unfreeze. Looking and reporting go on.
 
     No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
     Without access to this machine, a commit with freeze in the Policy document does the same.
     """
-    return _carry_out(call, lambda commands: commands.freeze(scope, reason, until), create=True)
+    _carry_out(call, lambda commands: commands.freeze(scope, reason, until), create=True)
 
 
 def unfreeze(
     call: Call,
     reason: Annotated[str, _WHY],
     scope: Annotated[str, _SCOPE] = "*",
-    everything: Annotated[
-        bool, typer.Option("--all", metavar=FLAG, help="Lift every freeze, whatever its scope.")
-    ] = False,
-) -> int:
+    everything: Annotated[bool, flag("--all", "Lift every freeze, whatever its scope.")] = False,
+) -> None:
     """Act again: lift the freezes of a scope, set by freeze or by a guard that tripped.
 
     Lifting the freeze of a guard approves what it had stopped: look at gitops-agent drift first. A freeze by Git
     is lifted by a commit.
     """
-    return _carry_out(call, lambda commands: commands.unfreeze(scope, reason, everything=everything), create=True)
+    _carry_out(call, lambda commands: commands.unfreeze(scope, reason, everything=everything), create=True)
 
 
-def approve(
-    call: Call,
-    digest: Annotated[
-        str,
-        typer.Argument(metavar="DIGEST", help="Of the plan, as plan and status show it; 8 characters or more."),
-    ],
-    reason: Annotated[str, _WHY_IF] = "",
-) -> int:
+def approve(call: Call, digest: Annotated[str, _DIGEST], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Let a plan pass that a guard stopped: exactly these actions, as long as nothing moves.
 
     If what is desired or what is live changes before they are done, those that changed need another approval.
     Without access to this machine, a note or a commit in Git does the same; docs/operations.md shows how.
     """
-    return _carry_out(call, lambda commands: commands.approve(digest, reason))
+    _carry_out(call, lambda commands: commands.approve(digest, reason))
 
 
-def retry(
-    call: Call,
-    target: Annotated[
-        str, typer.Argument(metavar="AGENT|COMMIT", help="tenant/name, or 7 characters or more of a commit.")
-    ],
-    reason: Annotated[str, _WHY_IF] = "",
-) -> int:
+def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Try again at once what failed: an agent that waits for its next try, or a commit that was held.
 
     A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
     """
-    return _carry_out(call, lambda commands: commands.retry(target, reason))
+    _carry_out(call, lambda commands: commands.retry(target, reason))
 
 
-def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> int:
+def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> None:
     """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
+    from gitops_agent.control.commands import open_commands
+    from gitops_agent.journal.lock import holder
+    from gitops_agent.query.fleet import make_redactor
     from gitops_agent.report.json_shapes import control_shape
-    from gitops_agent.wiring import open_control
 
-    with open_control(call.settings(), call.environment, create=create) as control:
-        result, running = command(control.commands), control.running()
+    settings = call.settings()
+    redactor = make_redactor(settings, call.environment)
+    with open_commands(settings, create=create) as commands:
+        result, running = command(commands), holder(settings.state)
     if call.is_json:
-        shape = control_shape(result.controls, result.meaning, running=running is not None)
-        print_json(control.redactor.tree(shape))
+        print_json(redactor.tree(control_shape(result.controls, result.meaning, running=running is not None)))
     else:
-        print_text(control.redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
+        print_text(redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
     if result.warning:
-        sys.stderr.write(control.redactor(f"warning: {result.warning}\n"))
-    return 0
+        sys.stderr.write(redactor(f"warning: {result.warning}\n"))
 
 
 def _next(running: str | None) -> str:

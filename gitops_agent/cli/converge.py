@@ -5,24 +5,19 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from gitops_agent.cli.common import FLAG, Call, show, show_fleet
+from gitops_agent.cli.common import FLAG, Call, option, show, show_fleet
 
 if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
 
-_NO_PUSH = typer.Option(
-    "--no-push", metavar=FLAG, help="Keep notes in the local mirror; push nothing.", show_default=False
-)
+_NO_PUSH = option("--no-push", FLAG, "Keep notes in the local mirror; push nothing.", show_default=False)
+_TIMEOUT = option("--timeout", "TIME", "Give up after this long, such as 90s or 2m (default: 10m).")
 
 
 def plan(
     call: Call,
-    commit: Annotated[
-        str | None, typer.Option("--commit", metavar="REF", help="Plan this commit instead of the newest.")
-    ] = None,
+    commit: Annotated[str | None, option("--commit", "REF", "Plan this commit instead of the newest.")] = None,
 ) -> int:
     """Say what would happen, why, and which guard would stop it. Changes nothing."""
     from gitops_agent.cli.exit_codes import BLOCKED, DONE
@@ -39,12 +34,7 @@ def plan(
 
 def once(
     call: Call,
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--timeout", metavar="TIME", help="Give up after this long, such as 90s or 2m (default: 10m)."
-        ),
-    ] = None,
+    timeout: Annotated[str | None, _TIMEOUT] = None,
     no_push: Annotated[bool, _NO_PUSH] = False,
 ) -> int:
     """Converge: passes until the newest commit is terminal or held, or the time is up."""
@@ -68,7 +58,7 @@ def once(
     return exit_code(result, timed_out=timed_out)
 
 
-def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
+def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
     from gitops_agent.cli.progress import print_end, watching
     from gitops_agent.wiring import open_daemon
@@ -80,7 +70,6 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     ):
         daemon.run()
     print_end(settings, call)
-    return 0
 
 
 def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from tempfile import TemporaryDirectory
 
 from gitops_agent.drivers.api import CheckResult
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.settings import Settings
+from gitops_agent.support.clock import SystemClock
 
 
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[CheckResult]:
@@ -46,24 +48,29 @@ def _state(settings: Settings) -> CheckResult:
 
 def _drivers(settings: Settings) -> list[CheckResult]:
     """The drivers that load, and what each of them needs of this host."""
-    from gitops_agent.wiring import check_drivers
+    from gitops_agent.wiring import connect_drivers
 
     try:
-        names, found = check_drivers(settings)
+        drivers = connect_drivers(settings, SystemClock())
+        return [*drivers.checks(), CheckResult("drivers", True, ", ".join(drivers.plugins.names))]
     except GitopsAgentError as problem:
         return [CheckResult("drivers", False, problem.message, problem.hint)]
-    return [*found, CheckResult("drivers", True, ", ".join(names))]
 
 
 def _source(settings: Settings, environment: Mapping[str, str]) -> CheckResult:
-    from gitops_agent.wiring import ask_source
+    """Whether the remote answers and has the branch; the state directory stays as it is."""
+    from gitops_agent.source.mirror import Mirror
 
     if not settings.repo:
         return CheckResult(
             "source", False, "no repository given", "give --repo PATH-or-URL or set GITOPS_AGENT_REPO"
         )
     try:
-        return CheckResult("source", True, ask_source(settings, environment))
+        with TemporaryDirectory() as scratch:
+            mirror = Mirror(settings.model_copy(update={"state_dir": scratch}), environment, SystemClock())
+            head = mirror.refresh()
+        answer = f"{mirror.address.safe} answers, {settings.branch} is at {head.short}"
+        return CheckResult("source", True, answer)
     except GitopsAgentError as problem:
         return CheckResult("source", False, problem.message, problem.hint)
 

@@ -3,15 +3,12 @@
 from functools import partial
 from typing import Annotated
 
-import typer
-
-from gitops_agent.cli.common import AGENT, FLAG, Call, print_text, show, show_fleet
+from gitops_agent.cli.common import AGENT, Call, flag, option, print_text, show, show_fleet
 
 
-def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
+def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.fleet import open_reader
-    from gitops_agent.report.explain_text import gone_text
     from gitops_agent.report.status_text import agent_text
 
     with open_reader(call.settings(), call.environment) as reader:
@@ -19,21 +16,20 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
         fleet = reader.fleet(key)
         gone = reader.explain(key) if key and not fleet["agents"] else None
     if gone is not None and not call.is_json:
+        from gitops_agent.report.explain_text import gone_text
+
         print_text(gone_text(reader.redactor.tree(gone)))
     elif key is None:
         show_fleet(call, fleet, reader.redactor, reader.now)
     else:
         show(call, reader.redactor.tree(fleet), partial(agent_text, now=reader.now))
-    return 0
 
 
 def explain(
     call: Call,
     agent: Annotated[str, AGENT],
-    everything: Annotated[
-        bool, typer.Option("--all", metavar=FLAG, help="All actions the journal still has, not the newest.")
-    ] = False,
-) -> int:
+    everything: Annotated[bool, flag("--all", "All actions the journal still has, not the newest.")] = False,
+) -> None:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.explain_text import explain_text
@@ -41,13 +37,9 @@ def explain(
     with open_reader(call.settings(), call.environment) as reader:
         found = reader.explain(reader.find(agent), everything=everything)
     show(call, reader.redactor.tree(found), partial(explain_text, now=reader.now, everything=everything))
-    return 0
 
 
-def history(
-    call: Call,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many commits.")] = 20,
-) -> int:
+def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How many commits.", min=1)] = 20) -> None:
     """Show what became of the commits of the branch, newest first."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.json_shapes import history_shape
@@ -56,10 +48,9 @@ def history(
     with open_reader(call.settings(), call.environment) as reader:
         records = reader.journal.commits(limit)
     show(call, reader.redactor.tree(history_shape(records)), history_text)
-    return 0
 
 
-def workflows(call: Call) -> int:
+def workflows(call: Call) -> None:
     """List what is in flight, at which checkpoint, and what is stuck, with the way out."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.workflows import workflows_shape, workflows_text
@@ -67,4 +58,3 @@ def workflows(call: Call) -> int:
     with open_reader(call.settings(), call.environment) as reader:
         shape = workflows_shape(reader.workflows())
     show(call, reader.redactor.tree(shape), partial(workflows_text, now=reader.now))
-    return 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from gitops_agent.cli.common import AGENT, FLAG, Call, print_json
+from gitops_agent.cli.common import AGENT, Call, flag, option, print_json
 
 if TYPE_CHECKING:
     from gitops_agent.drivers.api import LogLine
@@ -17,13 +16,9 @@ if TYPE_CHECKING:
 def logs(
     call: Call,
     agent: Annotated[str, AGENT],
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many lines from the end.")
-    ] = 50,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", metavar=FLAG, help="Go on printing what is written.")
-    ] = False,
-) -> int:
+    lines: Annotated[int, option("--lines -n", "N", "How many lines from the end.", min=0)] = 50,
+    follow: Annotated[bool, flag("--follow -f", "Go on printing what is written.")] = False,
+) -> None:
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.errors import UsageError
     from gitops_agent.query.fleet import agent_logs, instances, open_reader
@@ -40,7 +35,9 @@ def logs(
     found: Iterable[LogLine] = agent_logs(
         key, known, connect_drivers(settings, SystemClock()), lines, follow=follow
     )
-    if not follow:
+    if follow:
+        gc.enable()
+    else:
         found = list(found)
         running = sorted({*running, *(line.instance for line in found)})
         if is_gone:
@@ -54,7 +51,6 @@ def logs(
         print_json({"agent": str(key), "logs": shape})
     else:
         _print(found, named=len(running) > 1)
-    return 0
 
 
 def _print(found: Iterable[LogLine], *, named: bool) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gitops_agent.cli.common import Call
@@ -32,14 +32,17 @@ def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iter
         with _live(settings, call, transient) as watch:
             yield watch
     else:
-        yield Watch(_log_passes(), _log_phases())
+        import structlog
+
+        log = structlog.get_logger("gitops_agent")
+        yield Watch(_log_passes(log), _once_each(lambda phase: log.info("fetch", phase=phase)))
 
 
 @contextmanager
 def fetch_bar(call: Call) -> Iterator[FetchReport]:
     """Shows the fetches of a verb that reads: a bar that leaves nothing behind, or one line for each phase."""
     if not sys.stderr.isatty() or call.is_json:
-        yield _print_phases()
+        yield _once_each(lambda phase: sys.stderr.write(f"fetching: {phase}\n"))
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -104,14 +107,12 @@ def _last_action(result: PassResult) -> str:
     return f"{action.verb} {action.key} [{action.reason}]: {outcome.result}, {outcome.message}{more}"
 
 
-def _log_passes() -> Callable[[PassResult], None]:
+def _log_passes(log: Any) -> Callable[[PassResult], None]:
     """One log line when a pass did or found something new; none when nothing changed."""
-    import structlog
-
-    log = structlog.get_logger("gitops_agent")
-    last: list[object] = [None]
+    last: object = None
 
     def passed(result: PassResult) -> None:
+        nonlocal last
         for action, outcome in result.executed:
             log.info(
                 "action",
@@ -125,8 +126,8 @@ def _log_passes() -> Callable[[PassResult], None]:
         ready = sum(status.ready for status in result.statuses.values())
         summary = result.head.summary if result.head else ""
         shown = (result.commit, result.phase, ready, len(result.statuses), result.findings, summary)
-        if shown != last[0]:
-            last[0] = shown
+        if shown != last:
+            last = shown
             log.info(
                 "pass",
                 commit=result.commit,
@@ -138,17 +139,6 @@ def _log_passes() -> Callable[[PassResult], None]:
             )
 
     return passed
-
-
-def _log_phases() -> FetchReport:
-    import structlog
-
-    log = structlog.get_logger("gitops_agent")
-    return _once_each(lambda phase: log.info("fetch", phase=phase))
-
-
-def _print_phases() -> FetchReport:
-    return _once_each(lambda phase: sys.stderr.write(f"fetching: {phase}\n"))
 
 
 def _once_each(write: Callable[[str], object]) -> FetchReport:

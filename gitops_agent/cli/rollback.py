@@ -7,34 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gitops_agent.cli.common import FLAG, Call, print_json, print_text, show
+from gitops_agent.cli.common import Call, flag, option, print_json, print_text, show
 
 if TYPE_CHECKING:
-    from gitops_agent.errors import NothingToDo
-    from gitops_agent.proposals.rollback import RollbackCommand, RollbackCommit
+    from gitops_agent.proposals.rollback import RollbackCommit
+
+_COMMITS_HELP = "Commits to revert, or a range A..B (default: the newest commit)."
+_COMMITS = typer.Argument(metavar="COMMIT", help=_COMMITS_HELP)
+_BRANCH = option("--branch-name", "NAME", "Push to this new branch, for review, instead.")
 
 
 def rollback(
     call: Call,
-    commits: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="COMMIT", help="Commits to revert, or a range A..B (default: the newest commit)."),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="COMMIT", help="Restore exactly the tree of this earlier commit.")
-    ] = None,
-    branch_name: Annotated[
-        str | None,
-        typer.Option("--branch-name", metavar="NAME", help="Push to this new branch, for review, instead."),
-    ] = None,
-    message: Annotated[
-        str | None, typer.Option("--message", "-m", metavar="TEXT", help="The message of the commit.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar=FLAG, help="Push without asking.")] = False,
+    commits: Annotated[list[str] | None, _COMMITS] = None,
+    to: Annotated[str | None, option("--to", "COMMIT", "Restore exactly the tree of this earlier commit.")] = None,
+    branch_name: Annotated[str | None, _BRANCH] = None,
+    message: Annotated[str | None, option("--message -m", "TEXT", "The message of the commit.")] = None,
+    yes: Annotated[bool, flag("--yes -y", "Push without asking.")] = False,
 ) -> int:
     """Write the revert commit and push it; shows what it would change first."""
     from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.errors import NothingToDo
+    from gitops_agent.report.json_shapes import plan_shape
+    from gitops_agent.report.plan_text import plan_text
     from gitops_agent.wiring import open_rollback
 
     with (
@@ -45,16 +40,20 @@ def rollback(
         try:
             proposal = tool.propose(commits or [], to, message)
         except NothingToDo as already:
-            _print_already(call, target, already)
+            if call.is_json:
+                print_json(_shape(None, target, already.message))
+            else:
+                print_text(already.message)
             return 0
         if not call.is_json:
-            _show(call, tool, proposal)
+            sys.stdout.write(tool.redactor(f"{proposal.subject}\n\n"))
+            show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)
         tool.writer.check_push(target)
         pushed = yes or (not call.is_json and _confirmed(target))
         if pushed:
             tool.writer.push(proposal.sha, target)
     if call.is_json:
-        print_json(tool.redactor.tree(_shape(proposal, target, pushed)))
+        print_json(tool.redactor.tree(_shape(proposal, target, proposal.subject, pushed=pushed)))
     elif pushed:
         sys.stdout.write(f"pushed {proposal.sha[:10]} to {target}\n")
     if not pushed:
@@ -62,33 +61,18 @@ def rollback(
     return 0 if pushed else 2
 
 
-def _show(call: Call, tool: RollbackCommand, proposal: RollbackCommit) -> None:
-    from gitops_agent.report.json_shapes import plan_shape
-    from gitops_agent.report.plan_text import plan_text
-
-    sys.stdout.write(tool.redactor(f"{proposal.subject}\n\n"))
-    show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)
-
-
-def _shape(proposal: RollbackCommit, target: str, pushed: bool) -> dict[str, Any]:
+def _shape(proposal: RollbackCommit | None, target: str, subject: str, *, pushed: bool = False) -> dict[str, Any]:
+    """The answer for programs; without a commit when nothing was to be done."""
     from gitops_agent.report.json_shapes import plan_shape
 
     return {
-        "commit": proposal.sha,
+        "commit": proposal.sha if proposal else None,
         "branch": target,
-        "subject": proposal.subject,
-        "digest": proposal.plan.digest,
+        "subject": subject,
+        "digest": proposal.plan.digest if proposal else None,
         "pushed": pushed,
-        "plan": plan_shape(proposal.plan),
+        "plan": plan_shape(proposal.plan) if proposal else None,
     }
-
-
-def _print_already(call: Call, target: str, already: NothingToDo) -> None:
-    if call.is_json:
-        nothing = {"commit": None, "branch": target, "subject": already.message, "digest": None, "pushed": False}
-        print_json({**nothing, "plan": None})
-    else:
-        print_text(already.message)
 
 
 def _confirmed(target: str) -> bool:

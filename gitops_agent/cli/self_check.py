@@ -3,9 +3,7 @@
 import sys
 from typing import Annotated
 
-import typer
-
-from gitops_agent.cli.common import FLAG, Call, print_json
+from gitops_agent.cli.common import Call, flag, print_json
 
 
 def doctor(call: Call) -> int:
@@ -35,9 +33,7 @@ def doctor(call: Call) -> int:
 
 def demo(
     call: Call,
-    keep: Annotated[
-        bool, typer.Option("--keep", metavar=FLAG, help="Leave the folder of the demo behind, to look at.")
-    ] = False,
+    keep: Annotated[bool, flag("--keep", "Leave the folder of the demo behind, to look at.")] = False,
 ) -> int:
     """Watch a fleet come up from Git, heal, follow a commit, refuse a bad one, stop a typo, go back by revert."""
     from gitops_agent_demo.play import play

@@ -4,17 +4,26 @@ Each one is checked against what the journal knows and written into it as a cont
 without its lock; the next pass handles it. Nothing else is written here, and nothing is done.
 """
 
+from __future__ import annotations
+
+import os
+import pwd
 import re
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gitops_agent.errors import UsageError
+from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.key import AgentKey, listed, named
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
-from gitops_agent.ports import Clock, Journal, PlanRecord
+from gitops_agent.ports import Clock, PlanRecord
+from gitops_agent.settings import Settings
+from gitops_agent.support.clock import SystemClock
 
 NAMES_LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
@@ -46,10 +55,21 @@ class CommandResult:
     warning: str = ""
 
 
+@contextmanager
+def open_commands(settings: Settings, *, create: bool) -> Iterator[OperatorCommands]:
+    """The commands, on the journal of an instance; takes no lock. ``create``: also if there is none yet."""
+    if has_journal(settings.state) or not create:
+        # Read first: a journal that needs a migration is not migrated under a daemon that uses it.
+        open_journal(settings.state, read_only=True).close()
+    operator = Operator(_account(), socket.gethostname(), settings.approvers)
+    with open_journal(settings.state) as journal:
+        yield OperatorCommands(journal, SystemClock(), operator)
+
+
 class OperatorCommands:
     """The verbs, on one journal, by one operator."""
 
-    def __init__(self, journal: Journal, clock: Clock, operator: Operator) -> None:
+    def __init__(self, journal: SqlJournal, clock: Clock, operator: Operator) -> None:
         self._journal = journal
         self._clock = clock
         self._operator = operator
@@ -219,6 +239,14 @@ class OperatorCommands:
         for control in controls:
             self._journal.control(control)
         return CommandResult(tuple(controls), meaning, warning)
+
+
+def _account() -> str:
+    """The account we run under, as the kernel has it: a variable in the environment may hold anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"
 
 
 def _size(plan: PlanRecord) -> str:

@@ -15,7 +15,8 @@ from gitops_agent.model.quantity import iso
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import State
 from gitops_agent.model.status import APPROVED_BY, CommitRecord
-from gitops_agent.ports import Approvals, JournalReader
+from gitops_agent.ports import JournalReader
+from gitops_agent.source.approvals import GitApprovals
 
 _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "by a trailer in {}"}
 
@@ -23,7 +24,7 @@ _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "
 class Controls:
     """Reads the freezes and approvals in force for a head. Remembers what cannot change: the actions of plans."""
 
-    def __init__(self, journal: JournalReader, approvals: Approvals | None = None) -> None:
+    def __init__(self, journal: JournalReader, approvals: GitApprovals | None = None) -> None:
         self._journal = journal
         self._approvals = approvals
         self._planned: dict[str, frozenset[str]] = {}

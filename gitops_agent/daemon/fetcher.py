@@ -43,11 +43,8 @@ class Fetcher:
         self._thread.join(1.0)
 
     def _run(self) -> None:
-        while not self._ended:
-            self._asked.wait()
+        while self._asked.wait() and not self._ended:
             self._asked.clear()
-            if self._ended:
-                return
             self._began()
             try:
                 changed = self._fetch()

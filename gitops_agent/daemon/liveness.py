@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 
 from gitops_agent.model.freezes import frozen_kinds
-from gitops_agent.model.passes import PassRecord, PassResult
+from gitops_agent.model.passes import PassResult
 from gitops_agent.ports import Clock
 
 
@@ -116,14 +116,12 @@ class Liveness:
         last, why = self._last, self._not_ready
         if why or last is None or last.record is None:
             return False, f"not ready: {why}"
-        return True, "\n".join(("ready", *_lines(last, last.record, self._clock.now())))
-
-
-def _lines(result: PassResult, record: PassRecord, now: float) -> list[str]:
-    agents = result.state.status.agents
-    return [
-        f"commit: {result.phase or 'none'}",
-        f"agents: {len(agents) - len(agents.not_ready)} of {len(agents)} Ready",
-        f"frozen: {', '.join(frozen_kinds(record, now)) or 'no'}",
-        f"source: {'does not answer' if result.unavailable else 'answers'}",
-    ]
+        agents, frozen = last.state.status.agents, frozen_kinds(last.record, self._clock.now())
+        lines = (
+            "ready",
+            f"commit: {last.phase or 'none'}",
+            f"agents: {len(agents) - len(agents.not_ready)} of {len(agents)} Ready",
+            f"frozen: {', '.join(frozen) or 'no'}",
+            f"source: {'does not answer' if last.unavailable else 'answers'}",
+        )
+        return True, "\n".join(lines)

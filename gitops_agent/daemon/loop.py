@@ -7,25 +7,24 @@ thread runs one pass at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
 from gitops_agent.daemon.fetcher import Fetcher
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.daemon.queue import WorkQueue
-from gitops_agent.model.key import AgentKey
+from gitops_agent.drivers.api import Watching
 from gitops_agent.model.passes import PassResult, Request, is_settled
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.ports import Clock
 from gitops_agent.support.backoff import delay
-
-if TYPE_CHECKING:
-    from apscheduler.schedulers.background import BackgroundScheduler
 
 Progress = Callable[[PassResult], None]
 
@@ -36,16 +35,6 @@ LATE_INTERVALS = 1.5
 """A resync or a poll that is later than this many intervals is made up for, whatever the schedule says."""
 
 log = structlog.get_logger(__name__)
-
-
-class Watcher(Protocol):
-    """Notices events between passes: a driver's, an operator's, the source's."""
-
-    def start(self, notify: Callable[[AgentKey, str], None]) -> None:
-        """Begin to call ``notify(agent, reason)`` from a thread of its own."""
-
-    def stop(self) -> None:
-        """End, and wait for the thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +50,18 @@ class ScheduledJob(NamedTuple):
 
     every: float
     name: str
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """What a loop of passes drives. ``liveness``: what the loops report to; None when no one can ask."""
+    """What a loop of passes drives. ``liveness``: what the loops report to."""
 
     pipeline: Pipeline
     queue: WorkQueue
-    watchers: Sequence[Watcher]
+    watchers: Sequence[Watching]
     clock: Clock
     intervals: Intervals
-    housekeeping: Callable[[], None]
     on_unexpected: Callable[[Exception], None]
     liveness: Liveness
     jobs: Sequence[ScheduledJob] = ()
@@ -84,8 +72,7 @@ def run_once(context: ControllerContext, timeout: float, progress: Progress) -> 
     clock, queue = context.clock, context.queue
     deadline = clock.monotonic() + timeout
     next_fetch = clock.monotonic()
-    _start(context.watchers, queue)
-    try:
+    with _watched(context):
         while True:
             fetch = clock.monotonic() >= next_fetch
             result = context.pipeline.run(Request(None, fetch, "once"))
@@ -98,14 +85,14 @@ def run_once(context: ControllerContext, timeout: float, progress: Progress) -> 
             request = queue.take(min(left, result.wait if result.wait is not None else 1.0))
             if request is not None and request.fetch:
                 next_fetch = clock.monotonic()
-    finally:
-        _stop(context.watchers)
 
 
 class Daemon:
     """``run``: passes for ever, until a signal closes the queue."""
 
     def __init__(self, context: ControllerContext, random: Random, progress: Progress) -> None:
+        from apscheduler.schedulers.background import BackgroundScheduler
+
         self._context = context
         self._random = random
         self._progress = progress
@@ -113,7 +100,7 @@ class Daemon:
         self._failures = 0
         self._full_pass_at = context.clock.monotonic()
         self._judged: str | None = None
-        self._scheduler: BackgroundScheduler | None = None
+        self._scheduler = BackgroundScheduler(timezone=UTC)
         source = context.pipeline.stages.source
         self._fetcher = Fetcher(
             source.fetch, self._liveness.fetch_began, self._fetched, context.on_unexpected, context.clock
@@ -121,25 +108,19 @@ class Daemon:
 
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""
-        from apscheduler.schedulers.background import BackgroundScheduler
-
         queue = self._context.queue
-        self._scheduler = BackgroundScheduler(timezone=UTC)
         self._every(self._context.intervals.resync, "resync", lambda: queue.everything("resync"))
-        self._every(RETENTION_PERIOD_SECONDS, "housekeeping", self._context.housekeeping)
         for job in self._context.jobs:
             self._every(*job)
         self._scheduler.start()
-        _start(self._context.watchers, queue)
-        self._fetcher.start()
-        queue.everything("start")
-        queue.fetch("start")
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._scheduler.shutdown, wait=False)
+            stack.enter_context(_watched(self._context))
+            self._fetcher.start()
+            stack.callback(self._fetcher.stop)
+            queue.everything("start")
+            queue.fetch("start")
             self._loop()
-        finally:
-            self._fetcher.stop()
-            _stop(self._context.watchers)
-            self._scheduler.shutdown(wait=False)
 
     def _loop(self) -> None:
         queue, wait, failed_passes = self._context.queue, None, 0
@@ -206,35 +187,25 @@ class Daemon:
             self._random.random(),
         )
         self._liveness.fetch_ended(answered=problem is None, next_in=seconds)
-        self._at(seconds, "poll", lambda: self._context.queue.fetch("poll"))
+        when = datetime.now(UTC) + timedelta(seconds=seconds)
+        poll = partial(self._context.queue.fetch, "poll")
+        self._scheduler.add_job(
+            poll, "date", run_date=when, id="poll", replace_existing=True, misfire_grace_time=None
+        )
         if changed:
             self._context.queue.source_changed("source")
 
-    def _every(self, seconds: float, name: str, job: Callable[[], None]) -> None:
-        assert self._scheduler is not None
-        self._scheduler.add_job(
-            job,
-            "interval",
-            seconds=max(seconds, 0.1),
-            jitter=seconds / 10,
-            id=name,
-            coalesce=True,
-            max_instances=1,
-        )
-
-    def _at(self, seconds: float, name: str, job: Callable[[], None]) -> None:
-        assert self._scheduler is not None
-        when = datetime.now(UTC) + timedelta(seconds=seconds)
-        self._scheduler.add_job(
-            job, "date", run_date=when, id=name, replace_existing=True, misfire_grace_time=None
-        )
+    def _every(self, seconds: float, name: str, job: Callable[[], object]) -> None:
+        self._scheduler.add_job(job, "interval", seconds=max(seconds, 0.1), jitter=seconds / 10, id=name)
 
 
-def _start(watchers: Sequence[Watcher], queue: WorkQueue) -> None:
-    for watcher in watchers:
-        watcher.start(queue.agent)
-
-
-def _stop(watchers: Sequence[Watcher]) -> None:
-    for watcher in watchers:
-        watcher.stop()
+@contextmanager
+def _watched(context: ControllerContext) -> Iterator[None]:
+    """Watchers ask for passes over agents meanwhile."""
+    for watcher in context.watchers:
+        watcher.start(context.queue.agent)
+    try:
+        yield
+    finally:
+        for watcher in context.watchers:
+            watcher.stop()

@@ -1,15 +1,18 @@
 """WorkQueue: requests for passes, merged while one is running; triggers never queue up behind each other."""
 
 import threading
+from collections.abc import Callable
 
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Request
 
 
 class WorkQueue:
-    """Collects requests from poll, watch, resync and exits; one reader takes them all at once."""
+    """Collects requests from poll, watch, resync and exits; one reader takes them all at once.
+    ``on_agent`` is called with the agent of each event of a driver."""
 
     def __init__(self) -> None:
+        self.on_agent: Callable[[AgentKey], None] = lambda _key: None
         self._changed = threading.Condition()
         self._agents: set[AgentKey] = set()
         self._everything = False
@@ -20,6 +23,7 @@ class WorkQueue:
 
     def agent(self, key: AgentKey, reason: str) -> None:
         """Ask for a pass over one agent."""
+        self.on_agent(key)
         with self._changed:
             self._agents.add(key)
             self._wake(reason)

@@ -6,6 +6,6 @@ the past (``history``), ``retention``, the one file that knows it is SQLite (``s
 directory (``lock``). What does not: deciding what to do (``plan``), doing it and settling what a crash left open
 (``reconcile``), rendering (``report``).
 
-Callers: ``wiring`` opens it, ``pipeline`` and ``reconcile`` write through ``ports.Journal``, and the reading
+Callers: ``wiring`` opens it, ``pipeline`` and ``reconcile`` write through ``store``, and the reading
 verbs of the command line open it read-only while a daemon writes.
 """

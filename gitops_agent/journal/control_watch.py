@@ -12,7 +12,7 @@ PERIOD_SECONDS = 1.0
 
 
 class ControlWatcher:
-    """``ports.Watcher`` that calls ``notify`` from a thread of its own when there is a newer control."""
+    """Calls ``notify`` from a thread of its own when there is a newer control."""
 
     def __init__(self, journal: JournalReader, notify: Callable[[], None], period: float = PERIOD_SECONDS) -> None:
         self._journal = journal

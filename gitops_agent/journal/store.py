@@ -53,7 +53,8 @@ def has_journal(state_dir: Path) -> bool:
 
 
 class SqlJournal(History):
-    """The journal (``ports.Journal``). Safe to share between threads.
+    """The journal. Every method that writes is one durable transaction; memory follows only after it. ``commit``,
+    ``begin`` and ``finish`` return the state as it is now: go on with that one. Safe to share between threads.
 
     ``inside`` is called within every transaction, when all of it is written and nothing is durable yet, with the
     name of the method: a place for tests to fail at.
@@ -106,7 +107,12 @@ class SqlJournal(History):
         owed_to: Collection[str] = (),
         at: float = 0.0,
     ) -> State:
-        """Write what differs from the state as last committed; no transaction when nothing does."""
+        """Write what differs from the state as last committed; no transaction when nothing does.
+
+        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
+        differ from the last one of their resource; controls without a number; and for every record of a commit
+        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
+        result holds the controls with their numbers and as many records of commits as a pass needs."""
         with self._database.mutex:
             before = self._current()
             news, seen = self._news(observations)
@@ -123,7 +129,10 @@ class SqlJournal(History):
             return self._state
 
     def begin(self, intents: Sequence[Intent]) -> State:
-        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``."""
+        """Write intents, before any of their effects; changes nothing but ``reconcile.open_intents``.
+
+        An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
+        for the same resource that is still open ends as Skipped: at most one is open per resource."""
         with self._database.mutex:
             before = self._current()
             if intents:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
 from gitops_agent.model.agent import Agent, Resource, live_paths, with_live_values
@@ -23,10 +23,12 @@ from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import LiveImport, ProposalState
-from gitops_agent.ports import BlobReader, SnapshotLoader, Source
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot.editing import CannotEdit, Path, edited, value_at
+from gitops_agent.snapshot.loader import Loader
 from gitops_agent.snapshot.schema import Documents
+from gitops_agent.source.branch_writer import BranchWriter
+from gitops_agent.source.mirror import Mirror
 
 BRANCH_PREFIX = "gitops-agent/import"
 
@@ -69,28 +71,6 @@ def update_imports(
     return replace(proposals, imports={**kept, **new})
 
 
-def findings(proposals: ProposalState) -> tuple[Finding, ...]:
-    """What became of the imports so far."""
-    return tuple(each.finding for each in proposals.imports.values() if each.finding is not None)
-
-
-class ProposalWriter(Protocol):
-    """New commits on the head, and branches of the remote for them."""
-
-    def edit(self, files: Mapping[str, bytes], message: str) -> str:
-        """A commit on the head in which some files have another content; its sha."""
-
-    def tip(self, branch: str) -> str | None:
-        """The commit a branch of the remote is at."""
-
-    def push(self, sha: str, branch: str) -> None:
-        """Send a commit to a branch of the remote, fast-forward only."""
-
-
-class Repository(Source, BlobReader, Protocol):
-    """Commits and blobs."""
-
-
 @dataclass(frozen=True, slots=True)
 class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
@@ -100,9 +80,9 @@ class ImportProposer:
     models of documents, with what the drivers add to them.
     """
 
-    source: Repository
-    writer: ProposalWriter
-    loader: Callable[[], AbstractContextManager[SnapshotLoader]]
+    source: Mirror
+    writer: BranchWriter
+    loader: Callable[[], AbstractContextManager[Loader]]
     mask: Callable[[Any, str], Any]
     branch: str
     instance: str
@@ -152,7 +132,7 @@ class ImportProposer:
         except CannotEdit as problem:
             raise ImportRefused(change, str(problem)) from problem
 
-    def _check(self, change: _Change, before: Snapshot, loader: SnapshotLoader, made: Revision) -> None:
+    def _check(self, change: _Change, before: Snapshot, loader: Loader, made: Revision) -> None:
         """Load the commit; ImportRefused unless the agent gets what live decided and no other agent changes."""
         try:
             after = loader.load(made)

@@ -7,21 +7,22 @@ that may be done twice: a recorded commit is pushed again, a branch that is ther
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
 from gitops_agent.errors import GitopsAgentError, SourceUnavailable
-from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, PassRecord, ProposalProgress
+from gitops_agent.model.plan import Action
 from gitops_agent.model.state import LiveImport, ProposalState, RevertProposal, State
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, wanted_imports
-from gitops_agent.proposals.revert import RevertProposer, due_revert, rollout_is_frozen, with_revert
+from gitops_agent.proposals.revert import RevertProposer, due_revert, with_revert
 from gitops_agent.support.backoff import delay
 
 MIN_WAIT_SECONDS = 0.05
@@ -32,8 +33,6 @@ MAX_BACKOFF_SECONDS = 300.0
 
 CLOSE_SECONDS = 30.0
 """How long jobs under way are waited for at the end."""
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -64,14 +63,8 @@ class DaemonExecutor(Executor):
                 future.set_exception(problem)
 
 
-@dataclass(frozen=True, slots=True)
-class _RunningImport:
-    future: Future[Finding | None]
-    head: str
-
-
 class ProposalOutbox:
-    """The jobs of one instance. One pass at a time uses it.
+    """The jobs of one instance, each named as the state names its proposal. One pass at a time uses it.
 
     ``reverter`` is None when nothing may be pushed. ``on_done`` is called on the thread of a job when it ends:
     time for another pass. Tests give an ``executor`` without threads.
@@ -90,19 +83,13 @@ class ProposalOutbox:
         # An import that hangs must not hold a revert.
         self._revert_thread = executor or DaemonExecutor("revert")
         self._import_thread = executor or DaemonExecutor("import")
-        self._revert: tuple[str, Future[RevertProposal]] | None = None
-        self._imports: dict[str, _RunningImport] = {}
+        self._jobs: dict[str, Future[RevertProposal | LiveImport]] = {}
         self._failures: Counter[str] = Counter()
         self._revert_at = 0.0  # active seconds
 
-    @property
-    def running(self) -> bool:
-        """Whether a job is under way."""
-        return self._revert is not None or bool(self._imports)
-
     def is_reverting(self, state: State, record: PassRecord, now: Now) -> bool:
         """Whether a revert is under way or starts after this pass: the source is about to change."""
-        if self._revert is not None:
+        if self._is_running(state.proposals.reverts):
             return True
         return now.active >= self._revert_at and self._due_revert(state, record, now) is not None
 
@@ -117,28 +104,31 @@ class ProposalOutbox:
 
     def collect(self, proposals: ProposalState, now: Now) -> ProposalState:
         """The proposals with the results of the jobs that ended since."""
-        if self._revert is not None and self._revert[1].done():
-            proposals = self._collect_revert(proposals, now)
-        ended = [name for name, running in self._imports.items() if running.future.done()]
-        changed: dict[str, LiveImport] = {}
-        for name in ended:
-            running = self._imports.pop(name)
-            if name in proposals.imports:  # otherwise it is no longer wanted
-                changed[name] = self._import_result(name, proposals.imports[name], running, now)
-        return replace(proposals, imports={**proposals.imports, **changed}) if changed else proposals
+        for name in [name for name, job in self._jobs.items() if job.done()]:
+            job = self._jobs.pop(name)
+            if (problem := job.exception()) is not None:
+                proposals = self._postponed(proposals, name, problem, now)
+                continue
+            del self._failures[name]
+            result = job.result()
+            if isinstance(result, RevertProposal):
+                proposals = with_revert(proposals, result)
+            elif name in proposals.imports:  # otherwise it is no longer wanted
+                proposals = replace(proposals, imports={**proposals.imports, name: result})
+        return proposals
 
     def start(self, state: State, record: PassRecord, now: Now) -> None:
         """Start a job for every unfinished proposal that is due. To be called after the state was committed."""
         self._start_revert(state, record, now)
         if self._importer is not None and state.proposals.imports:
-            self._start_imports(self._importer, state, record, now)
+            self._start_imports(self._importer, state.proposals, record, now)
 
     def wait(self, proposals: ProposalState, now: Now) -> float | None:
         """Seconds until something is due again; None when nothing waits. A running job calls ``on_done``
         instead."""
         waits = [each.next_at - now.wall for each in self._waiting(proposals)]
         unfinished = any(not each.finished for each in proposals.reverts.values())
-        if unfinished and self._revert is None and self._revert_at > now.active:
+        if unfinished and self._revert_at > now.active and not self._is_running(proposals.reverts):
             waits.append(self._revert_at - now.active)
         return max(MIN_WAIT_SECONDS, min(waits)) if waits else None
 
@@ -151,8 +141,10 @@ class ProposalOutbox:
 
         Call ``collect`` afterwards and commit what it gives.
         """
-        futures: list[Future[Any]] = [running.future for running in self._imports.values()]
-        wait([*futures, *([self._revert[1]] if self._revert is not None else [])], CLOSE_SECONDS)
+        wait(self._jobs.values(), CLOSE_SECONDS)
+
+    def _is_running(self, proposals: Iterable[str]) -> bool:
+        return not self._jobs.keys().isdisjoint(proposals)
 
     def _waiting(self, proposals: ProposalState) -> list[LiveImport]:
         if self._importer is None:
@@ -160,68 +152,56 @@ class ProposalOutbox:
         return [
             each
             for name, each in proposals.imports.items()
-            if not (each.finished or each.refused_at or name in self._imports)
+            if not (each.finished or each.refused_at or name in self._jobs)
         ]
 
     def _due_revert(self, state: State, record: PassRecord, now: Now) -> RevertProposal | None:
-        if self._reverter is None:
-            return None
-        frozen = rollout_is_frozen(state.rollout, record, now)
-        return due_revert(state.rollout, record.source.head, state.proposals, frozen=frozen)
+        return due_revert(state, record, now) if self._reverter is not None else None
 
     def _start_revert(self, state: State, record: PassRecord, now: Now) -> None:
-        reverter, rollout, converged = self._reverter, state.rollout.rollout, state.rollout.converged
+        reverter, rollout, known = self._reverter, state.rollout.rollout, state.proposals.reverts
         proposal = self._due_revert(state, record, now)
         if reverter is None or rollout is None or proposal is None:
             self._revert_at = 0.0
-            return
-        recorded = proposal.failed in state.proposals.reverts  # what is not recorded is not begun
-        if recorded and self._revert is None and now.active >= self._revert_at:
-            job = self._submit(self._revert_thread, reverter.advance, proposal, rollout, converged)
-            self._revert = proposal.failed, job
+        # What is not recorded is not begun.
+        elif proposal.failed in known and now.active >= self._revert_at and not self._is_running(known):
+            advance = partial(reverter.advance, proposal, rollout, state.rollout.converged)
+            self._submit(proposal.failed, self._revert_thread, advance)
 
-    def _start_imports(self, importer: ImportProposer, state: State, record: PassRecord, now: Now) -> None:
+    def _start_imports(
+        self, importer: ImportProposer, proposals: ProposalState, record: PassRecord, now: Now
+    ) -> None:
         head = record.source.head.sha if record.source.head is not None else ""
         for name, action in wanted_imports(record, now).items():
-            proposal = state.proposals.imports.get(name)
-            if proposal is not None and name not in self._imports and _is_due(proposal, head, now):
-                job = self._submit(self._import_thread, importer.propose, action)
-                self._imports[name] = _RunningImport(job, head)
+            proposal = proposals.imports.get(name)
+            if proposal is None or proposal.finished or proposal.refused_at == head or name in self._jobs:
+                continue
+            if now.wall >= proposal.next_at:
+                self._submit(name, self._import_thread, partial(_imported, importer, proposal, action, head))
 
-    def _submit(self, executor: Executor, job: Callable[..., T], *arguments: Any) -> Future[T]:
-        future = executor.submit(job, *arguments)
+    def _submit(self, name: str, thread: Executor, job: Callable[[], RevertProposal | LiveImport]) -> None:
+        self._jobs[name] = future = thread.submit(job)
         future.add_done_callback(lambda _: self._on_done())
-        return future
 
-    def _collect_revert(self, proposals: ProposalState, now: Now) -> ProposalState:
-        assert self._revert is not None
-        (failed, future), self._revert = self._revert, None
-        problem = future.exception()
-        if problem is not None:
-            self._revert_at = now.active + self._backoff(failed, "the revert is tried again", problem)
-            return proposals
-        del self._failures[failed]
-        return with_revert(proposals, future.result())
-
-    def _import_result(self, name: str, proposal: LiveImport, running: _RunningImport, now: Now) -> LiveImport:
-        problem = running.future.exception()
-        if isinstance(problem, ImportRefused):
-            return replace(proposal, refused_at=running.head, finding=problem.finding)
-        if problem is not None:
-            seconds = self._backoff(name, "an import is tried again", problem)
-            return replace(proposal, next_at=now.wall + seconds)
-        del self._failures[name]
-        return replace(proposal, finished=True, refused_at="", finding=running.future.result())
-
-    def _backoff(self, name: str, event: str, problem: BaseException) -> float:
-        """Seconds until a job that failed is started again."""
+    def _postponed(self, proposals: ProposalState, name: str, problem: BaseException, now: Now) -> ProposalState:
+        """The proposals with the time at which a job that failed is started again."""
         unexpected = None if isinstance(problem, GitopsAgentError) else problem
         asked = problem.retry_after if isinstance(problem, SourceUnavailable) else None
         seconds = delay(self._failures[name], FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, asked, 0.5)
         self._failures[name] += 1
+        event = "an import is tried again" if name in proposals.imports else "the revert is tried again"
         log.warning(event, proposal=name, seconds=round(seconds), problem=str(problem), exc_info=unexpected)
-        return seconds
+        if (waiting := proposals.imports.get(name)) is not None:
+            later = replace(waiting, next_at=now.wall + seconds)
+            return replace(proposals, imports={**proposals.imports, name: later})
+        if name in proposals.reverts:
+            self._revert_at = now.active + seconds
+        return proposals
 
 
-def _is_due(proposal: LiveImport, head: str, now: Now) -> bool:
-    return not proposal.finished and proposal.refused_at != head and now.wall >= proposal.next_at
+def _imported(importer: ImportProposer, proposal: LiveImport, action: Action, head: str) -> LiveImport:
+    """The proposal as it is once its branch was pushed, or refused at this head."""
+    try:
+        return replace(proposal, finished=True, refused_at="", finding=importer.propose(action))
+    except ImportRefused as refused:
+        return replace(proposal, refused_at=head, finding=refused.finding)

@@ -16,8 +16,9 @@ from gitops_agent.model.freezes import frozen_scopes, is_frozen
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState
-from gitops_agent.ports import HistoryWriter, Source
+from gitops_agent.model.state import ProposalState, RevertProposal, State
+from gitops_agent.source.branch_writer import BranchWriter
+from gitops_agent.source.mirror import Mirror
 
 PROPOSAL_PREFIX = "gitops-agent/revert-"
 """How the branches begin that hold a revert for review."""
@@ -29,29 +30,25 @@ OVERTAKEN = "another commit was pushed meanwhile, so the newest commit decides"
 log = structlog.get_logger(__name__)
 
 
-def due_revert(
-    rollout: RolloutState, head: Revision | None, proposals: ProposalState, *, frozen: bool
-) -> RevertProposal | None:
+def due_revert(state: State, record: PassRecord, now: Now) -> RevertProposal | None:
     """The revert to be made or pushed now; None when no gate failed, the policy says Hold, the head is another
     commit, a freeze covers what the rollout has reached, or it was answered before."""
-    newest = rollout.rollout
-    if newest is None or not newest.failed or newest.on_failure == "Hold" or frozen:
+    rollout, head, reverts = state.rollout.rollout, record.source.head, state.proposals.reverts
+    if rollout is None or not rollout.failed or rollout.on_failure == "Hold" or _is_frozen(rollout, record, now):
         return None
-    ours = any(each.sha == newest.commit for each in proposals.reverts.values())
-    if ours or head is None or head.sha != newest.commit:
+    ours = any(each.sha == rollout.commit for each in reverts.values())
+    if ours or head is None or head.sha != rollout.commit:
         return None
-    proposal = proposals.reverts.get(newest.commit, RevertProposal(newest.commit))
+    proposal = reverts.get(rollout.commit, RevertProposal(rollout.commit))
     return None if proposal.finished else proposal
 
 
-def propose_if_due(
-    rollout: RolloutState, head: Revision | None, proposals: ProposalState, *, frozen: bool
-) -> ProposalState:
+def propose_if_due(state: State, record: PassRecord, now: Now) -> ProposalState:
     """The proposals with the revert that is due now."""
-    proposal = due_revert(rollout, head, proposals, frozen=frozen)
-    if proposal is None or proposal.failed in proposals.reverts:
-        return proposals
-    return with_revert(proposals, proposal)
+    proposal = due_revert(state, record, now)
+    if proposal is None or proposal.failed in state.proposals.reverts:
+        return state.proposals
+    return with_revert(state.proposals, proposal)
 
 
 def with_revert(proposals: ProposalState, proposal: RevertProposal) -> ProposalState:
@@ -61,32 +58,28 @@ def with_revert(proposals: ProposalState, proposal: RevertProposal) -> ProposalS
     return replace(proposals, reverts=dict(kept))
 
 
-def rollout_is_frozen(rollout: RolloutState, record: PassRecord, now: Now) -> bool:
+def _is_frozen(rollout: Rollout, record: PassRecord, now: Now) -> bool:
     """Whether a freeze covers an agent that the rollout has reached: then Git is left alone as well."""
-    if rollout.rollout is None or not rollout.rollout.failed:
-        return False
     scopes = frozen_scopes(record.snapshot.policy, record.directives.freezes, now.wall)
-    return any(is_frozen(key, scopes) for key in rollout.rollout.moving)
+    return any(is_frozen(key, scopes) for key in rollout.moving)
 
 
 def revert_finding(proposal: RevertProposal) -> Finding:
     """What the note on the failed commit says about its revert."""
-    made = bool(proposal.branch)
-    return Finding(
-        Severity.INFO if made else Severity.WARNING,
-        _code(proposal),
-        proposal.failed[:10],
-        proposal.message,
-        "Policy rollout.onFailure asked for it." if made else "If it is still needed: gitops-agent rollback.",
-    )
+    if not proposal.branch:
+        hint = "If it is still needed: gitops-agent rollback."
+        return Finding(Severity.WARNING, "NotReverted", proposal.failed[:10], proposal.message, hint)
+    code = "RevertProposed" if proposal.branch.startswith(PROPOSAL_PREFIX) else "Reverted"
+    why = "Policy rollout.onFailure asked for it."
+    return Finding(Severity.INFO, code, proposal.failed[:10], proposal.message, why)
 
 
 @dataclass(frozen=True, slots=True)
 class RevertProposer:
     """Makes and pushes revert commits. Used on a thread of its own: a remote that hangs holds no pass."""
 
-    source: Source
-    writer: HistoryWriter
+    source: Mirror
+    writer: BranchWriter
     branch: str
 
     def advance(self, proposal: RevertProposal, rollout: Rollout, converged: str | None) -> RevertProposal:
@@ -129,12 +122,6 @@ class RevertProposer:
         if branch == self.branch:
             message = f"reverted by {proposal.sha[:10]}"
         return replace(proposal, branch=branch, finished=True, message=message)
-
-
-def _code(proposal: RevertProposal) -> str:
-    if not proposal.branch:
-        return "NotReverted"
-    return "RevertProposed" if proposal.branch.startswith(PROPOSAL_PREFIX) else "Reverted"
 
 
 def _proposal_branch(rollout: Rollout) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from gitops_agent.errors import SourceRefused, UsageError
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
-from gitops_agent.ports import HistoryWriter, Source
+from gitops_agent.source.branch_writer import BranchWriter
+from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.secrets import Redactor
 
 
@@ -26,8 +27,8 @@ class RollbackCommand:
     ``plan`` gives the plan of a commit; ``redactor`` masks what the verb prints.
     """
 
-    source: Source
-    writer: HistoryWriter
+    source: Mirror
+    writer: BranchWriter
     plan: Callable[[str], Plan]
     branch: str
     redactor: Redactor
@@ -75,7 +76,7 @@ class RollbackCommand:
             depth *= 4
 
 
-def revision_named(source: Source, text: str) -> Revision:
+def revision_named(source: Mirror, text: str) -> Revision:
     """The commit a person means; UsageError when there is none of that name."""
     try:
         return source.revision(text)

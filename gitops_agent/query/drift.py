@@ -12,6 +12,7 @@ from gitops_agent.query.fleet import one_agent
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.report.drift import drift_shape, drifting, only
 from gitops_agent.report.words import Shape
+from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.secrets import Redactor
 
 
@@ -30,19 +31,14 @@ class Reporter:
         return {**self.redactor.tree(drift_shape(plan, self.journal, self.instance, size, unreachable, now))}
 
 
-@dataclass(frozen=True, slots=True)
-class Drifter:
-    """``drift``: observes the live systems and plans for what is in force; writes nothing, takes no lock."""
-
-    planner: Planner
-    reporter: Reporter
-
-    def report(self, agent: str | None = None, tenant: str | None = None) -> Shape:
-        """The report on everything, on one agent or on one tenant; UsageError when there is none of that name."""
-        plan, in_force, unreachable = self.planner.survey()
-        known = {*in_force.agents, *(action.key.agent for action in drifting(plan))}
-        if tenant is not None and all(key.tenant != tenant for key in known):
-            names = ", ".join(sorted({key.tenant for key in known})) or "none yet"
-            raise UsageError(f"no agent has the tenant {tenant!r}", hint=f"tenants: {names}")
-        key = one_agent(agent, named(agent, known), known) if agent else None
-        return self.reporter.report(only(plan, agent=key, tenant=tenant), in_force, unreachable)
+def drift_report(planner: Planner, instance: str, agent: str | None = None, tenant: str | None = None) -> Shape:
+    """The report of ``drift`` on everything, on one agent or on one tenant; UsageError when there is none of that
+    name. Observes the live systems and plans for what is in force; writes nothing, takes no lock."""
+    plan, in_force, unreachable = planner.survey()
+    known = {*in_force.agents, *(action.key.agent for action in drifting(plan))}
+    if tenant is not None and all(key.tenant != tenant for key in known):
+        names = ", ".join(sorted({key.tenant for key in known})) or "none yet"
+        raise UsageError(f"no agent has the tenant {tenant!r}", hint=f"tenants: {names}")
+    key = one_agent(agent, named(agent, known), known) if agent else None
+    reporter = Reporter(instance, planner.journal, SystemClock(), planner.redactor)
+    return reporter.report(only(plan, agent=key, tenant=tenant), in_force, unreachable)

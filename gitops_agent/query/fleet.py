@@ -18,7 +18,6 @@ from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.report.json_shapes import explanation_shape, status_shape
 from gitops_agent.report.words import Shape, is_about, own_name
-from gitops_agent.report.workflows import WorkflowInputs
 from gitops_agent.status.findings import current_findings
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.secrets import Redactor
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from gitops_agent.model.key import AgentKey
     from gitops_agent.model.state import State
     from gitops_agent.ports import JournalReader
+    from gitops_agent.report.workflows import WorkflowInputs
     from gitops_agent.settings import Settings
 
 _SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
@@ -92,6 +92,8 @@ class FleetReader:
 
     def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
+        from gitops_agent.report.workflows import WorkflowInputs
+
         state = self.journal.state()
         return WorkflowInputs(state, current_findings(state), self.journal, self.now)
 

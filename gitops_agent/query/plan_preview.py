@@ -13,11 +13,13 @@ from gitops_agent.model.state import State
 from gitops_agent.pipeline import Pipeline
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
-from gitops_agent.ports import JournalReader, SnapshotLoader, Source
+from gitops_agent.ports import JournalReader
 from gitops_agent.proposals.rollback import revision_named
 from gitops_agent.rollout.admission import advance, candidate_plan, next_step
 from gitops_agent.rollout.deadlines import without_given_up
 from gitops_agent.rollout.waves import announced
+from gitops_agent.snapshot.loader import Loader
+from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.secrets import Redactor
 
 
@@ -25,8 +27,8 @@ from gitops_agent.support.secrets import Redactor
 class Planner:
     """``plan`` and ``drift``: read the source and the live systems, write nothing, take no lock."""
 
-    source: Source
-    loader: SnapshotLoader
+    source: Mirror
+    loader: Loader
     journal: JournalReader
     pipeline: Pipeline
     redactor: Redactor

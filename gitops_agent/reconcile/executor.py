@@ -19,6 +19,7 @@ from random import Random
 
 from gitops_agent.drivers.api import Driver, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -29,7 +30,7 @@ from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.plan.order import TEARDOWN
-from gitops_agent.ports import Clock, Journal, Leases
+from gitops_agent.ports import Clock, Leases
 from gitops_agent.reconcile.bases import base_after
 from gitops_agent.reconcile.retry import attempts_after
 from gitops_agent.support.token_bucket import Rate
@@ -44,7 +45,7 @@ class ExecutorContext:
     actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most."""
 
     drivers: Mapping[str, Driver]
-    journal: Journal
+    journal: SqlJournal
     clock: Clock
     random: Random
     apply_pool: Pool

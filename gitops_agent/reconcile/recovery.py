@@ -8,6 +8,7 @@ is harmless for everything idempotent. What is not must not be tried twice: it e
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
@@ -16,7 +17,6 @@ from gitops_agent.model.passes import Now, Observed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.plan.three_way import differing
-from gitops_agent.ports import Journal
 from gitops_agent.reconcile.bases import base_after
 
 
@@ -24,7 +24,7 @@ class Recovery:
     """Settles the intents of an earlier process; until none is open, every pass must observe everything.
     Writes: outcomes of open intents and the bases they imply (``ReconcileState``)."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: SqlJournal) -> None:
         self._journal = journal
         self.finished = False
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from gitops_agent.errors import GitopsAgentError, SourceUnavailable
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.state import CommitsState, State
-from gitops_agent.ports import Clock, CommitChange, Journal, Sink
+from gitops_agent.ports import Clock, CommitChange, Sink
 from gitops_agent.support.backoff import delay
 from gitops_agent.support.secrets import Redactor
 
@@ -89,7 +90,7 @@ class Outbox:
     def __init__(
         self,
         sinks: Sequence[Sink],
-        journal: Journal,
+        journal: SqlJournal,
         clock: Clock,
         redactor: Redactor,
         leading: Callable[[], bool] = lambda: True,

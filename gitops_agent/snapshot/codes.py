@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.support.secret_patterns import looks_secret
+from gitops_agent.support.secrets import looks_secret
 from gitops_agent.support.text import escape_control
 
 

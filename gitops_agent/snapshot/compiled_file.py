@@ -107,11 +107,10 @@ class Shared:
     overlays: tuple[OverlayUnit, ...] = ()
     pools: Mapping[tuple[str, str], PoolUnit] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, overlays: Iterable[OverlayUnit], pools: Iterable[PoolUnit]) -> Shared:
-        """The overlays and pools of some files."""
-        ordered = sorted(overlays, key=lambda overlay: (overlay.origin.path, overlay.origin.line))
-        return cls(tuple(ordered), {(pool.tenant, pool.name): pool for pool in pools})
+    def plus(self, overlays: Iterable[OverlayUnit], pools: Iterable[PoolUnit]) -> Shared:
+        """These and some more."""
+        every = sorted((*self.overlays, *overlays), key=lambda overlay: (overlay.origin.path, overlay.origin.line))
+        return Shared(tuple(every), {**self.pools, **{(pool.tenant, pool.name): pool for pool in pools}})
 
     @property
     def digests(self) -> list[str]:

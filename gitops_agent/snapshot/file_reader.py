@@ -115,9 +115,7 @@ class FileReader:
             for origin, raw, model in file.models:
                 self._sort(file, origin, raw, model)
             if file.overlays or file.pools:
-                known = self._context.shared
-                pools = (*known.pools.values(), *file.pools)
-                shared = Shared.of((*known.overlays, *file.overlays), pools)
+                shared = self._context.shared.plus(file.overlays, file.pools)
                 self._context = replace(self._context, shared=shared)
             if any(draft.inlined is not None for draft in file.drafts):
                 waiting.append(file)

@@ -53,7 +53,7 @@ class Index:
             new._add(file)
         new.removed = {key for key in new.removed if isinstance(key, str) or key not in new.agents}
         special = new.special.values()
-        new.shared = Shared.of((overlay for file in special for overlay in file.overlays), new.pools)
+        new.shared = Shared().plus((overlay for file in special for overlay in file.overlays), new.pools)
         return new
 
     def _drop(self, file: CompiledFile) -> None:

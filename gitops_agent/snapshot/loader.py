@@ -132,7 +132,7 @@ class Loader:
         at_hand = [*(file for file in before.special.values() if file.path not in gone), *known.values()]
         overlays = [overlay for file in at_hand for overlay in file.overlays]
         pools = [pool for file in at_hand for pool in file.pools]
-        read = files.read(missing, Shared.of(overlays, pools))
+        read = files.read(missing, Shared().plus(overlays, pools))
         index = before.after({*gone, *wanted}, (known | read).values())
         if again := index.stale(before.shared) | files.failed_too_early(index.shared):
             read |= files.read(again, index.shared)

@@ -20,7 +20,7 @@ from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, S
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
 from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.secret_patterns import looks_secret
+from gitops_agent.support.secrets import looks_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
@@ -130,20 +130,17 @@ def _unknown(document: Document) -> Issue:
 def _literal_secrets(document: AgentDocument) -> list[Issue]:
     """An issue for each value that has the form of a credential."""
     runtime = document.spec.runtime
-    command = [
-        ("command", position) for position, argument in enumerate(runtime.command) if looks_secret(argument)
+    found: list[Loc] = []
+    found += [
+        ("env", at, "value") for at, each in enumerate(runtime.env) if each.value and looks_secret(each.value)
     ]
-    env = [
-        ("env", position, "value")
-        for position, variable in enumerate(runtime.env)
-        if variable.value is not None and looks_secret(variable.value)
-    ]
+    found += [("command", at) for at, argument in enumerate(runtime.command) if looks_secret(argument)]
     summary = "a secret is written into the document"
     detail = (
         "Revoke it, then name where it is kept: valueFrom: {secretRef: {provider: env, name: …}}. "
         "The value is not shown here."
     )
-    return [Issue(Code.LITERAL_SECRET, ("spec", "runtime", *loc), summary, detail) for loc in (*env, *command)]
+    return [Issue(Code.LITERAL_SECRET, ("spec", "runtime", *loc), summary, detail) for loc in found]
 
 
 def _explained(invalid: ValidationError, model: type[BaseModel]) -> list[Issue]:

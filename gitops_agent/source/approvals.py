@@ -49,7 +49,8 @@ class _Objection(Exception):
 
 
 class GitApprovals:
-    """``ports.Approvals`` on the mirror. Reads git only when the branch or the notes have moved."""
+    """Approvals that the mirror holds. Reads git only when the branch or the notes have moved; never raises: what
+    cannot be read approves nothing."""
 
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror

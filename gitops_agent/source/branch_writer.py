@@ -36,7 +36,7 @@ def _guard(repository: Path) -> Path | None:
 
 
 class BranchWriter:
-    """``ports.HistoryWriter`` in the mirror; only ``push`` reaches the remote."""
+    """New commits on top of the branch, made without a work tree; only ``push`` reaches the remote."""
 
     def __init__(self, mirror: Mirror, settings: Settings) -> None:
         self._mirror = mirror

@@ -4,17 +4,22 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 "This reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState
 from gitops_agent.model.status import CommitRecord, Phase
-from gitops_agent.ports import Source
+
+if TYPE_CHECKING:
+    from gitops_agent.source.mirror import Mirror
 
 MOST_SEARCHED_COMMITS = 500
 """How many earlier commits are searched for the one a rollback returns to."""
@@ -26,7 +31,7 @@ Lookup = Callable[[str], CommitRecord | None]
 
 
 def register(
-    commits: CommitsState, known: str | None, head: Revision, source: Source, lookup: Lookup, now: float
+    commits: CommitsState, known: str | None, head: Revision, source: Mirror, lookup: Lookup, now: float
 ) -> CommitsState:
     """The records with one for every commit that a push brought, and marks on those that it takes back.
 
@@ -57,7 +62,7 @@ def register(
 
 
 def _marked(
-    brought: Sequence[Revision], updated: Mapping[str, CommitRecord], source: Source, lookup: Lookup
+    brought: Sequence[Revision], updated: Mapping[str, CommitRecord], source: Mirror, lookup: Lookup
 ) -> dict[str, CommitRecord]:
     """The records that say on both sides which commits a push takes back."""
     history = source.history(brought[-1].sha, MOST_SEARCHED_COMMITS + len(brought))
@@ -75,7 +80,7 @@ def _marked(
     return marked
 
 
-def _merged(source: Source, sha: str) -> Sequence[str]:
+def _merged(source: Mirror, sha: str) -> Sequence[str]:
     """The commits that a merge brought in besides itself."""
     parents = source.revision(sha).parents
     brought = source.between(parents[0], sha) if len(parents) > 1 else ()

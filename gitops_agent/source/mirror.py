@@ -52,7 +52,7 @@ def _here() -> Path | None:
 
 
 class Mirror:
-    """``ports.Source``, and the reading side for the snapshot stage. Safe to use from several threads."""
+    """The repository, read side, never a work tree. A ``ports.BlobReader``. Safe to use from several threads."""
 
     def __init__(
         self,

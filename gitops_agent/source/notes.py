@@ -28,7 +28,7 @@ def read_notes(mirror: Mirror, ref: str, shas: Sequence[str]) -> dict[str, tuple
 
 @dataclass(eq=False)
 class Notes:
-    """``ports.NoteStore`` on ``refs/notes/gitops-agent/<instance>``."""
+    """Notes on commits, on ``refs/notes/gitops-agent/<instance>``, which only this instance writes."""
 
     mirror: Mirror
     settings: Settings

@@ -17,9 +17,10 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, changed_agents, with_agents_of
 from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
-from gitops_agent.ports import Clock, SnapshotLoader, Source
+from gitops_agent.ports import Clock, SnapshotLoader
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
 from gitops_agent.source.commits import Lookup, register, stopped
+from gitops_agent.source.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,7 @@ class SourceTracker:
     """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state."""
 
     def __init__(
-        self, source: Source, loader: SnapshotLoader, clock: Clock, location: SourceLocation, lookup: Lookup
+        self, source: Mirror, loader: SnapshotLoader, clock: Clock, location: SourceLocation, lookup: Lookup
     ) -> None:
         self._source = source
         self._loader = loader

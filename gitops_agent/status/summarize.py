@@ -14,7 +14,7 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
-from gitops_agent.proposals.revert import propose_if_due, revert_finding, rollout_is_frozen
+from gitops_agent.proposals.revert import propose_if_due, revert_finding
 from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
@@ -115,10 +115,7 @@ def freeze_if_tripped(summary: Summary) -> Summary:
 def proposals_due(summary: Summary) -> Summary:
     """With the commits that we are to push: the answer to a failed gate, and what live decided."""
     state, record, now = summary.state, summary.record, summary.now
-    proposals = state.proposals
-    if summary.terms.may_push:
-        frozen = rollout_is_frozen(state.rollout, record, now)
-        proposals = propose_if_due(state.rollout, record.source.head, proposals, frozen=frozen)
+    proposals = propose_if_due(state, record, now) if summary.terms.may_push else state.proposals
     proposals = update_imports(proposals, record, now, hold_seconds=summary.terms.import_hold_seconds)
     return summary if proposals == state.proposals else summary.with_state(proposals=proposals)
 

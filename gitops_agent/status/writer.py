@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import State
-from gitops_agent.ports import Clock, Journal
+from gitops_agent.ports import Clock
 from gitops_agent.report.outbox import Outbox
 
 NOTHING: Mapping[ResourceKey, Observation] = MappingProxyType({})
@@ -18,7 +19,7 @@ NOTHING: Mapping[ResourceKey, Observation] = MappingProxyType({})
 class StatusWriter:
     """Writes the state of one instance, and has changed commits reported. Writes: all of ``State``."""
 
-    def __init__(self, journal: Journal, outbox: Outbox, clock: Clock) -> None:
+    def __init__(self, journal: SqlJournal, outbox: Outbox, clock: Clock) -> None:
         self._journal = journal
         self._outbox = outbox
         self._clock = clock

@@ -1,18 +1,169 @@
 """Redaction: no secret leaves the process, whichever way it takes.
 
 Two nets. Known secrets are masked wherever they stand, also quoted, escaped or encoded (``secret_forms``). What
-merely looks like one (a token in a URL, an Authorization header, ``password=…``, a PEM block) is masked by pattern
-(``secret_patterns``).
+merely looks like one (a token in a URL, an Authorization header, ``password=…``, a PEM block) is known by pattern:
+``looks_secret`` is for refusing what is written, with few false alarms; ``mask_patterns`` is for showing: rather
+one mask too many.
 """
 
+import base64
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, quote_plus
 
-from gitops_agent.support.secret_forms import SHORTEST_FORM, secret_forms, to_bytes
-from gitops_agent.support.secret_patterns import MASK, looks_secret, mask_patterns, names_secret
+from gitops_agent.support.text import escape_control
 
-__all__ = ["MASK", "SHORTEST_FORM", "OutputMask", "Redactor", "looks_secret", "names_secret"]
+# -- what looks like a secret
+
+MASK = "***"
+
+SHORTEST_TOKEN = 16
+"""No known kind of credential has fewer characters."""
+
+_TOKENS = r"""
+      \b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}        # model providers, payment providers
+    | \bgh[pousr]_[A-Za-z0-9]{20,}                # forges
+    | \bgithub_pat_[A-Za-z0-9_]{20,}
+    | \bglpat-[A-Za-z0-9_-]{16,}
+    | \bxox[abeprs]-[A-Za-z0-9-]{10,}             # chat
+    | \b[0-9]{8,10}:[A-Za-z0-9_-]{35}\b
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b               # clouds
+    | \bAIza[0-9A-Za-z_-]{35}
+    | \bhvs\.[A-Za-z0-9_-]{20,}
+    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*   # signed tokens
+"""
+_LITERAL = re.compile(
+    rf"""
+    {_TOKENS}
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----
+    | \b[a-z][a-z0-9+.-]{{1,20}}://[^\s/:@]{{1,256}}:[^\s/@]{{1,256}}@    # a password in a URL
+    """,
+    re.VERBOSE,
+)
+_WORD = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
+    r"|credentials?|authorization|cookie|client[_-]?secret|webhook[_-]?url|dsn)"
+)
+_SECRET_NAME = re.compile(_WORD + r"s?$", re.IGNORECASE)
+_NAMED = (
+    "passw", "passphrase", "pwd", "secret", "token", "key", "credential", "authorization", "cookie",
+    "webhook", "dsn",
+)  # fmt: skip
+_PREFIXES = (
+    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "sk-", "sk_", "pk-", "pk_", "rk-",
+    "rk_", "akia", "asia", "aiza", "hvs.", "eyj",
+)  # fmt: skip
+# What is masked: text without which a pattern cannot match, in lower case; the pattern; what stands in its place.
+# Most text holds nothing of the kind, and a search for fixed text is many times cheaper than an expression that
+# ignores case: so ten thousand agents stay cheap to print.
+_MASKED: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
+    (
+        ("-----begin",),
+        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL),
+        MASK,
+    ),
+    # user:password@ and token@ in a URL; the scheme and the host stay, they are what people look for.
+    (("://",), re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^\s/@'\"<>]+@", re.IGNORECASE), rf"\1{MASK}@"),
+    (
+        ("bearer", "basic"),
+        re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE),
+        rf"\1\2{MASK}",
+    ),
+    (
+        ("authorization",),
+        re.compile(r"\b(authorization\s*[:=]\s*)(?!(?:bearer|basic)\s)[^\s,;'\"]+", re.IGNORECASE),
+        rf"\1{MASK}",
+    ),
+    (
+        _NAMED,
+        re.compile(
+            rf"(\b[\w.-]{{0,60}}?{_WORD}s?\\?[\"']?\s*(?:=|:)\s*)"
+            # Escaped, double or single quotes (the closing one may be cut off), or up to the next separator.
+            r"(\\\"[^\"\\\n]*(?:\\\"|$)|\"(?:[^\"\\\n]|\\.)*(?:\"|$)|'[^'\n]*(?:'|$)|[^\s,;&'\"}\])]+)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        rf"\1{MASK}",
+    ),
+    # Tokens that name themselves, also when they are cut.
+    (_PREFIXES, re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abposr]-|sk-)[A-Za-z0-9_-]{8,}"), MASK),
+    ((*_PREFIXES, ":"), re.compile(_TOKENS, re.VERBOSE), MASK),
+)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a text has the form of a known kind of credential."""
+    return len(text) >= SHORTEST_TOKEN and _LITERAL.search(text) is not None
+
+
+@lru_cache(4096)
+def names_secret(name: str) -> bool:
+    """Whether a field or variable of this name is likely to hold a secret (not a reference to one)."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def mask_patterns(text: str) -> str:
+    """The text with everything masked that looks like a secret."""
+    folded = text.casefold()
+    for hints, pattern, replacement in _MASKED:
+        if any(hint in folded for hint in hints):
+            text = pattern.sub(replacement, text)
+    return text
+
+
+# -- how a known secret may be written down
+
+SHORTEST_FORM = 4
+"""Masking shorter texts would blank out half of every sentence and hide nothing."""
+
+_SHORTEST_BASE64 = 6  # fewer letters are found in ordinary words
+
+
+def secret_forms(secret: str, *, shortest_line: int) -> Iterator[str]:
+    """The secret as it may turn up in text; a line of it counts alone from ``shortest_line`` characters on."""
+    yield secret
+    yield secret.strip()
+    yield from (line for raw in secret.splitlines() if len(line := raw.strip()) >= shortest_line)
+    for form in (*_escaped(secret), *_encoded(to_bytes(secret))):
+        if len(form) >= SHORTEST_FORM:
+            yield form
+
+
+def to_bytes(text: str) -> bytes:
+    """The text in UTF-8; bytes that came in as lone surrogates (environment, file names) as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _escaped(secret: str) -> Iterator[str]:
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield repr(secret)[1:-1]
+    yield escape_control(secret)
+
+
+def _encoded(raw: bytes) -> Iterator[str]:
+    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex())
+    yield from (form for form in _base64(raw) if len(form) >= _SHORTEST_BASE64)
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(raw).decode().rstrip("=")
+        for before in range(3):  # behind other text ("user:secret") the same bytes fall on other letters
+            letters = encode(b"\0" * before + raw).decode().rstrip("=")
+            whole = (before + len(raw)) * 8 // 6  # the last letter may depend on what follows
+            yield letters[(before * 8 + 5) // 6 : whole]
+    letters = base64.b64encode(raw).decode()
+    for width in (64, 76):  # as tools break it into lines
+        yield from (letters[at : at + width] for at in range(0, len(letters), width))
+
+
+# -- what hides them
 
 _VALUES = frozenset({"value", "before", "live", "git"})  # keys whose value a neighbour names
 

@@ -122,19 +122,6 @@ class LyingDriver(WrappedDriver):
         return self._lie(self._driver.observe(request))
 
 
-class SlowDriver(WrappedDriver):
-    """A driver that observes only after ``wait`` returns: pass the ``wait`` of an event, never a sleep."""
-
-    def __init__(self, driver: Driver, wait: Callable[[], object]) -> None:
-        super().__init__(driver)
-        self._wait = wait
-
-    def observe(self, request: ObserveRequest) -> Sequence[Observation]:
-        """The answer, late."""
-        self._wait()
-        return self._driver.observe(request)
-
-
 def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:
     """A lie: the live system is empty."""
     return ()

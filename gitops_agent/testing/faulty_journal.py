@@ -1,25 +1,19 @@
 """A journal with fault points around every write: ``journal.commit:before``, ``:inside`` and ``:after``."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from gitops_agent.ports import Journal
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.testing.faults import FaultInjector
 
 WRITES = ("control", "commit", "begin", "finish", "delivered", "prune")
-
-
-class TransactionalJournal(Journal, Protocol):
-    """A journal that calls ``inside`` within each transaction, after its statements and before its end."""
-
-    inside: Callable[[str], None]
 
 
 class _FaultyJournal:
     """Passes everything on. A fault before a write prevents it, one inside it takes all of it back, one after it
     comes when it is durable. Reading cannot crash halfway."""
 
-    def __init__(self, journal: TransactionalJournal, injector: FaultInjector) -> None:
+    def __init__(self, journal: SqlJournal, injector: FaultInjector) -> None:
         self._journal = journal
         self._injector = injector
         journal.inside = lambda method: injector.reach(f"journal.{method}:inside")
@@ -38,5 +32,5 @@ class _FaultyJournal:
         return between_points
 
 
-FaultyJournal = cast("Callable[[TransactionalJournal, FaultInjector], Journal]", _FaultyJournal)
+FaultyJournal = cast("Callable[[SqlJournal, FaultInjector], SqlJournal]", _FaultyJournal)
 """The journal in front of another, as the type it stands in for."""

@@ -68,7 +68,6 @@ def context(world: World, queue: WorkQueue, **more: Any) -> ControllerContext:
         "watchers": (),
         "clock": world.clock,
         "intervals": Intervals(poll=30.0, resync=60.0),
-        "housekeeping": lambda: None,
         "on_unexpected": world.unexpected.append,
         "liveness": Liveness(world.clock, 60.0),
         **more,

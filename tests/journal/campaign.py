@@ -25,11 +25,10 @@ from sqlalchemy import Engine, event
 
 from gitops_agent.journal.schema import VERSION
 from gitops_agent.journal.sqlite import FILE_NAME
-from gitops_agent.journal.store import open_journal
+from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.status import Phase
-from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import FaultInjector, kill
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from tests.support.fast_disk import hurry
@@ -56,13 +55,13 @@ FAILED = Attempt(1, 60.0, "exit 1")
 FREEZE = Control(ControlVerb.FREEZE, "*", "ada", 24.0)
 
 
-def _end_of_pass(journal: Journal) -> object:
+def _end_of_pass(journal: SqlJournal) -> object:
     state = with_controls(with_statuses(journal.state(), a_status()), FREEZE)
     state = replace(state, status=replace(state.status, last_pass=24.0))
     return journal.commit(with_records(state, a_commit(phase=Phase.BLOCKED)), owed_to=["notes"])
 
 
-STEPS: tuple[Callable[[Journal], object], ...] = (
+STEPS: tuple[Callable[[SqlJournal], object], ...] = (
     lambda journal: journal.commit(
         with_records(journal.state(), a_commit(phase=Phase.PENDING), head=SHA), owed_to=["notes", "sentry"]
     ),

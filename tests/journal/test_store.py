@@ -23,7 +23,6 @@ from gitops_agent.model.outcome import Attempt, Result
 from gitops_agent.model.plan import Decision, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.ports import Journal
 from tests.support.statements import statements
 
 from .values import (
@@ -51,9 +50,8 @@ pytestmark = pytest.mark.unit
 EXTRA = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
 
 
-def test_it_is_the_journal_that_the_stages_know(journal: SqlJournal) -> None:
-    port: Journal = journal
-    assert port.state() == State()
+def test_a_new_journal_holds_the_empty_state(journal: SqlJournal) -> None:
+    assert journal.state() == State()
 
 
 def test_an_executed_action_keeps_everything_about_it(journal: SqlJournal) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.document import PolicySpec
@@ -34,7 +35,6 @@ from gitops_agent.model.state import (
     StatusState,
 )
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase, ResourceStatus
-from gitops_agent.ports import Journal
 
 BOT = AgentKey("acme", "bot")
 RUNTIME = ResourceKey(BOT, "runtime", "main")
@@ -103,7 +103,7 @@ def with_head(state: State, sha: str | None) -> State:
     return replace(state, source=replace(state.source, head=sha))
 
 
-def observe(journal: Journal, *observations: Observation) -> None:
+def observe(journal: SqlJournal, *observations: Observation) -> None:
     """Commit some observations and nothing else."""
     journal.commit(journal.state(), observations=observations)
 

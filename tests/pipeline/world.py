@@ -23,7 +23,7 @@ from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Pha
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
-from gitops_agent.ports import CommitChange, Journal, Sink
+from gitops_agent.ports import CommitChange, Sink
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
@@ -102,7 +102,7 @@ class World:
         """Start gitops-agent (again): it knows what the journal knows, and nothing else."""
         self.shut()
         self.journal = open_journal(self.folder)
-        journal: Journal = self.journal
+        journal: SqlJournal = self.journal
         drivers = connect(self.plugins(), self.clock)
         if injector is not None:
             journal = FaultyJournal(journal, injector)

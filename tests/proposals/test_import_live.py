@@ -19,7 +19,6 @@ from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
-from gitops_agent.ports import SnapshotLoader
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, branch_of
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot.loader import Loader
@@ -62,7 +61,7 @@ class Fleet:
 
     def proposer(self, **changes: Any) -> ImportProposer:
         @contextmanager
-        def loader() -> Iterator[SnapshotLoader]:
+        def loader() -> Iterator[Loader]:
             yield Loader(self.mirror, PLUGINS, self.settings)
 
         values: dict[str, Any] = {

@@ -19,7 +19,7 @@ from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import ProposalState, RevertProposal, RolloutState, State
-from gitops_agent.proposals.import_live import ImportRefused, branch_of, findings, update_imports
+from gitops_agent.proposals.import_live import ImportRefused, branch_of, update_imports
 from gitops_agent.proposals.outbox import MAX_BACKOFF_SECONDS, ProposalOutbox
 from gitops_agent.proposals.revert import (
     MAX_REVERTS_KEPT,
@@ -27,7 +27,6 @@ from gitops_agent.proposals.revert import (
     RevertProposer,
     propose_if_due,
     revert_finding,
-    rollout_is_frozen,
     with_revert,
 )
 from tests.report.passes import a_pass_record
@@ -152,9 +151,9 @@ class Passes:
         """One pass; what it committed."""
         proposals = self.outbox.collect(self.committed, self.now)
         record = self.record(*wishes, scope=scope, freezes=freezes)
-        state = State(rollout=RolloutState(rollout=self.rollout, converged=self.converged))
-        frozen = rollout_is_frozen(state.rollout, record, self.now)
-        proposals = propose_if_due(state.rollout, record.source.head, proposals, frozen=frozen)
+        rollout = RolloutState(rollout=self.rollout, converged=self.converged)
+        state = State(rollout=rollout, proposals=proposals)
+        proposals = propose_if_due(state, record, self.now)
         proposals = update_imports(proposals, record, self.now, hold_seconds=self.hold)
         self.state = replace(state, proposals=proposals)
         self.reverting = self.outbox.is_reverting(self.state, record, self.now)
@@ -184,6 +183,10 @@ class Passes:
 @pytest.fixture
 def passes() -> Passes:
     return Passes()
+
+
+def findings(proposals: ProposalState) -> tuple[Finding, ...]:
+    return tuple(each.finding for each in proposals.imports.values() if each.finding is not None)
 
 
 def freeze(target: str) -> tuple[Control, ...]:
@@ -475,8 +478,8 @@ def test_a_job_that_hangs_holds_neither_a_pass_nor_a_revert_nor_the_end(monkeypa
     while not pushed.is_set():
         passes.run(wish())
         pushed.wait(0.01)
-    assert passes.outbox.running
     passes.outbox.close()
+    assert not gate.is_set(), "the import hangs, and was not waited for"
     assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("revert", "import"))
     gate.set()
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.drivers.api import Driver, ObserveRequest
-from gitops_agent.journal.store import open_journal
+from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
-from gitops_agent.ports import Journal
 from gitops_agent.reconcile.recovery import settle_intents
 from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver, crash
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -24,7 +23,7 @@ WANTED = {runtime_key(AgentKey("acme", name)): Fields.of({"name": name}) for nam
 WORDS = (Class.CHANGE, "Created", "new in Git", Confidence.HIGH, Decision.REPAIR)
 
 
-def one_pass(journal: Journal, driver: Driver) -> None:
+def one_pass(journal: SqlJournal, driver: Driver) -> None:
     """The smallest reconciler: settle, then create what is missing."""
     known = journal.state().reconcile
     seen = {item.key: item for item in driver.observe(ObserveRequest(None, known.bases))}
@@ -35,7 +34,7 @@ def one_pass(journal: Journal, driver: Driver) -> None:
             create(journal, driver, key, fields)
 
 
-def create(journal: Journal, driver: Driver, key: ResourceKey, fields: Fields) -> None:
+def create(journal: SqlJournal, driver: Driver, key: ResourceKey, fields: Fields) -> None:
     action = Action(key, "memory", Verb.CREATE, *WORDS, desired=fields)
     intent = Intent(f"{key}-{len(journal.entries())}", action, "abc", "digest", "once", 1.0)
     journal.begin([intent])

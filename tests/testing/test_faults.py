@@ -5,27 +5,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
 from gitops_agent.drivers.api import ObserveRequest, is_unchanged
 from gitops_agent.errors import JournalError
-from gitops_agent.journal.store import open_journal
+from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.observation import Owner
 from gitops_agent.model.outcome import Outcome, Result
 from gitops_agent.model.plan import Action, Class, Confidence, Decision, Verb
 from gitops_agent.model.state import State
-from gitops_agent.ports import Journal
 from gitops_agent.testing.faults import (
     Crash,
     FaultInjector,
     FaultyDriver,
     LyingDriver,
-    SlowDriver,
     crash,
     disk_full,
     sees_half,
@@ -86,12 +83,12 @@ def test_kill_is_a_kill() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
 
-def with_head(journal: Journal, sha: str) -> State:
+def with_head(journal: SqlJournal, sha: str) -> State:
     state = journal.state()
     return replace(state, source=replace(state.source, head=sha))
 
 
-def write_all(journal: Journal) -> None:
+def write_all(journal: SqlJournal) -> None:
     commit = a_commit("abc", 1)
     state = with_head(journal, "abc")
     journal.commit(replace(state, commits=state.commits.updated([commit])), owed_to=["notes"], at=1.0)
@@ -128,7 +125,7 @@ def test_the_points_stand_on_either_side_of_the_write(tmp_path: Path, when: str,
 def test_reads_pass_through_without_points(tmp_path: Path) -> None:
     injector = FaultInjector()
     with open_journal(tmp_path) as opened:
-        journal: Journal = FaultyJournal(opened, injector)
+        journal: SqlJournal = FaultyJournal(opened, injector)
         state = journal.state()
         assert (dict(state.reconcile.bases), dict(state.reconcile.attempts), dict(state.status.agents)) == (
             {},
@@ -170,17 +167,3 @@ def test_an_observer_can_lie() -> None:
         memory.plant(runtime_key(AgentKey("acme", name)), {}, Owner.OURS)
     assert LyingDriver(memory, sees_nothing).observe(ObserveRequest()) == ()
     assert len(LyingDriver(memory, sees_half).observe(ObserveRequest())) == 2
-
-
-@pytest.mark.unit
-def test_an_observer_can_be_slow() -> None:
-    memory, gate = MemoryDriver(), Event()
-    memory.plant(RUNTIME, {}, Owner.OURS)
-    answers: list[Observation] = []
-    slow = SlowDriver(memory, gate.wait)
-    thread = Thread(target=lambda: answers.extend(slow.observe(ObserveRequest())))
-    thread.start()
-    assert memory.calls["observe"] == 0
-    gate.set()
-    thread.join()
-    assert [item.key for item in answers] == [RUNTIME]

@@ -13,9 +13,10 @@ import structlog
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.quantity import counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
-from gitops_agent.ports import ActionRecord, CommitChange, NoteStore, Sink
+from gitops_agent.ports import ActionRecord, CommitChange, Sink
 from gitops_agent.report.json_shapes import to_json
 from gitops_agent.report.yaml_text import to_yaml
+from gitops_agent.source.notes import Notes
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
@@ -42,7 +43,7 @@ class GitNotesSink(Sink):
     durable = True
     min_interval_seconds = 2.0
 
-    def __init__(self, instance: str, store: NoteStore, redactor: Redactor, *, push: bool = True) -> None:
+    def __init__(self, instance: str, store: Notes, redactor: Redactor, *, push: bool = True) -> None:
         self._instance = instance
         self._store = store
         self._redactor = redactor
