@@ -132,7 +132,7 @@ def test_a_full_disk_at_every_write_of_a_pass(tmp_path: Path, scene: str) -> Non
             resource.agent.name: n for resource, n in world.live.starts.items() if resource.kind == "runtime"
         }
         assert starts == SCENES[scene][2], f"{point}: something was started again without need"
-        remembered = world.run().statuses
+        remembered = world.run().state.status.agents
         assert dict(remembered) == dict(world.journal.state().status.agents), (
             f"{point}: what is remembered is not what is written"
         )
