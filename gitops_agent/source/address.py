@@ -38,17 +38,13 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A repository. ``kind``: path, file, http, https or ssh. ``target``: what git is given, no credentials."""
+    """A repository. ``kind``: path, file, http, https or ssh. ``target``: what git is given. It holds no
+    credentials, so it may be shown anywhere."""
 
     kind: str
     target: str
     host: str = ""
     port: int | None = None
-
-    @property
-    def safe(self) -> str:
-        """The address as it may be shown anywhere."""
-        return self.target
 
     @property
     def local(self) -> Path | None:
@@ -59,11 +55,6 @@ class Address:
     def protocol(self) -> str:
         """The one protocol git may speak for this address, by git's name for it."""
         return "file" if self.local else self.kind
-
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port of an http(s) address: what credentials are bound to."""
-        return f"{self.kind}://{self.host}" + (f":{self.port}" if self.port else "") + "/"
 
 
 def display(text: str) -> str:

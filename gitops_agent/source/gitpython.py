@@ -27,6 +27,8 @@ COMMIT_BYTES = 2 * 1024 * 1024
 FOREIGN = (ValueError, AssertionError, LookupError, OSError, git.GitError, git.exc.ODBError)
 """What GitPython raises when an answer is broken."""
 
+CommandFailed = git.GitCommandError
+
 _LINE_CHARACTERS = 4096
 _LINES_KEPT = 500
 
@@ -79,9 +81,13 @@ class HermeticGit(git.Git):
         universal_newlines: bool = False,
         with_stdout: bool = True,
         **_: Any,
-    ) -> git.Git.AutoInterrupt:
-        """The process that GitPython reads from. It asks for nothing else in the calls that we make."""
-        assert as_process
+    ) -> git.Git.AutoInterrupt | str:
+        """The process that GitPython reads from, or the whole answer of one; GitCommandError when that failed."""
+        if not as_process:
+            answer = self._runner.run(command[1:], None)
+            if answer.code:
+                raise git.GitCommandError(list(command), answer.code, answer.errors)
+            return answer.text
         stdout = subprocess.PIPE if with_stdout else subprocess.DEVNULL
         process: Any = self._runner.start(command[1:], istream, stdout)
         self._read.append(process)
