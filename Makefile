@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+# Stories wait for processes, git and probes more than they compute: two of them for every core. Laws only compute.
+CORES ?= 2
+WORKERS ?= 4
 # Compiled tests are kept, whatever the environment says: to compile them is two thirds of what collecting them costs.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,7 +20,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## the main job on local processes, in under a minute once set up
 	@$(BIN)/gitops-agent demo
 
-test: $(READY) check-static tmux  ## everything that needs only Python, git and tmux
+test: $(READY) tmux  ## everything that needs only Python, git and tmux; static checks beside the tests
+	@$(MAKE) --no-print-directory -j 2 check-static check-all
+
+.PHONY: check-all
+check-all: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(READY)  ## the inner loop: format, lint, types, contracts, unit tests; both halves at once
@@ -26,12 +32,12 @@ check: $(READY)  ## the inner loop: format, lint, types, contracts, unit tests; 
 
 .PHONY: check-unit
 check-unit: $(READY)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m unit
+	$(BIN)/python -m pytest -q -n $(CORES) --dist worksteal -m unit
 
 campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9 at every point and in rollouts of real processes
-	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n $(WORKERS) -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
+	HYPOTHESIS_PROFILE=campaign $(BIN)/python -m pytest -q -n $(CORES) -m law -o timeout=1200 --deselect tests/pipeline/test_machine.py
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
-	KILL_POINTS=all $(BIN)/python -m pytest -q -n $(WORKERS) tests/crash/test_kill.py
+	KILL_POINTS=all $(BIN)/python -m pytest -q -n $(CORES) tests/crash/test_kill.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
 
 .PHONY: tmux

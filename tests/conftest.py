@@ -11,6 +11,10 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.support.shared_statements import share_statements
+
+share_statements()
+
 FEW, MANY = 20, 200
 settings.register_profile("few", max_examples=FEW, deadline=None)
 settings.register_profile("campaign", max_examples=MANY, deadline=None)

@@ -32,15 +32,15 @@ _PANEL = "Common options (each also as GITOPS_AGENT_…)"
 
 
 _REPO = "The desired repository: a path, or a file, http(s) or ssh URL."
-_COMMON: dict[str, tuple[Any, str, tuple[str, ...], str]] = {
-    "config": (Path | None, "Settings file (YAML).", ("--config",), "FILE"),
-    "repo": (str | None, _REPO, ("--repo",), "URL-or-PATH"),
-    "branch": (str | None, "The branch to follow (default: main).", ("--branch",), "NAME"),
-    "path": (str | None, "The folder of the repository to read (default: all).", ("--path",), "DIR"),
-    "instance": (str | None, "The name of this gitops-agent (default: default).", ("--instance",), "NAME"),
-    "state_dir": (str | None, "Where mirror, journal and logs live.", ("--state-dir",), "DIR"),
-    "lease_dir": (str | None, "Where all gitops-agents of this host meet.", ("--lease-dir",), "DIR"),
-    "output": (Output, "text for people or json for programs (default: text).", ("-o", "--output"), "text|json"),
+_COMMON: dict[str, tuple[Any, str, str, str]] = {
+    "config": (Path | None, "Settings file (YAML).", "--config", "FILE"),
+    "repo": (str | None, _REPO, "--repo", "URL-or-PATH"),
+    "branch": (str | None, "The branch to follow (default: main).", "--branch", "NAME"),
+    "path": (str | None, "The folder of the repository to read (default: all).", "--path", "DIR"),
+    "instance": (str | None, "The name of this gitops-agent (default: default).", "--instance", "NAME"),
+    "state_dir": (str | None, "Where mirror, journal and logs live.", "--state-dir", "DIR"),
+    "lease_dir": (str | None, "Where all gitops-agents of this host meet.", "--lease-dir", "DIR"),
+    "output": (Output, "text for people or json for programs (default: text).", "-o --output", "text|json"),
 }
 
 ALL = frozenset(_COMMON)
@@ -67,18 +67,11 @@ AGENT = typer.Argument(metavar="AGENT", help="tenant/name, or the name alone if 
 def _option(name: str, listed: frozenset[str]) -> inspect.Parameter:
     """One common option as a parameter of a command, listed in its help or not."""
     kind, text, names, metavar = _COMMON[name]
-    option = typer.Option(
-        *names,
-        help=text,
-        metavar=metavar,
-        rich_help_panel=None if name == "output" else _PANEL,
-        show_default=False,
-        hidden=name not in listed,
-    )
-    default = Output.TEXT if name == "output" else None
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-    )
+    panel, default = (None, Output.TEXT) if name == "output" else (_PANEL, None)
+    hidden = name not in listed
+    annotation = option(names, metavar, text, rich_help_panel=panel, show_default=False, hidden=hidden)
+    only = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, only, default=default, annotation=Annotated[kind, annotation])
 
 
 @dataclass(frozen=True, slots=True)

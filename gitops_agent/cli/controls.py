@@ -27,13 +27,13 @@ def freeze(
     reason: Annotated[str, _WHY],
     scope: Annotated[str, _SCOPE] = "*",
     until: Annotated[str | None, option("--until", "TIME", _UNTIL_HELP)] = None,
-) -> int:
+) -> None:
     """Stop acting: nothing is changed or repaired until unfreeze. Looking and reporting go on.
 
     No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
     Without access to this machine, a commit with freeze in the Policy document does the same.
     """
-    return _carry_out(call, lambda commands: commands.freeze(scope, reason, until), create=True)
+    _carry_out(call, lambda commands: commands.freeze(scope, reason, until), create=True)
 
 
 def unfreeze(
@@ -41,33 +41,33 @@ def unfreeze(
     reason: Annotated[str, _WHY],
     scope: Annotated[str, _SCOPE] = "*",
     everything: Annotated[bool, flag("--all", "Lift every freeze, whatever its scope.")] = False,
-) -> int:
+) -> None:
     """Act again: lift the freezes of a scope, set by freeze or by a guard that tripped.
 
     Lifting the freeze of a guard approves what it had stopped: look at gitops-agent drift first. A freeze by Git
     is lifted by a commit.
     """
-    return _carry_out(call, lambda commands: commands.unfreeze(scope, reason, everything=everything), create=True)
+    _carry_out(call, lambda commands: commands.unfreeze(scope, reason, everything=everything), create=True)
 
 
-def approve(call: Call, digest: Annotated[str, _DIGEST], reason: Annotated[str, _WHY_IF] = "") -> int:
+def approve(call: Call, digest: Annotated[str, _DIGEST], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Let a plan pass that a guard stopped: exactly these actions, as long as nothing moves.
 
     If what is desired or what is live changes before they are done, those that changed need another approval.
     Without access to this machine, a note or a commit in Git does the same; docs/operations.md shows how.
     """
-    return _carry_out(call, lambda commands: commands.approve(digest, reason))
+    _carry_out(call, lambda commands: commands.approve(digest, reason))
 
 
-def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _WHY_IF] = "") -> int:
+def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Try again at once what failed: an agent that waits for its next try, or a commit that was held.
 
     A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
     """
-    return _carry_out(call, lambda commands: commands.retry(target, reason))
+    _carry_out(call, lambda commands: commands.retry(target, reason))
 
 
-def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> int:
+def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> None:
     """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
     from gitops_agent.control.commands import open_commands
     from gitops_agent.journal.lock import holder
@@ -84,7 +84,6 @@ def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult],
         print_text(redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
     if result.warning:
         sys.stderr.write(redactor(f"warning: {result.warning}\n"))
-    return 0
 
 
 def _next(running: str | None) -> str:

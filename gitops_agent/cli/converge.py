@@ -58,7 +58,7 @@ def once(
     return exit_code(result, timed_out=timed_out)
 
 
-def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
+def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
     from gitops_agent.cli.progress import print_end, watching
     from gitops_agent.wiring import open_daemon
@@ -70,7 +70,6 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> int:
     ):
         daemon.run()
     print_end(settings, call)
-    return 0
 
 
 def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:

@@ -13,7 +13,16 @@ from gitops_agent.cli.common import FLAG
 Line = tuple[str, tuple[str, str]]
 
 
-class VerbCommand(TyperCommand):
+class _PlainHelp:
+    def get_help_option(self, ctx: Any) -> Any:
+        """``--help``, which takes no value."""
+        found: Any = super().get_help_option(ctx)  # type: ignore[misc]
+        if found is not None:
+            found.metavar = FLAG
+        return found
+
+
+class VerbCommand(_PlainHelp, TyperCommand):
     """A verb with the usage line people know: ``DIR`` is needed, ``[PATH]`` is not, ``[COMMIT]...`` repeats."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -21,21 +30,13 @@ class VerbCommand(TyperCommand):
         del ctx
         return ["[OPTIONS]", *(_usage(param) for param in self.params if param.param_type_name == "argument")]
 
-    def get_help_option(self, ctx: Any) -> Any:
-        """``--help``, which takes no value."""
-        return _flag(super().get_help_option(ctx))
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, own options, common options."""
         _write_sections(formatter, _parameters(self, ctx))
 
 
-class VerbGroup(TyperGroup):
+class VerbGroup(_PlainHelp, TyperGroup):
     """The program itself."""
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """``--help``, which takes no value."""
-        return _flag(super().get_help_option(ctx))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The options, then the verbs with the first paragraph of each."""
@@ -68,9 +69,3 @@ def _write_sections(formatter: Any, entries: Iterable[Line]) -> None:
 def _usage(argument: Any) -> str:
     name = argument.metavar or argument.name.upper()
     return (name if argument.required else f"[{name}]") + ("..." if argument.nargs != 1 else "")
-
-
-def _flag(option: Any) -> Any:
-    if option is not None:
-        option.metavar = FLAG
-    return option

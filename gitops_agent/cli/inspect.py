@@ -6,7 +6,7 @@ from typing import Annotated
 from gitops_agent.cli.common import AGENT, Call, flag, option, print_text, show, show_fleet
 
 
-def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
+def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
     """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.status_text import agent_text
@@ -23,14 +23,13 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> int:
         show_fleet(call, fleet, reader.redactor, reader.now)
     else:
         show(call, reader.redactor.tree(fleet), partial(agent_text, now=reader.now))
-    return 0
 
 
 def explain(
     call: Call,
     agent: Annotated[str, AGENT],
     everything: Annotated[bool, flag("--all", "All actions the journal still has, not the newest.")] = False,
-) -> int:
+) -> None:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.explain_text import explain_text
@@ -38,10 +37,9 @@ def explain(
     with open_reader(call.settings(), call.environment) as reader:
         found = reader.explain(reader.find(agent), everything=everything)
     show(call, reader.redactor.tree(found), partial(explain_text, now=reader.now, everything=everything))
-    return 0
 
 
-def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How many commits.", min=1)] = 20) -> int:
+def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How many commits.", min=1)] = 20) -> None:
     """Show what became of the commits of the branch, newest first."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.json_shapes import history_shape
@@ -50,10 +48,9 @@ def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How man
     with open_reader(call.settings(), call.environment) as reader:
         records = reader.journal.commits(limit)
     show(call, reader.redactor.tree(history_shape(records)), history_text)
-    return 0
 
 
-def workflows(call: Call) -> int:
+def workflows(call: Call) -> None:
     """List what is in flight, at which checkpoint, and what is stuck, with the way out."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.workflows import workflows_shape, workflows_text
@@ -61,4 +58,3 @@ def workflows(call: Call) -> int:
     with open_reader(call.settings(), call.environment) as reader:
         shape = workflows_shape(reader.workflows())
     show(call, reader.redactor.tree(shape), partial(workflows_text, now=reader.now))
-    return 0

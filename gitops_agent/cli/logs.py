@@ -18,7 +18,7 @@ def logs(
     agent: Annotated[str, AGENT],
     lines: Annotated[int, option("--lines -n", "N", "How many lines from the end.", min=0)] = 50,
     follow: Annotated[bool, flag("--follow -f", "Go on printing what is written.")] = False,
-) -> int:
+) -> None:
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.errors import UsageError
     from gitops_agent.query.fleet import agent_logs, instances, open_reader
@@ -51,7 +51,6 @@ def logs(
         print_json({"agent": str(key), "logs": shape})
     else:
         _print(found, named=len(running) > 1)
-    return 0
 
 
 def _print(found: Iterable[LogLine], *, named: bool) -> None:

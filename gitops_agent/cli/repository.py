@@ -15,14 +15,14 @@ def init(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder that does not exist yet, or is empty.")
     ],
-) -> int:
+) -> None:
     """Write a desired repository to start from: a policy, one agent, and comments that teach."""
     from gitops_agent.cli.starter_files import write_starter
 
     written = write_starter(directory)
     if call.is_json:
         print_json({"directory": str(directory), "files": written})
-        return 0
+        return
     sys.stdout.write("".join(f"  {directory / name}\n" for name in written))
     sys.stdout.write(
         f"\nNext:\n  cd {shlex.quote(str(directory))}\n"
@@ -31,7 +31,6 @@ def init(
         "  gitops-agent status\n"
         "\nTo leave --repo out, set GITOPS_AGENT_REPO to the path or URL of the repository.\n"
     )
-    return 0
 
 
 def validate(
@@ -50,11 +49,10 @@ def validate(
     return 3 if errors(findings) else 0
 
 
-def schema(call: Call) -> int:
+def schema(call: Call) -> None:
     """Print the JSON Schema of the documents, for editors and CI."""
     from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.snapshot.schema import json_schema
 
     del call
     print_json(json_schema(load_plugins().documents))
-    return 0

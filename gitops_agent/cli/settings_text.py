@@ -9,27 +9,22 @@ from gitops_agent.settings import Settings
 from gitops_agent.support.secrets import MASK
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms"))
-_SECRET = ("sentry_dsn",)
 
 
-def settings_lines(settings: Settings) -> Iterator[str]:
+def settings_lines(section: BaseModel, prefix: str = "") -> Iterator[str]:
     """``pollInterval: 30s``, one line for every setting, those of a section below its name."""
-    yield from _lines(settings, "")
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from settings_lines(value, f"{prefix}{field.alias}.")
+        else:
+            yield f"{prefix}{field.alias}: {MASK if value and name == 'sentry_dsn' else _in_words(value)}"
 
 
 def settings_shape(settings: Settings) -> dict[str, Any]:
     """The same for programs: numbers stay numbers, a secret is masked."""
     shape: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
     return {**shape, "sentryDsn": MASK if settings.sentry_dsn else None}
-
-
-def _lines(section: BaseModel, prefix: str) -> Iterator[str]:
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, BaseModel):
-            yield from _lines(value, f"{prefix}{field.alias}.")
-        else:
-            yield f"{prefix}{field.alias}: {MASK if value and name in _SECRET else _in_words(value)}"
 
 
 def _in_words(value: object) -> str:

@@ -1,6 +1,6 @@
 """Reason codes: why an action exists, or why it is held. Stable, because people and dashboards match on them.
 
-``docs/reasons.md`` is ``markdown()`` of this module. What a code of a driver means comes from its plugin.
+``docs/reasons.md`` is written from it (``docs/reasons_table.py``). Codes of drivers come from their plugins.
 """
 
 from enum import StrEnum
@@ -156,38 +156,3 @@ def class_of(reason: Reason | None, *, present: bool) -> Class:
 
 
 _MEANINGS = {str(code): code.meaning for code in ReasonCode}
-
-
-def markdown(catalog: Catalog) -> str:
-    """The content of ``docs/reasons.md``."""
-    own = sorted(catalog.reasons.items())
-    lines = [
-        "# Reason codes",
-        "",
-        "Every action carries one. Generated from `gitops_agent/plan/reasons.py` and the drivers' `reasons`; a",
-        "test keeps the two in step.",
-        "",
-        "| code | class | meaning | decision |",
-        "|---|---|---|---|",
-        *(f"| `{code}` | {m.drift} | {m.text} | {m.decision} |" for code, m in _MEANINGS.items()),
-        "",
-        "## Of the drivers",
-        "",
-        "| code | driver | class | meaning | repair |",
-        "|---|---|---|---|---|",
-        *(f"| `{code}` | {driver} | {m.drift} | {m.text} | {m.repair} |" for (driver, code), m in own),
-        "",
-        "The decision is that of high confidence. With medium confidence a repair of drift asks first, with low",
-        "it only alerts. What a commit asks for is always repaired, unless a guard holds it. Lag is no drift, and",
-        "no repair follows from it. An agent that is starting differs in nothing, so no action stands for it: its",
-        "condition `Ready` says so.",
-        "",
-        "## Why an action is held",
-        "",
-        "Guards hold actions; the finding says which number tripped and how to release it.",
-        "",
-        "| code | meaning |",
-        "|---|---|",
-        *(f"| `{hold}` | {hold.text} |" for hold in Hold),
-    ]
-    return "\n".join(lines) + "\n"

@@ -13,7 +13,6 @@ It forks for every call, so that the imports are paid for once; what is forked i
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -22,7 +21,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -30,15 +28,12 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 import gitops_agent.cli.app
-from gitops_agent.drivers.plugins import load_plugins
 from gitops_agent.journal.sqlite import FILE_NAME
 from gitops_agent.journal.store import open_journal
 from gitops_agent.testing.faults import FaultInjector
 from tests.support.fast_disk import hurry
 from tests.support.fleet import Fleet, alive, signal_pid, until
-
-LATE = ("git", "gitops_agent.query.fleet", "gitops_agent.cli.progress", "gitops_agent.testing.faulty_journal")
-"""What the command line imports when it is needed; here it is needed by every child."""
+from tests.support.launcher import warm
 
 AGENTS = ("one", "two")
 AROUND_AN_EFFECT = ("journal.begin", "apply", "journal.finish")
@@ -190,11 +185,7 @@ def live(folder: Path, points: dict[str, str]) -> None:
 
 
 def main(folder: Path, part: int, parts: int, *, every_point: bool) -> None:
-    for name in LATE:
-        import_module(name)
-    load_plugins()
-    gc.freeze()
-    open_journal(folder / "warm").close()
+    warm()
     points = counted(folder / "counted")
     print(json.dumps({"counted": points}), flush=True)
     chosen = points if every_point else sample(points)

@@ -5,33 +5,13 @@ What is forked has its own pid, environment and arguments, and can be killed lik
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
 import traceback
-from importlib import import_module
 
 import gitops_agent.cli.app
-from gitops_agent.drivers.plugins import load_plugins
 from tests.support.fleet import Fleet
-
-LATE = (
-    "git",
-    "apscheduler.schedulers.background",
-    "gitops_agent.query.fleet",
-    "gitops_agent.cli.progress",
-    "gitops_agent.testing.faulty_journal",
-)
-"""What the command line imports when it is needed; here it is needed by every child."""
-
-
-def warm(folder: str) -> None:
-    """Import what children need."""
-    for name in LATE:
-        import_module(name)
-    load_plugins()
-    gc.freeze()
 
 
 def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:

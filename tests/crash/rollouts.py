@@ -29,9 +29,10 @@ from sqlalchemy import Engine, event
 
 from gitops_agent.journal.store import open_journal
 from gitops_agent.report.sinks.git_notes import parse_note
-from tests.crash.forked import begin, ended, warm
+from tests.crash.forked import begin, ended
 from tests.crash.rollout_life import Explained, Life
 from tests.support.fast_disk import hurry
+from tests.support.launcher import warm
 
 KILLED = -signal.SIGKILL
 ACTS = 7
@@ -167,7 +168,7 @@ class Player:
 def work(folder: Path, kills: int, seed: int) -> None:
     """One worker: lives until there were so many kills; a JSON line for each life."""
     event.listen(Engine, "connect", hurry)
-    warm(str(folder))
+    warm()
     number = done = 0
     while done < kills:
         player = Player(folder / str(number), Random(f"{seed}/{number}"), kills - done)

@@ -5,41 +5,24 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gitops_agent.journal.sqlite import FILE_NAME
 from tests.support.fleet import Answer, Fleet, alive, until
+from tests.support.hardships import CANNOT_MOUNT
 
+HARDSHIPS = "tests.support.hardships"
 NO_ROOM = 12_288
 """No file may grow past this: a little more than the objects of a small commit, a lot less than the journal."""
 
 NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 """Python does not notice a full disk while it writes compiled modules, and would leave broken ones behind."""
 
-LIMITED = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
-"""
-
 
 def once_without_room(fleet: Fleet) -> Answer:
-    words = fleet.command("once", "-o", "json")[1:]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(NO_ROOM), *words],
-        cwd=fleet.work,
-        env={**fleet.environment, **NO_BYTECODE},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return fleet.call_after([(HARDSHIPS, "limit_files", str(NO_ROOM))], "once", "-o", "json", **NO_BYTECODE)
 
 
 def refused(answer: Answer, code: int, *words: str) -> None:
@@ -93,32 +76,18 @@ def test_the_daemon_outlives_a_full_disk(fleet: Fleet) -> None:
     assert len(fleet.pids("one")) == len(fleet.pids("three")) == 1
 
 
-READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
-"""A folder as a read-only mount, for one call: root may write whatever its permissions say."""
-
-
 def once_read_only(fleet: Fleet, place: Path) -> Answer:
-    words = fleet.command("once", "-o", "json")
-    if os.geteuid() == 0:
-        words = ["unshare", "--mount", "sh", "-c", READ_ONLY, str(place), *words]
+    # Root may write whatever the permissions say.
+    first = [(HARDSHIPS, "mount_read_only", str(place))] if os.geteuid() == 0 else []
     before = place.stat().st_mode
     place.chmod(before & 0o555)
     try:
-        done = subprocess.run(
-            words,
-            cwd=fleet.work,
-            env=fleet.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        answer = fleet.call_after(first, "once", "-o", "json")
     finally:
         place.chmod(before)
-    if os.geteuid() == 0 and ("unshare:" in done.stderr or "mount:" in done.stderr):
+    if answer.code == CANNOT_MOUNT:
         pytest.skip("root may not mount here, and nothing else keeps root from writing")
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return answer
 
 
 @pytest.mark.parametrize("work", ["a change", "a removal", "a dead agent"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import Fleet, alive, environment_of, reasons, signal_pid, until
+from tests.support.fleet import Fleet, alive, environment_of, reasons, signal_pid, state, until
 
 
 @pytest.fixture
@@ -54,12 +54,8 @@ def test_drift_of_every_kind_is_seen_and_healed(fleet: Fleet, started: list[subp
     assert fleet.pid("lost") == pids["lost"]
     assert fleet.pid("extra") == pids["extra"], "the one that was there first stays"
     assert until(lambda: started[0].poll()) == -signal.SIGTERM
-    assert fleet.pid("stopped") != pids["stopped"] or _state(pids["stopped"]) == "S"
+    assert fleet.pid("stopped") != pids["stopped"] or state(pids["stopped"]) == "S"
     assert fleet.ask("plan")["actions"] == []
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_foreign_process_is_reported_and_never_touched(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 import signal
 import sys
 from typing import Any
 
-from tests.support.fleet import Fleet, Json, alive, until
+from tests.support.fleet import Fleet, Json, alive, state, until
 
 SINGULAR = """
 import fcntl, signal, sys
@@ -102,7 +101,7 @@ def test_a_holder_that_is_stopped_keeps_what_it_holds(fleet: Fleet) -> None:
     with fleet.running() as first:
         fleet.await_phase(fleet.head(), "Converged")
         first.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WNOWAIT)
+        until(lambda: state(first.pid) == "T", "the first is stopped")
         try:
             fleet.kill("a")
             answer = second.call("once", "--timeout", "1s")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.fleet import Fleet, until
+from tests.support.launcher import Launched, Step
 
 HERE = {"GITOPS_AGENT_LISTEN": "127.0.0.1:0"}
 RESTLESS = {"GITOPS_AGENT_POLL_INTERVAL": "200ms", "GITOPS_AGENT_RESYNC_INTERVAL": "300ms"}
@@ -44,7 +43,7 @@ SourceTracker.fetch, Pipeline.run = dying, hanging
 class Voice:
     """One daemon, as it answers."""
 
-    def __init__(self, fleet: Fleet, daemon: subprocess.Popen[bytes]) -> None:
+    def __init__(self, fleet: Fleet, daemon: Launched) -> None:
         self.daemon = daemon
         self.where = until(lambda: _address(fleet), "an address is logged")
 
@@ -91,19 +90,18 @@ def _address(fleet: Fleet) -> str | None:
 
 
 @contextmanager
-def speaking(fleet: Fleet, **environment: str) -> Iterator[Voice]:
-    with fleet.running(**HERE, **environment) as daemon:
+def speaking(fleet: Fleet, first: Sequence[Step] = (), **environment: str) -> Iterator[Voice]:
+    with fleet.running(first=first, **HERE, **environment) as daemon:
         yield Voice(fleet, daemon)
 
 
-def faulty(fleet: Fleet) -> dict[str, str]:
-    """An environment in which a poller dies once the file ``die`` exists, and a pass hangs once ``hang`` does."""
+def faulty(fleet: Fleet) -> dict[str, Any]:
+    """A world in which a poller dies once the file ``die`` exists, and a pass hangs once ``hang`` does."""
     folder = fleet.state.parent / "faults"
     folder.mkdir()
     text = FAULTS.format(die=str(folder / "die"), hang=str(folder / "hang"))
-    (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
-    path = os.pathsep.join(filter(None, (str(folder), fleet.environment.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path, "GITOPS_AGENT_LIVEZ_GRACE": "1s"}
+    (folder / "faults.py").write_text(text, encoding="utf-8")
+    return {"first": [("runpy", "run_path", str(folder / "faults.py"))], "GITOPS_AGENT_LIVEZ_GRACE": "1s"}
 
 
 def fault(fleet: Fleet, name: str) -> Path:
@@ -133,16 +131,11 @@ def test_a_killed_agent_is_counted_once_and_so_is_its_repair(fleet: Fleet) -> No
         assert after["manual_patch_without_event_count"] == 0
         assert voice.ask("/livez") == (200, "ok\n")
 
-        again = subprocess.run(
-            fleet.command("run", "--instance", f"{fleet.instance}-2", "--state-dir", str(fleet.state) + "-2"),
-            env={**fleet.environment, "GITOPS_AGENT_LISTEN": voice.where},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert again.returncode == 2
-        assert f"cannot listen on {voice.where}: something else listens there" in again.stderr
-        assert "hint: give every run on a machine an address of its own" in again.stderr
+        elsewhere = ("--instance", f"{fleet.instance}-2", "--state-dir", str(fleet.state) + "-2")
+        again = fleet.call("run", *elsewhere, GITOPS_AGENT_LISTEN=voice.where)
+        assert again.code == 2
+        assert f"cannot listen on {voice.where}: something else listens there" in again.err
+        assert "hint: give every run on a machine an address of its own" in again.err
 
         fleet.kill("b")
         until(lambda: voice.value("drift_repaired_total{automatic}") == 2, "the second repair is counted")

@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from tests.report.values import schema
-from tests.support.fleet import Fleet
+from tests.support.fleet import CALL, Fleet
+from tests.support.launcher import launcher
 
 VERBS = (
     "init", "validate", "plan", "once", "run", "status", "explain", "history", "rollback", "logs", "schema",
@@ -21,20 +22,19 @@ VERBS = (
 HEAVY = ("sqlalchemy", "pydantic", "git", "psutil", "apscheduler", "watchfiles", "structlog", "orjson")
 
 
+WORLD = {"PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+
+
 def plain(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gitops_agent", *words],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    code, out, err = launcher().call(words, Path("/"), WORLD, CALL)
+    assert code == 0, err
+    return out
 
 
 def test_help_names_every_verb_and_the_exit_codes() -> None:
-    text = plain("--help")
+    text = subprocess.run(
+        [sys.executable, "-m", "gitops_agent", "--help"], capture_output=True, text=True, env=WORLD, check=True
+    ).stdout
     assert all(re.search(rf"^\W*{verb}\b", text, re.MULTILINE) for verb in VERBS)
     assert "Exit codes" in text
     assert "\x1b" not in text

@@ -32,6 +32,7 @@ from gitops_agent.model.status import Phase
 from gitops_agent.testing.faults import FaultInjector, kill
 from gitops_agent.testing.faulty_journal import FaultyJournal
 from tests.support.fast_disk import hurry
+from tests.support.shared_statements import share_statements
 
 from .values import (
     CONFIG,
@@ -213,6 +214,7 @@ def migration(folder: Path, every: int) -> None:
 
 if __name__ == "__main__":
     event.listen(Engine, "connect", hurry)
+    share_statements()
     {"writes": writes, "statements": statements, "migration": migration}[sys.argv[1]](
         Path(sys.argv[2]), int(sys.argv[3])
     )

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.remote_driver.server import RemoteSystem, remote_system
-from tests.support.fleet import CALL, Answer, Fleet
-from tests.support.launcher import launcher
+from tests.support.fleet import Fleet
 
 HERE = Path(__file__).parent
 
@@ -35,15 +34,6 @@ def install(folder: Path) -> str:
     return os.pathsep.join([str(folder), str(HERE), os.environ.get("PYTHONPATH", "")])
 
 
-class RemoteFleet(Fleet):
-    """Its calls are forked from a launcher of their own, which finds the example driver."""
-
-    def call(self, verb: str, *arguments: str, **environment: str) -> Answer:
-        words = self.command(verb, *arguments)[3:]
-        started = launcher(self.environment["PYTHONPATH"])
-        return Answer(*started.call(words, self.work, {**self.environment, **environment}, CALL))
-
-
 @pytest.fixture
 def system() -> Iterator[RemoteSystem]:
     with remote_system() as running:
@@ -58,6 +48,6 @@ def search_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def fleet(tmp_path: Path, system: RemoteSystem, search_path: str) -> Iterator[Fleet]:
     settings = {f"GITOPS_AGENT_DRIVERS__{name}__URL": system.url for name in ("REMOTE", "MAILBOX")}
-    fleet = RemoteFleet(tmp_path / "fleet", PYTHONPATH=search_path, **settings)
+    fleet = Fleet(tmp_path / "fleet", PYTHONPATH=search_path, **settings)
     yield fleet
     fleet.end()

@@ -9,6 +9,7 @@ import pytest
 
 from gitops_agent.drivers.api import Context
 from gitops_agent.drivers.plugins import Connections, Plugins
+from gitops_agent.errors import UsageError
 from gitops_agent.testing.clock import FrozenClock
 from tests.remote_driver.conftest import HERE
 from tests.remote_driver.server import RemoteSystem
@@ -162,3 +163,10 @@ def test_logs_come_from_the_driver(connections: Connections) -> None:
 def test_doctor_asks_the_plugins(connections: Connections) -> None:
     assert [(each.name, each.ok) for each in connections.checks()] == [("remote", True)]
     assert len(connections) == 0, "and connects to nothing"
+
+
+def test_settings_of_a_driver_that_is_not_installed_are_an_error(connections: Connections, tmp_path: Path) -> None:
+    context = Context("test", str(tmp_path), FrozenClock())
+    with pytest.raises(UsageError, match=r"drivers\.remot: there is no such driver") as wrong:
+        Connections(connections.plugins, context, {"remot": {"rate": 1.0}})
+    assert wrong.value.hint == "installed: remote"

@@ -13,17 +13,9 @@ from gitops_agent.settings import Settings
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
+from tests.support.repositories import PLAIN, make_pair
 
-PLAIN = {
-    "PATH": os.environ["PATH"],
-    "HOME": os.devnull,
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_AUTHOR_NAME": "Ada",
-    "GIT_AUTHOR_EMAIL": "ada@example.com",
-    "GIT_COMMITTER_NAME": "Ada",
-    "GIT_COMMITTER_EMAIL": "ada@example.com",
-}
+FILES = (("agents/acme/a.yaml", "a: 1\n"), ("agents/acme/b.yaml", "b: 1\n"))
 
 
 def git(
@@ -83,19 +75,12 @@ class Desk:
 
 
 def make_desk(folder: Path, *options: str) -> Desk:
-    bare, work = folder / "fleet.git", folder / "work"
-    folder.mkdir(parents=True, exist_ok=True)
-    git(folder, "init", "-q", "--bare", "--initial-branch=main", *options, str(bare))
-    git(folder, "clone", "-q", str(bare), str(work))
-    git(work, "checkout", "-q", "-B", "main")
-    return Desk(bare, work)
+    return Desk(*make_pair(folder, *options))
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    desk = make_desk(tmp_path / "remote")
-    desk.commit({"agents/acme/a.yaml": "a: 1\n", "agents/acme/b.yaml": "b: 1\n"})
-    return desk
+    return Desk(*make_pair(tmp_path / "remote", files=FILES), count=1)
 
 
 @pytest.fixture

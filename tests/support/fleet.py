@@ -23,7 +23,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,10 +33,11 @@ from typing import Any, TypeVar
 import jsonschema
 
 from tests.report.values import SHAPES, schema
-from tests.support.launcher import launcher
+from tests.support.launcher import Launched, Launcher, Step, launcher
+from tests.support.repositories import make_pair
 
-PATIENCE = 30.0
-"""How long anything may take before a test says that it never happened."""
+PATIENCE = 60.0
+"""How long anything may take, on a busy machine, before a test says that it never happened."""
 
 CALL = 90.0
 """How long one call may take."""
@@ -75,11 +77,16 @@ def until(condition: Callable[[], T], what: str = "the condition", seconds: floa
 
 def alive(pid: int) -> bool:
     """Whether a process runs (one that ended and was not collected does not)."""
+    return state(pid) not in "ZX"
+
+
+def state(pid: int) -> str:
+    """How the kernel calls what a process does, in one letter; ``X`` when it is not there."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
 
 
 def environment_of(pid: int) -> dict[str, str]:
@@ -112,7 +119,8 @@ class Fleet:
     def __init__(self, folder: Path, **environment: str) -> None:
         self.instance = f"e2e-{uuid.uuid4().hex[:10]}"
         self.tenant = f"t{uuid.uuid4().hex[:8]}"
-        self.bare, self.work, self.state = folder / "fleet.git", folder / "work", folder / "state"
+        self.state = folder / "state"
+        self.bare, self.work = make_pair(folder)
         self.repo = str(self.bare)
         self.branch = "main"
         home = folder / "home"
@@ -128,9 +136,6 @@ class Fleet:
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
             **environment,
         }
-        self.git("init", "-q", "--bare", "--initial-branch=main", str(self.bare), where=folder)
-        self.git("clone", "-q", str(self.bare), str(self.work), where=folder)
-        self.git("checkout", "-q", "-B", "main")
 
     # ----- what people do in Git
 
@@ -213,8 +218,16 @@ class Fleet:
 
     def call(self, verb: str, *arguments: str, **environment: str) -> Answer:
         """One call in a process of its own, with an environment that holds nothing but what we say."""
-        words = self.command(verb, *arguments)[3:]
-        return Answer(*launcher().call(words, self.work, {**self.environment, **environment}, CALL))
+        return self.call_after((), verb, *arguments, **environment)
+
+    def call_after(self, first: Sequence[Step], verb: str, *arguments: str, **environment: str) -> Answer:
+        """One call that does something else first, in its own process."""
+        words, world = self.command(verb, *arguments)[3:], {**self.environment, **environment}
+        return Answer(*self._launcher.call(words, self.work, world, CALL, first))
+
+    @property
+    def _launcher(self) -> Launcher:
+        return launcher(self.environment.get("PYTHONPATH", ""))
 
     def ask(self, verb: str, *arguments: str, code: int = 0, **environment: str) -> Json:
         """The JSON answer of a verb that must end with this exit code; its documented shape is checked."""
@@ -230,32 +243,24 @@ class Fleet:
     def on_terminal(self, verb: str, *arguments: str, **environment: str) -> str:
         """What a person sees who types this at a terminal: stdout and stderr as one."""
         master, slave = pty.openpty()
-        child = subprocess.Popen(
-            self.command(verb, *arguments),
-            cwd=self.work,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=slave,
-            stderr=slave,
-        )
-        os.close(slave)
-        shown = b"".join(_read_until_hung_up(master))
-        assert child.wait(PATIENCE) is not None
-        return shown.decode().replace("\r\n", "\n")
+        terminal = Path(os.ttyname(slave))
+        words, world = self.command(verb, *arguments)[3:], {**self.environment, **environment}
+        with ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(lambda: b"".join(_read_until_hung_up(master)))
+            try:
+                self._launcher.start(words, self.work, world, (terminal, terminal)).wait(PATIENCE)
+            finally:
+                os.close(slave)  # not earlier: a terminal that nobody has open is hung up
+        return shown.result().decode().replace("\r\n", "\n")
 
     @contextlib.contextmanager
-    def running(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    def running(self, *arguments: str, first: Sequence[Step] = (), **environment: str) -> Iterator[Launched]:
         """``run`` in the background, polling once an hour: what it notices, it notices by event."""
         slow = {"GITOPS_AGENT_POLL_INTERVAL": "1h", "GITOPS_AGENT_RESYNC_INTERVAL": "1h"}
-        with (self.state.parent / "daemon.log").open("ab") as log:
-            daemon = subprocess.Popen(
-                self.command("run", *arguments),
-                cwd=self.work,
-                env={**self.environment, **slow, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        words, world = self.command("run", *arguments)[3:], {**self.environment, **slow, **environment}
+        log = self.state.parent / "daemon.log"
+        log.touch()
+        daemon = self._launcher.start(words, self.work, world, (log, log), first)
         try:
             yield daemon
         finally:

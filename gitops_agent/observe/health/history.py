@@ -124,9 +124,11 @@ class HealthHistory:
         probes = target.probes
         if not probes and not self.probes:
             return
-        kept = {name: state for name, state in self.probes.items() if probes.get(name) == state.spec}
-        new = (name for name in probes if name not in kept)
-        self.probes = kept | {name: ProbeState(probes[name], target.began_with(self.started_at)) for name in new}
+        for name in self.probes.keys() - probes.keys():
+            del self.probes[name]
+        for name, spec in probes.items():
+            if (known := self.probes.get(name)) is None or known.spec != spec:
+                self.probes[name] = ProbeState(spec, target.began_with(self.started_at))
 
     def read_heartbeats(self, target: HealthTarget, now: ClockReading) -> None:
         """Take note of the heartbeats, if any are asked for."""

@@ -33,6 +33,7 @@ _READ_CAP_BYTES = 4096
 _HEADERS = {"User-Agent": "gitops-agent-probe"}
 _COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
 
+_SETTLED = (HealthState.HEALTHY, HealthState.STOPPED)
 Statuses = Mapping[AgentKey, AgentStatus]
 
 
@@ -73,16 +74,14 @@ class HealthMonitor:
         verdicts = {each.agent: self._verdict(each, ended, suspected=each.agent in suspected) for each in targets}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
-        for agent, health in verdicts.items():
-            if health.recheck_at is not None:
-                self._recheck[agent] = health.recheck_at
-        self._recheck |= self._driver_rechecks(targets, ended.monotonic)
+        soon = ended.monotonic + DRIVER_RECHECK_SECONDS
+        for target in targets:
+            at = verdicts[target.agent].recheck_at
+            if _is_unsettled(target):
+                at = soon if at is None else min(at, soon)
+            if at is not None:
+                self._recheck[target.agent] = at
         return verdicts
-
-    def _driver_rechecks(self, targets: Iterable[HealthTarget], now: float) -> dict[AgentKey, float]:
-        """When to look again at agents that some driver reports not to be healthy, without saying when."""
-        at = now + DRIVER_RECHECK_SECONDS
-        return {each.agent: min(at, self._recheck.get(each.agent, at)) for each in targets if _is_unsettled(each)}
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
         """Agents that left Git are not looked at again."""
@@ -153,8 +152,7 @@ def _is_unsettled(target: HealthTarget) -> bool:
     """Whether some driver reports an object of an agent not to be healthy, and not when to look again."""
     own = target.runtime.health if target.runtime is not None else None
     reported = target.others if own is None else (own, *target.others)
-    settled = (HealthState.HEALTHY, HealthState.STOPPED)
-    return any(health.state not in settled and health.recheck_at is None for health in reported)
+    return any(health.state not in _SETTLED and health.recheck_at is None for health in reported)
 
 
 # -- one probe: an HTTP request to the address of an agent, or a command run as the agent
