@@ -207,7 +207,7 @@ class Git:
             try:
                 with repo.git.deadline():
                     yield repo
-            except FOREIGN as problem:
+            except (*FOREIGN, Overrun) as problem:
                 self.reopen()
                 raise GitPythonCannot(str(problem)) from problem
 
@@ -243,8 +243,6 @@ class Git:
                 with repo.git.deadline():
                     yield repo.remote_at(self.address.target), progress
             except FOREIGN:
-                if repo.git.overrun:
-                    raise repo.git.overrun from None
                 raise explain(progress.text, self.address, credentials.secrets, self.clock.now()) from None
 
     # ----- what each process is given, and how it may end

@@ -17,9 +17,8 @@ from typing import IO, Any
 import git
 
 from gitops_agent.model.revision import Revision
-from gitops_agent.source.bounded_process import OnProgress, Overrun, Runner, kill_group
+from gitops_agent.source.bounded_process import OnProgress, Runner, limited
 from gitops_agent.source.git_environment import OLDEST
-from gitops_agent.support.deadline import deadline
 
 COMMIT_BYTES = 2 * 1024 * 1024
 """No commit object above this is read into memory; as many as are read at once stay below the cap of an answer."""
@@ -70,7 +69,6 @@ class HermeticGit(git.Git):
         super().__init__("/")
         self._runner = runner
         self._read: list[subprocess.Popen[Any]] = []
-        self.overrun: Overrun | None = None
 
     def execute(  # type: ignore[override]  # GitPython's overloads spell out each combination
         self,
@@ -97,18 +95,12 @@ class HermeticGit(git.Git):
             process.stdout = process.stdout and _ShortLines(process.stdout, "utf-8", "replace")
         return self.AutoInterrupt(process, command)
 
-    def deadline(self) -> AbstractContextManager[object]:
-        """So many seconds for the processes that GitPython reads from; then their groups are killed.
+    def deadline(self) -> AbstractContextManager[None]:
+        """So many seconds for the processes that GitPython reads from; then their groups are killed: Overrun.
 
         GitPython's own timeout lists children by ``ps`` and can miss one; a group cannot.
         """
-        return deadline(self._runner.timeout, self._kill_all)
-
-    def _kill_all(self) -> None:
-        # Also when a process itself has ended: what it started may still hold the pipe that is read.
-        self.overrun = Overrun(f"no end after {self._runner.timeout:g} s")
-        for process in self._read:
-            kill_group(process.pid)
+        return limited(self._runner.timeout, self._read)
 
     def _parse_object_header(self, header_line: str) -> tuple[str, str, int]:
         """Name, type and size; GitPython's own takes names of SHA-1 only."""
