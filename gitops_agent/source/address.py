@@ -8,6 +8,7 @@ texts never repeat user-info or a query, because passwords are put there.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -63,16 +64,13 @@ def display(text: str) -> str:
     return clipped(escape_control(shown), 200)
 
 
-def _refuse(what: str, text: str, found: str, hint: str) -> UsageError:
+def _refuse(what: str, text: str, found: str, hint: str = f"expected one of: {FORMS}") -> UsageError:
     return UsageError(f"{what} {display(text)!r}: {found}", hint=hint)
 
 
 def parse_address(text: str, base_dir: Path | None = None) -> Address:
     """The address that a text gives; relative paths are taken from ``base_dir``. UsageError otherwise."""
-
-    def refuse(found: str, hint: str = f"expected one of: {FORMS}") -> UsageError:
-        return _refuse("repository", text, found, hint)
-
+    refuse = partial(_refuse, "repository", text)
     if not text.strip():
         raise UsageError("no repository is given", hint=f"give --repo or GITOPS_AGENT_REPO: {FORMS}")
     if _CONTROL.search(text):
