@@ -23,6 +23,7 @@ from gitops_agent.source.address import Address
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.git import Git
 from gitops_agent.source.git_environment import identity
+from gitops_agent.source.git_errors import LocalFailure
 from gitops_agent.source.git_text import LOG_FORMAT, parse_commits
 from gitops_agent.source.gitpython import GitPythonCannot
 from gitops_agent.source.mirror import Mirror
@@ -110,6 +111,14 @@ def test_an_oversized_commit_is_not_read_into_this_process(
         repo.revision(sha, "")
     assert mirror.revision(sha).message == "x" * 5000  # git log reads it, up to the cap of an answer
     assert mirror.revision(head.sha) == head
+
+
+def test_ancestry_of_a_missing_commit_is_a_failure_of_the_mirror(mirror: Mirror) -> None:
+    head = mirror.refresh().sha
+    assert mirror.git.contains(head, head)
+    assert not mirror.git.contains("f" * 40, head)
+    with pytest.raises(LocalFailure, match=r"git merge-base failed: .*f{40}"):
+        mirror.git.contains(head, "f" * 40)
 
 
 def test_many_threads_read_at_once(desk: Desk, mirror: Mirror) -> None:
