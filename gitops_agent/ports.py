@@ -45,8 +45,8 @@ class BlobReader(Protocol):
     def entries(self, sha: str) -> Sequence[TreeEntry]:
         """Every entry of the commit below the instance's path, folders left out."""
 
-    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
-        """What differs below the path: path, old blob, new blob (None: not there), new mode."""
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
+        """What differs below the path: the new entries; the blob of one that is gone is ""."""
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, each id once."""

@@ -73,7 +73,7 @@ from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import APPROVALS, Mirror
 from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
-from gitops_agent.source.tracker import SourceLocation, SourceTracker
+from gitops_agent.source.tracker import SourceTracker
 from gitops_agent.status.summary import Terms
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.gc import gc_paused
@@ -170,10 +170,9 @@ def _pipeline(
         leases=leases,
         rates=parts.drivers.rates,
     )
-    location = SourceLocation(settings.branch, settings.path)
     monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
     stages = Stages(
-        source=SourceTracker(parts.mirror, parts.loader, clock, location, journal.commit_record),
+        source=SourceTracker(parts.mirror, parts.loader, clock, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
         observer=Observer(parts.drivers, monitor, parts.observe_pool),
         recovery=Recovery(journal),
@@ -330,7 +329,7 @@ def open_daemon(
 def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
     """The leases of ``once`` and ``run``; verbs that only look take none."""
     settings = parts.settings
-    source = f"{parts.mirror.address.safe} {settings.branch} {settings.path}"
+    source = f"{parts.mirror.address.target} {settings.branch} {settings.path}"
     mine = Holder(settings.instance, str(settings.state.absolute()), source, os.getpid(), parts.clock.now())
     return HostLeases(Path(settings.lease_dir or default_lease_dir(environment)), mine)
 

@@ -69,7 +69,7 @@ def _source(settings: Settings, environment: Mapping[str, str]) -> CheckResult:
         with TemporaryDirectory() as scratch:
             mirror = Mirror(settings.model_copy(update={"state_dir": scratch}), environment, SystemClock())
             head = mirror.refresh()
-        answer = f"{mirror.address.safe} answers, {settings.branch} is at {head.short}"
+        answer = f"{mirror.address.target} answers, {settings.branch} is at {head.short}"
         return CheckResult("source", True, answer)
     except GitopsAgentError as problem:
         return CheckResult("source", False, problem.message, problem.hint)

@@ -40,8 +40,8 @@ class Controls:
         findings: Sequence[Finding] = ()
         if head is not None and self._approvals is not None:
             since = converged.sha if converged else state.rollout.enforced
-            approvals += self._approvals.since(since, head)
-            findings = self._approvals.objections(since, head)
+            given, findings = self._approvals.since(since, head)
+            approvals += given
         open_actions: dict[str, frozenset[str]] = {}
         for approval in approvals:
             known = open_actions.get(approval.digest, frozenset())

@@ -27,7 +27,7 @@ class FolderReader:
         del sha
         return list(self._walk(self._root, ""))
 
-    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
         """Never asked: a folder is loaded once, and has no commits that could differ."""
         raise NotImplementedError
 

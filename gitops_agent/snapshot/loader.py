@@ -105,9 +105,8 @@ class Loader:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""
         if last is not None:
             changes = self._reader.changed(last.snapshot.revision.sha, revision.sha)
-            if all(path != ignore.IGNORE_FILE for path, *_ in changes):
-                entries = [TreeEntry(mode, "blob", blob or "", None, path) for path, _, blob, mode in changes]
-                return last.tree.after(entries)
+            if all(change.path != ignore.IGNORE_FILE for change in changes):
+                return last.tree.after(changes)
         entries = list(self._reader.entries(revision.sha))
         file = next((entry for entry in entries if entry.path == ignore.IGNORE_FILE), None)
         ignored, problems = self._ignored(file)

@@ -8,6 +8,7 @@ texts never repeat user-info or a query, because passwords are put there.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -38,17 +39,13 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A repository. ``kind``: path, file, http, https or ssh. ``target``: what git is given, no credentials."""
+    """A repository. ``kind``: path, file, http, https or ssh. ``target``: what git is given. It holds no
+    credentials, so it may be shown anywhere."""
 
     kind: str
     target: str
     host: str = ""
     port: int | None = None
-
-    @property
-    def safe(self) -> str:
-        """The address as it may be shown anywhere."""
-        return self.target
 
     @property
     def local(self) -> Path | None:
@@ -60,11 +57,6 @@ class Address:
         """The one protocol git may speak for this address, by git's name for it."""
         return "file" if self.local else self.kind
 
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port of an http(s) address: what credentials are bound to."""
-        return f"{self.kind}://{self.host}" + (f":{self.port}" if self.port else "") + "/"
-
 
 def display(text: str) -> str:
     """Untrusted text for an error: no user-info, no query, no control characters, not long."""
@@ -72,16 +64,13 @@ def display(text: str) -> str:
     return clipped(escape_control(shown), 200)
 
 
-def _refuse(what: str, text: str, found: str, hint: str) -> UsageError:
+def _refuse(what: str, text: str, found: str, hint: str = f"expected one of: {FORMS}") -> UsageError:
     return UsageError(f"{what} {display(text)!r}: {found}", hint=hint)
 
 
 def parse_address(text: str, base_dir: Path | None = None) -> Address:
     """The address that a text gives; relative paths are taken from ``base_dir``. UsageError otherwise."""
-
-    def refuse(found: str, hint: str = f"expected one of: {FORMS}") -> UsageError:
-        return _refuse("repository", text, found, hint)
-
+    refuse = partial(_refuse, "repository", text)
     if not text.strip():
         raise UsageError("no repository is given", hint=f"give --repo or GITOPS_AGENT_REPO: {FORMS}")
     if _CONTROL.search(text):

@@ -34,14 +34,17 @@ _Found = tuple[Sequence[Approval], Sequence[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A digest that was named. ``commit`` is the one on the branch; ``carrier`` the one that states it."""
+    """A digest that was named. ``commit`` is the one on the branch; ``carrier`` what states it, if known."""
 
     digest: str
     where: str
     commit: str
-    carrier: str
-    email: str
-    at: float
+    carrier: Revision | None
+
+    @property
+    def email(self) -> str:
+        """The address of its author, "" when that is unknown."""
+        return _address(self.carrier.author) if self.carrier else ""
 
 
 class _Objection(Exception):
@@ -59,15 +62,9 @@ class GitApprovals:
         self._read_at: tuple[str | None, ...] = ()
         self._found: _Found = ((), ())
 
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
-        """Valid approvals among the commits after the enforced one, and in the notes on them."""
-        return self._read(enforced, head)[0]
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        """A warning for each statement there that does not count, with the reason."""
-        return self._read(enforced, head)[1]
-
-    def _read(self, enforced: str | None, head: Revision) -> _Found:
+    def since(self, enforced: str | None, head: Revision) -> _Found:
+        """Valid approvals among the commits after the enforced one and in the notes on them, and a warning for
+        each statement there that does not count, with the reason."""
         if enforced is None:
             return (), ()  # nothing was ever in force, so nothing can be lost that needs an approval
         place = (enforced, head.sha, self._mirror.approvals())
@@ -104,11 +101,13 @@ class GitApprovals:
             raise _Objection("its author has no address", "Set user.email and approve again")
         if self._approvers and by.casefold() not in self._approvers:
             raise _Objection(f"{by} is not among the approvers in the settings", "Let one of them approve")
-        if statement.where == "trailer":
-            authors.check(statement, by)
-        return Approval(statement.digest, by, statement.where, statement.at, statement.commit)
+        if statement.where == "trailer" and (reason := authors.objection(statement, by)):
+            again = "Let another person push an empty commit with the trailer (git commit --allow-empty)"
+            raise _Objection(reason, f"{again}, or approve on the machine with gitops-agent approve")
+        at = statement.carrier.authored_at if statement.carrier else 0.0
+        return Approval(statement.digest, by, statement.where, at, statement.commit)
 
-    def _signer(self, commit: str, allowed: Path) -> str:
+    def _signer(self, commit: Revision | None, allowed: Path) -> str:
         """The name in the ssh allowed-signers file with the key that made a good signature on a commit.
 
         Git asks ssh-keygen: no user configuration, no keyring, no other kind of signature.
@@ -122,8 +121,8 @@ class GitApprovals:
             "gpg.openpgp.program": _NO_PROGRAM,
             "gpg.x509.program": _NO_PROGRAM,
         }
-        question = ("log", "--no-walk", "--format=%G?%n%GS", "--end-of-options", commit)
-        answer = self._mirror.git.local(*question, env=config_variables(rules)).text if commit else ""
+        question = ("log", "--no-walk", "--format=%G?%n%GS", "--end-of-options")
+        answer = self._mirror.git.local(*question, commit.sha, env=config_variables(rules)).text if commit else ""
         verdict, _, name = answer.partition("\n")
         if verdict != "G" or not name.strip():
             raise _Objection("it carries no signature by a key in allowedSigners", again)
@@ -149,13 +148,8 @@ class _ChangeAuthors:
         self._changes = {each.sha for each in changes}
         self._authors = {_address(each.author).casefold() for each in changes}
 
-    def check(self, statement: Statement, by: str) -> None:
-        """_Objection unless the commit with this trailer changes nothing, and comes after others' changes."""
-        if reason := self._reason(statement, by):
-            again = "Let another person push an empty commit with the trailer (git commit --allow-empty)"
-            raise _Objection(reason, f"{again}, or approve on the machine with gitops-agent approve")
-
-    def _reason(self, statement: Statement, by: str) -> str:
+    def objection(self, statement: Statement, by: str) -> str:
+        """A reason, unless the commit with this trailer changes nothing, and comes after others' changes."""
         if not self._follows:
             return "the branch was rewritten, so the authors of the change are unknown"
         if statement.commit in self._changes:
@@ -181,29 +175,20 @@ def _trailed(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
     for record in listed.output.decode(errors="replace").split("\x1e"):
         sha, _, values = record.strip("\n").partition("\0")
         for value in filter(None, (text.strip() for text in values.split("\x1f"))):
-            commit = suspects[sha]
-            yield Statement(value.lower(), "trailer", sha, sha, _address(commit.author), commit.authored_at)
+            yield Statement(value.lower(), "trailer", sha, suspects[sha])
 
 
 def _noted(mirror: Mirror, window: Sequence[Revision]) -> Iterator[Statement]:
     """The statements in notes on commits, each with the author of the note in its present form."""
     count = 0
     for sha, (blob, text) in read_notes(mirror, APPROVALS_HERE, [each.sha for each in window]).items():
-        digests = list(_digests(text))
-        count += len(digests)
-        if not digests or count > MAX_STATEMENTS:
-            continue
-        carrier = _writer(mirror, sha, blob)
-        author, at = (_address(carrier.author), carrier.authored_at) if carrier else ("", 0.0)
-        for digest in digests:
-            yield Statement(digest, "note", sha, carrier.sha if carrier else "", author, at)
-
-
-def _digests(text: str) -> Iterator[str]:
-    """The digests that have a line of their own, bare or as a trailer; other lines are comments."""
-    for line in text.splitlines():
-        if found := _LINE.match(line.strip()):
-            yield (found[1] or found[2]).strip().lower()
+        # A digest has a line of its own, bare or as a trailer; other lines are comments.
+        lines = [found for line in text.splitlines() if (found := _LINE.match(line.strip()))]
+        count += len(lines)
+        if lines and count <= MAX_STATEMENTS:
+            carrier = _writer(mirror, sha, blob)
+            for line in lines:
+                yield Statement((line[1] or line[2]).strip().lower(), "note", sha, carrier)
 
 
 def _writer(mirror: Mirror, sha: str, blob: str) -> Revision | None:
@@ -215,16 +200,12 @@ def _writer(mirror: Mirror, sha: str, blob: str) -> Revision | None:
     walk = ("rev-list", "--topo-order", "--full-history", APPROVALS_HERE, "--", *paths)
     for name in mirror.git.local(*walk).text.split():
         commit = mirror.revision(name)
-        if _note_at(mirror, name, paths) == blob and blob not in (
-            _note_at(mirror, parent, paths) for parent in commit.parents
-        ):
+        having = [
+            {mirror.git.find(f"{each}:{path}", "blob") for path in paths} for each in (name, *commit.parents)
+        ]
+        if [blob in notes for notes in having] == [True] + [False] * len(commit.parents):
             return commit
     return None
-
-
-def _note_at(mirror: Mirror, commit: str, paths: Sequence[str]) -> str | None:
-    entries = mirror.git.local("ls-tree", "--full-tree", commit, "--", *paths).text.splitlines()
-    return next((entry.split()[2] for entry in entries), None)
 
 
 def _address(author: str) -> str:

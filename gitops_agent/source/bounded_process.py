@@ -7,10 +7,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from gitops_agent.support.deadline import deadline
 
@@ -91,29 +91,21 @@ class Bounded:
         assert self._process.stderr is not None
         self.stdout, self._stderr = self._process.stdout, self._process.stderr
         self._timeout = runner.timeout
-        self._overrun: Overrun | None = None
         self._errors = bytearray()
         self._drainer = threading.Thread(target=self._drain, name="git-stderr", daemon=True)
         self._drainer.start()
 
-    @contextmanager
-    def deadline(self) -> Iterator[None]:
+    def deadline(self) -> AbstractContextManager[None]:
         """Within this block the process has its time; then its group is killed and Overrun raised."""
-        try:
-            with deadline(self._timeout, lambda: self._kill(Overrun(f"no end after {self._timeout:g} s"))):
-                yield
-        finally:
-            if self._overrun:
-                raise self._overrun
+        return limited(self._timeout, [self._process])
 
     def answer(self) -> Answer:
-        """Its whole output and its end; its group is killed when that is too much."""
+        """Its whole output and its end; Overflow when that is too much."""
         output = bytearray()
         while chunk := self.stdout.read(_CHUNK_BYTES):
             output += chunk
             if len(output) > MAX_ANSWER_BYTES:
-                self._kill(Overflow(f"more than {MAX_ANSWER_BYTES} bytes of answer"))
-                break
+                raise Overflow(f"more than {MAX_ANSWER_BYTES} bytes of answer")
         return Answer(self._finish(), bytes(output), self._errors.decode(errors="replace"))
 
     def _finish(self) -> int:
@@ -124,19 +116,30 @@ class Bounded:
     def close(self) -> None:
         """End it if it still runs, and leave nothing behind."""
         if self._process.poll() is None:
-            self._kill(None)
+            kill_group(self._process.pid)
         self._finish()
         self.stdout.close()
         self._stderr.close()
-
-    def _kill(self, why: Overrun | None) -> None:
-        if kill_group(self._process.pid):
-            self._overrun = self._overrun or why
 
     def _drain(self) -> None:
         while chunk := os.read(self._stderr.fileno(), _CHUNK_BYTES):
             self._errors += chunk
             del self._errors[:-STDERR_BYTES]
+
+
+@contextmanager
+def limited(seconds: float, processes: Sequence[subprocess.Popen[Any]]) -> Iterator[None]:
+    """Within this block the processes have so much time; then their groups are killed and Overrun is raised.
+
+    Also that of a process that has ended: what it started may still hold the pipe that is read.
+    """
+    killed: list[int] = []
+    try:
+        with deadline(seconds, lambda: killed.extend(each.pid for each in processes if kill_group(each.pid))):
+            yield
+    finally:
+        if killed:
+            raise Overrun(f"no end after {seconds:g} s")
 
 
 def kill_group(pid: int) -> bool:

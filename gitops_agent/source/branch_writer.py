@@ -2,15 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from gitops_agent.errors import NothingToDo, SourceRefused
 from gitops_agent.settings import Settings
 from gitops_agent.source.address import check_ref, display
-from gitops_agent.source.commits import named_reverts
 from gitops_agent.source.git_environment import identity
 from gitops_agent.source.git_errors import LocalFailure
-from gitops_agent.source.git_text import NewCommit, file_change, tree_change
+from gitops_agent.source.git_text import NewCommit, file_change, named_reverts, tree_change
 from gitops_agent.source.mirror import EMPTY_TREE, OUTGOING, Mirror
 
 # Commits that exist only to tell merge-tree its base; a fixed moment makes them the same every time.
@@ -27,12 +25,6 @@ def _checked_out(branch: str, where: str) -> SourceRefused:
         hint="add --branch-name undo, then run `git merge undo` there; or use plain `git revert`; "
         "or follow a bare repository",
     )
-
-
-def _guard(repository: Path) -> Path | None:
-    """The hook that decides which pushes a repository takes, if it has one."""
-    hooks = (repository / "hooks" / name for name in ("pre-receive", "update"))
-    return next((hook for hook in hooks if os.access(hook, os.X_OK)), None)
 
 
 class BranchWriter:
@@ -99,7 +91,9 @@ class BranchWriter:
         if local is None:
             return
         work = (local / ".git").is_dir()
-        guard = _guard(local / ".git" if work else local)
+        hooks = (local / ".git" if work else local) / "hooks"
+        deciding = (hooks / name for name in ("pre-receive", "update"))
+        guard = next((hook for hook in deciding if os.access(hook, os.X_OK)), None)
         if guard is not None and branch == self._mirror.branch:
             raise SourceRefused(
                 f"the hook {guard} decides what {branch} takes, and gitops-agent runs no hooks of a repository",
@@ -123,10 +117,10 @@ class BranchWriter:
         with self._mirror.exclusive():
             reason = self._mirror.send(sha, f"refs/heads/{name}")
         if "checked out" in reason:
-            raise _checked_out(name, self._mirror.address.safe)
+            raise _checked_out(name, self._mirror.address.target)
         if reason:
             raise SourceRefused(
-                f"branch {name} of {self._mirror.address.safe} did not take commit {sha[:10]}: {reason}",
+                f"branch {name} of {self._mirror.address.target} did not take commit {sha[:10]}: {reason}",
                 hint="if the branch moved, try again; if it is protected, push to a new branch (--branch-name)",
             )
 

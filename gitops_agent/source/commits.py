@@ -4,27 +4,19 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 "This reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
 """
 
-from __future__ import annotations
-
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import CommitsState
 from gitops_agent.model.status import CommitRecord, Phase
-
-if TYPE_CHECKING:
-    from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.git_text import named_reverts
+from gitops_agent.source.mirror import Mirror
 
 MOST_SEARCHED_COMMITS = 500
 """How many earlier commits are searched for the one a rollback returns to."""
-
-_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 Lookup = Callable[[str], CommitRecord | None]
 """The record of any commit, also of one that is long past."""
@@ -55,7 +47,9 @@ def register(
         for index, revision in enumerate(brought)
     ]
     open_ = (record for record in (*commits.newest_first, *new) if not record.phase.terminal)
-    updated = {record.sha: _superseded(record, head, now) for record in open_} | {head.sha: new[-1]}
+    why = f"superseded by {head.short}"
+    closed = [replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=why) for record in open_]
+    updated = {record.sha: record for record in closed} | {head.sha: new[-1]}
     if known:
         updated |= _marked(brought, updated, source, lookup)
     return commits.updated(updated.values())
@@ -85,10 +79,6 @@ def _merged(source: Mirror, sha: str) -> Sequence[str]:
     parents = source.revision(sha).parents
     brought = source.between(parents[0], sha) if len(parents) > 1 else ()
     return [revision.sha for revision in brought if revision.sha != sha]
-
-
-def _superseded(record: CommitRecord, by: Revision, now: float) -> CommitRecord:
-    return replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=f"superseded by {by.short}")
 
 
 def stopped(
@@ -150,19 +140,17 @@ def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None
 def _by_message(
     revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged
 ) -> Rollback | None:
-    named = [_find(prefix, earlier) for prefix in named_reverts(revision.message)]
-    taken_back = {other for other in named if other is not None and undoes(revision.sha, other.sha)}
+    taken_back = set()
+    for prefix in named_reverts(revision.message):
+        matches = [other for other in earlier if other.sha.startswith(prefix)]
+        if len(matches) == 1 and undoes(revision.sha, matches[0].sha):
+            taken_back.add(matches[0])
     if not taken_back:
         return None
     reverted = [other for other in earlier if other in taken_back]
     undone = {sha for other in reverted for sha in (other.sha, *merged(other.sha))}
     to = reverted[-1].parents[:1]
     return Rollback(to[0], _in_order(undone, earlier)) if to else None
-
-
-def _find(prefix: str, earlier: Sequence[Revision]) -> Revision | None:
-    matches = [other for other in earlier if other.sha.startswith(prefix)]
-    return matches[0] if len(matches) == 1 else None
 
 
 def _reach(heads: Iterable[str], known: Mapping[str, Revision]) -> set[str]:
@@ -182,53 +170,3 @@ def _in_order(shas: Iterable[str], earlier: Sequence[Revision]) -> tuple[str, ..
     listed = [other.sha for other in earlier if other.sha in chosen]
     # What a merge brought in may be older than all we know.
     return (*listed, *sorted(chosen.difference(listed)))
-
-
-# -- whether one difference takes back another: the text of ``git diff-tree -p -U0 --full-index`` in
-
-# Line numbers do not count, since a revert in the middle of history lands elsewhere in the file; whitespace does,
-# since in YAML it has meaning.
-Lines = tuple[tuple[str, str], ...]
-
-
-def named_reverts(message: str) -> tuple[str, ...]:
-    """The commits that a message says it reverts, as ``git revert`` writes it; each once, in their order."""
-    return tuple(dict.fromkeys(_REVERTS.findall(message)))
-
-
-def patch_lines(patch: str) -> Lines:
-    """The added and removed lines, each with its file; modes count too, and contents of binary files by id."""
-    lines: list[tuple[str, str]] = []
-    name, index, inside = "", "", False
-    for line in patch.split("\n"):
-        if line.startswith("diff --git "):
-            name, inside = line, False
-        elif line.startswith("@@ "):
-            inside = True
-        elif inside and line.startswith(("+", "-")):
-            lines.append((name, line))
-        elif inside and line.startswith("\\"):
-            lines[-1] = (name, lines[-1][1] + "\0")  # "No newline at end of file" belongs to the line before
-        elif line.startswith("index "):
-            index = line.split(" ")[1]
-        elif line.startswith("Binary files "):
-            lines += [(name, "-" + index.split("..")[0]), (name, "+" + index.split("..")[1])]
-        elif mode := re.fullmatch(r"(old|new|deleted file|new file) mode (\d+)", line):
-            lines.append((name, ("-" if mode[1] in ("old", "deleted file") else "+") + "mode " + mode[2]))
-    return tuple(lines)
-
-
-def takes_back(later: Lines, inverses: Iterable[Lines]) -> bool:
-    """Whether ``later`` is the inverse differences put together (an addition and a removal cancel out)."""
-    together = tuple(line for part in inverses for line in part)
-    if not later or not together:
-        return False
-    net = _net(later)
-    return later == together or (bool(net) and net == _net(together))
-
-
-def _net(lines: Lines) -> dict[tuple[str, str], int]:
-    count: Counter[tuple[str, str]] = Counter()
-    for name, line in lines:
-        count[name, line[1:]] += 1 if line.startswith("+") else -1
-    return {line: times for line, times in count.items() if times}

@@ -87,13 +87,14 @@ def _bearer(address: Address, settings: Settings, token: str) -> Credentials:
     """The header goes to this scheme, host and port only; redirects are refused elsewhere."""
     if address.kind == "http" and address.host not in LOOPBACK:
         raise UsageError(
-            f"repository {address.safe}: a token would travel in clear text",
+            f"repository {address.target}: a token would travel in clear text",
             hint="use https:// for this repository",
         )
     if not _USERNAME.fullmatch(settings.username):
         raise UsageError("username is not a plain user name", hint="expected letters, digits and . _ @ + -")
     pair = base64.b64encode(f"{settings.username}:{token}".encode()).decode()
-    variables = config_variables({f"http.{address.origin}.extraHeader": f"Authorization: Basic {pair}"})
+    origin = f"{address.kind}://{address.host}" + (f":{address.port}" if address.port else "") + "/"
+    variables = config_variables({f"http.{origin}.extraHeader": f"Authorization: Basic {pair}"})
     return Credentials({**_TRACED, **variables}, (pair, token, quote(token, safe="")))
 
 

@@ -1,16 +1,16 @@
 """The one door to git: every call of the project goes through ``Git``.
 
-GitPython carries the refs, single commits, and the remote with its progress (``gitpython.py`` holds its classes
-under our rules). We decide everything about processes: argument list, environment, configuration, time and length
-of the answer. Foreign errors end here, as SourceUnavailable or SourceRefused. What stays plain git, and why:
-``docs/decisions/0016-gitpython.md``.
+GitPython carries the refs, single commits, ancestry, and the remote with its progress (``gitpython.py`` holds its
+classes under our rules). We decide everything about processes: argument list, environment, configuration, time and
+length of the answer. Foreign errors end here, as SourceUnavailable or SourceRefused. What stays plain git, and
+why: ``docs/decisions/0016-gitpython.md``.
 """
 
 import hashlib
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -26,7 +26,14 @@ from gitops_agent.source.credentials import credentials_for
 from gitops_agent.source.git_environment import OLDEST, Identity, base_environment, config_text
 from gitops_agent.source.git_errors import LocalFailure, explain, redact
 from gitops_agent.source.git_text import LOG_FORMAT, NewCommit, import_stream, parse_commits
-from gitops_agent.source.gitpython import FOREIGN, BareRepo, FetchProgress, GitPythonCannot, NoSuchObject
+from gitops_agent.source.gitpython import (
+    FOREIGN,
+    BareRepo,
+    CommandFailed,
+    FetchProgress,
+    GitPythonCannot,
+    NoSuchObject,
+)
 from gitops_agent.source.mirror_dir import unwritable
 from gitops_agent.support.atomic_file import write_atomic
 
@@ -69,11 +76,7 @@ class Git:
         """The answer of git on the mirror only; LocalFailure when its exit code is not among those in ``ok``."""
         answer = self._call(args, stdin, env or {})
         if answer.code not in ok:
-            errors = redact(answer.errors or f"exit code {answer.code}", ())[-600:]
-            raise LocalFailure(
-                f"mirror {self.directory}: git {args[0]} failed: {errors}",
-                hint="the mirror is rebuilt by itself from the remote when that answers",
-            )
+            raise self._failure(args[0], answer.errors or f"exit code {answer.code}")
         return answer
 
     def remote(self, *args: str) -> Answer:
@@ -87,6 +90,12 @@ class Git:
     def _call(self, args: Sequence[str], stdin: bytes | None, variables: Mapping[str, str]) -> Answer:
         with self._translated(args[0]):
             return self._runner(variables).run(args, stdin)
+
+    def _failure(self, verb: str, errors: str) -> LocalFailure:
+        return LocalFailure(
+            f"mirror {self.directory}: git {verb} failed: {redact(errors, ())[-600:]}",
+            hint="the mirror is rebuilt by itself from the remote when that answers",
+        )
 
     def check_version(self) -> None:
         """UsageError unless the installed git knows all that we rely on."""
@@ -108,7 +117,7 @@ class Git:
         if "\n" in expression or "\0" in expression:
             return None
         try:
-            with self._conversation() as repo:
+            with self.conversation() as repo:
                 header: Any = list(repo.git.get_object_header(expression))
         except NoSuchObject:
             return None
@@ -120,24 +129,18 @@ class Git:
 
     def revisions(self, shas: Sequence[str], trees: Sequence[str]) -> list[Revision]:
         """The commits as values, each with its tree below the path."""
-        try:
-            return self.few_revisions(shas, trees)
-        except GitPythonCannot:
-            given = "".join(f"{sha}\n" for sha in shas).encode()
-            shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin")
-            return list(parse_commits(self.local("log", *shape, stdin=given).output, iter(trees)))
-
-    def few_revisions(self, shas: Sequence[str], trees: Sequence[str]) -> list[Revision]:
-        """The same by GitPython, without a process; GitPythonCannot when it cannot read one."""
-        if len(shas) > FEW_COMMITS or any(len(sha) != 40 for sha in shas):
-            raise GitPythonCannot("one git log is faster, or it is SHA-256")
-        with self._conversation() as repo:
-            return [repo.revision(sha, tree) for sha, tree in zip(shas, trees, strict=True)]
+        if len(shas) <= FEW_COMMITS and all(len(sha) == 40 for sha in shas):
+            with suppress(GitPythonCannot), self.conversation() as repo:
+                return [repo.revision(sha, tree) for sha, tree in zip(shas, trees, strict=True)]
+        given = "".join(f"{sha}\n" for sha in shas).encode()
+        shape = ("--no-walk=unsorted", "--encoding=UTF-8", f"--format={LOG_FORMAT}", "--stdin")
+        return list(parse_commits(self.local("log", *shape, stdin=given).output, iter(trees)))
 
     def contains(self, old: str, new: str) -> bool:
         """Whether a commit is the other one or one of its ancestors; False when the mirror has no such commit."""
-        question = ("merge-base", "--is-ancestor", old, new)
-        return bool(self.find(f"{old}^{{commit}}", "commit")) and self.local(*question, ok=(0, 1)).code == 0
+        repo: Any = self._repo()  # its annotation asks for commits, names do as well
+        with self._translated("merge-base"):
+            return bool(self.find(f"{old}^{{commit}}", "commit")) and repo.is_ancestor(old, new)
 
     def blobs(self, ids: Sequence[str], cap: int) -> Iterator[tuple[str, bytes]]:
         """The blobs in the order given, by one process; SourceRefused when one is larger than ``cap`` bytes.
@@ -194,7 +197,7 @@ class Git:
             self._repository = None
 
     @contextmanager
-    def _conversation(self) -> Iterator[BareRepo]:
+    def conversation(self) -> Iterator[BareRepo]:
         """The repository for one thread at a time and a bounded time; GitPythonCannot when an answer is broken.
 
         A conversation that went wrong leaves the reader in the middle of an answer, so the reader goes with it.
@@ -204,7 +207,7 @@ class Git:
             try:
                 with repo.git.deadline():
                     yield repo
-            except FOREIGN as problem:
+            except (*FOREIGN, Overrun) as problem:
                 self.reopen()
                 raise GitPythonCannot(str(problem)) from problem
 
@@ -240,8 +243,6 @@ class Git:
                 with repo.git.deadline():
                     yield repo.remote_at(self.address.target), progress
             except FOREIGN:
-                if repo.git.overrun:
-                    raise repo.git.overrun from None
                 raise explain(progress.text, self.address, credentials.secrets, self.clock.now()) from None
 
     # ----- what each process is given, and how it may end
@@ -268,7 +269,7 @@ class Git:
 
     @contextmanager
     def _translated(self, verb: str) -> Iterator[None]:
-        where = f"repository {self.address.safe}: git {verb} was ended"
+        where = f"repository {self.address.target}: git {verb} was ended"
         try:
             yield
         except Overflow as overflow:
@@ -280,6 +281,8 @@ class Git:
             raise SourceUnavailable(
                 f"{where}: {overrun}", hint="check the server and the network, or raise gitTimeout"
             ) from None
+        except CommandFailed as problem:
+            raise self._failure(verb, problem.stderr.strip()) from None
         except OSError as problem:
             raise UsageError(
                 "git cannot be started", hint="install git 2.38 or later and put it on PATH"

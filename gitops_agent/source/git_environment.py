@@ -28,9 +28,7 @@ NOWHERE = os.devnull
 _CONFIG = {
     "core.hooksPath": NOWHERE,
     "core.fsmonitor": "false",
-    "core.untrackedCache": "false",
     "core.attributesFile": NOWHERE,
-    "core.excludesFile": NOWHERE,
     "core.askPass": "",
     "core.sshCommand": "",
     "core.alternateRefsCommand": "",
@@ -65,9 +63,7 @@ _CONFIG = {
     "gc.autoDetach": "false",
     "gc.writeCommitGraph": "false",
     "maintenance.auto": "false",
-    "commit.gpgSign": "false",
     "log.showSignature": "false",
-    "advice.detachedHead": "false",
 }
 
 

@@ -140,13 +140,10 @@ def explain(stderr: str, address: Address, secrets: Sequence[str], now: float) -
         rule, meaning = ANY, f"it is overloaded or down (http status {status})"
     elif location and rule.error is SourceRefused:
         meaning += f" (to {redact(display(location), secrets)})"
-    summary = f"repository {address.safe}: {meaning}; git: {_tail(text) or 'no message'}"
+    line = "; ".join(part.strip() for part in text.splitlines()) or "no message"
+    shown = line if len(line) <= _SHOWN_CHARACTERS else "..." + line[3 - _SHOWN_CHARACTERS :]
+    summary = f"repository {address.target}: {meaning}; git: {shown}"
     if rule.error is SourceUnavailable:
         after = retry_seconds(answer.get("retry-after", ""), now)
         return SourceUnavailable(summary, hint=rule.hint, retry_after=after)
     return rule.error(summary, hint=rule.hint)
-
-
-def _tail(text: str) -> str:
-    line = "; ".join(part.strip() for part in text.splitlines())
-    return line if len(line) <= _SHOWN_CHARACTERS else "..." + line[3 - _SHOWN_CHARACTERS :]

@@ -1,6 +1,8 @@
 """The text that git prints (trees, differences of trees, commits) and takes (new commits), as values. Pure."""
 
+import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -9,15 +11,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.source.git_environment import Identity
 
 LOG_FORMAT = "%H%n%P%n%an <%ae>%n%at%n%ct%n%B%x00"
-
-
-class TreeChange(NamedTuple):
-    """One path that differs between two commits; ``mode`` is the new one, or the old one of a deleted path."""
-
-    path: str
-    old: str | None
-    new: str | None
-    mode: str
+_REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 
 def parse_entries(listing: bytes) -> list[TreeEntry]:
@@ -31,16 +25,15 @@ def parse_entries(listing: bytes) -> list[TreeEntry]:
     return entries
 
 
-def parse_changes(listing: bytes) -> list[TreeChange]:
-    """The output of ``diff-tree -r -z --no-renames``."""
+def parse_changes(listing: bytes) -> list[TreeEntry]:
+    """The output of ``diff-tree -r -z --no-renames``; a path that is gone has its old mode and "" as blob."""
     fields = iter(listing.decode(errors="surrogateescape").split("\0"))
     changes = []
     for facts in fields:
         if facts:
-            old_mode, new_mode, old, new, _ = facts.removeprefix(":").split(" ", 4)
-            there = new_mode != "000000"
-            was = old if old_mode != "000000" else None
-            changes.append(TreeChange(next(fields), was, new if there else None, new_mode if there else old_mode))
+            old_mode, new_mode, _, new, _ = facts.removeprefix(":").split(" ", 4)
+            mode, blob = (new_mode, new) if new_mode != "000000" else (old_mode, "")
+            changes.append(TreeEntry(mode, "blob", blob, None, next(fields)))
     return changes
 
 
@@ -51,6 +44,56 @@ def parse_commits(log: bytes, trees: Iterator[str]) -> Iterator[Revision]:
             sha, parents, author, authored, committed, message = record.lstrip("\n").split("\n", 5)
             when, text = (float(authored), float(committed)), message.strip("\n")
             yield Revision(sha, next(trees), tuple(parents.split()), author, *when, text)
+
+
+# -- whether one difference takes back another: the text of ``git diff-tree -p -U0 --full-index`` in
+
+# Line numbers do not count, since a revert in the middle of history lands elsewhere in the file; whitespace does,
+# since in YAML it has meaning.
+Lines = tuple[tuple[str, str], ...]
+
+
+def named_reverts(message: str) -> tuple[str, ...]:
+    """The commits that a message says it reverts, as ``git revert`` writes it; each once, in their order."""
+    return tuple(dict.fromkeys(_REVERTS.findall(message)))
+
+
+def patch_lines(patch: str) -> Lines:
+    """The added and removed lines, each with its file; modes count too, and contents of binary files by id."""
+    lines: list[tuple[str, str]] = []
+    name, index, inside = "", "", False
+    for line in patch.split("\n"):
+        if line.startswith("diff --git "):
+            name, inside = line, False
+        elif line.startswith("@@ "):
+            inside = True
+        elif inside and line.startswith(("+", "-")):
+            lines.append((name, line))
+        elif inside and line.startswith("\\"):
+            lines[-1] = (name, lines[-1][1] + "\0")  # "No newline at end of file" belongs to the line before
+        elif line.startswith("index "):
+            index = line.split(" ")[1]
+        elif line.startswith("Binary files "):
+            lines += [(name, "-" + index.split("..")[0]), (name, "+" + index.split("..")[1])]
+        elif mode := re.fullmatch(r"(old|new|deleted file|new file) mode (\d+)", line):
+            lines.append((name, ("-" if mode[1] in ("old", "deleted file") else "+") + "mode " + mode[2]))
+    return tuple(lines)
+
+
+def takes_back(later: Lines, inverses: Iterable[Lines]) -> bool:
+    """Whether ``later`` is the inverse differences put together (an addition and a removal cancel out)."""
+    together = tuple(line for part in inverses for line in part)
+    if not later or not together:
+        return False
+    net = _net(later)
+    return later == together or (bool(net) and net == _net(together))
+
+
+def _net(lines: Lines) -> dict[tuple[str, str], int]:
+    count: Counter[tuple[str, str]] = Counter()
+    for name, line in lines:
+        count[name, line[1:]] += 1 if line.startswith("+") else -1
+    return {line: times for line, times in count.items() if times}
 
 
 # -- the input of one ``git fast-import``, which takes names of any bytes and SHA-256

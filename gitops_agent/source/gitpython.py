@@ -17,15 +17,16 @@ from typing import IO, Any
 import git
 
 from gitops_agent.model.revision import Revision
-from gitops_agent.source.bounded_process import OnProgress, Overrun, Runner, kill_group
+from gitops_agent.source.bounded_process import OnProgress, Runner, limited
 from gitops_agent.source.git_environment import OLDEST
-from gitops_agent.support.deadline import deadline
 
 COMMIT_BYTES = 2 * 1024 * 1024
 """No commit object above this is read into memory; as many as are read at once stay below the cap of an answer."""
 
 FOREIGN = (ValueError, AssertionError, LookupError, OSError, git.GitError, git.exc.ODBError)
 """What GitPython raises when an answer is broken."""
+
+CommandFailed = git.GitCommandError
 
 _LINE_CHARACTERS = 4096
 _LINES_KEPT = 500
@@ -68,7 +69,6 @@ class HermeticGit(git.Git):
         super().__init__("/")
         self._runner = runner
         self._read: list[subprocess.Popen[Any]] = []
-        self.overrun: Overrun | None = None
 
     def execute(  # type: ignore[override]  # GitPython's overloads spell out each combination
         self,
@@ -79,9 +79,13 @@ class HermeticGit(git.Git):
         universal_newlines: bool = False,
         with_stdout: bool = True,
         **_: Any,
-    ) -> git.Git.AutoInterrupt:
-        """The process that GitPython reads from. It asks for nothing else in the calls that we make."""
-        assert as_process
+    ) -> git.Git.AutoInterrupt | str:
+        """The process that GitPython reads from, or the whole answer of one; GitCommandError when that failed."""
+        if not as_process:
+            answer = self._runner.run(command[1:], None)
+            if answer.code:
+                raise git.GitCommandError(list(command), answer.code, answer.errors)
+            return answer.text
         stdout = subprocess.PIPE if with_stdout else subprocess.DEVNULL
         process: Any = self._runner.start(command[1:], istream, stdout)
         self._read.append(process)
@@ -91,18 +95,12 @@ class HermeticGit(git.Git):
             process.stdout = process.stdout and _ShortLines(process.stdout, "utf-8", "replace")
         return self.AutoInterrupt(process, command)
 
-    def deadline(self) -> AbstractContextManager[object]:
-        """So many seconds for the processes that GitPython reads from; then their groups are killed.
+    def deadline(self) -> AbstractContextManager[None]:
+        """So many seconds for the processes that GitPython reads from; then their groups are killed: Overrun.
 
         GitPython's own timeout lists children by ``ps`` and can miss one; a group cannot.
         """
-        return deadline(self._runner.timeout, self._kill_all)
-
-    def _kill_all(self) -> None:
-        # Also when a process itself has ended: what it started may still hold the pipe that is read.
-        self.overrun = Overrun(f"no end after {self._runner.timeout:g} s")
-        for process in self._read:
-            kill_group(process.pid)
+        return limited(self._runner.timeout, self._read)
 
     def _parse_object_header(self, header_line: str) -> tuple[str, str, int]:
         """Name, type and size; GitPython's own takes names of SHA-1 only."""

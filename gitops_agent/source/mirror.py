@@ -20,10 +20,16 @@ from gitops_agent.settings import Settings
 from gitops_agent.source import mirror_dir as storage
 from gitops_agent.source.address import check_path, check_ref, check_revision, display, parse_address
 from gitops_agent.source.bounded_process import Answer, OnProgress
-from gitops_agent.source.commits import Lines, named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_errors import LocalFailure
-from gitops_agent.source.git_text import TreeChange, parse_changes, parse_entries
+from gitops_agent.source.git_text import (
+    Lines,
+    named_reverts,
+    parse_changes,
+    parse_entries,
+    patch_lines,
+    takes_back,
+)
 
 if TYPE_CHECKING:
     from gitops_agent.source.git import Git
@@ -138,7 +144,7 @@ class Mirror:
             return seen
         heads = self._ls_remote("--heads", "--", self.address.target)
         names = sorted(display(name.removeprefix("refs/heads/")) for name, _ in heads)
-        where = f"repository {self.address.safe}"
+        where = f"repository {self.address.target}"
         last = self.cached_head()
         kept = f"; it was last seen at {last}, and what runs is not changed" if last else ""
         if not names:
@@ -276,7 +282,7 @@ class Mirror:
             if found := self._commit(name + walk):
                 return self._revisions([found])[0]
         raise SourceRefused(
-            f"commit {display(ref)} is not in branch {self.branch} of {self.address.safe}",
+            f"commit {display(ref)} is not in branch {self.branch} of {self.address.target}",
             hint="give a commit of this branch; gitops-agent history lists them",
         )
 
@@ -308,14 +314,10 @@ class Mirror:
             answer = self.git.local("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=given)
             trees = [line.split(" ")[0] if line.endswith(" tree") else "" for line in answer.text.split("\n")]
         for sha in (sha for sha, tree in zip(shas, trees, strict=True) if not tree):
-            self._surely_missing(sha)
+            # When the folder is in the commit after all, its objects are lost, not the folder.
+            if not self.path or " tree " in self.git.local("ls-tree", "--full-tree", sha, "--", self.path).text:
+                raise LocalFailure(f"mirror {self.git.directory}: the tree of {sha} is missing or broken")
         return trees
-
-    def _surely_missing(self, sha: str) -> None:
-        """LocalFailure when the folder is in the commit after all: then its objects are lost, not the folder."""
-        listed = self.git.local("ls-tree", "--full-tree", sha, "--", self.path).text if self.path else "root tree"
-        if not self.path or " tree " in listed:
-            raise LocalFailure(f"mirror {self.git.directory}: the tree of {sha} is missing or broken")
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether new contains old; a commit that is no longer known here is not contained."""
@@ -356,7 +358,7 @@ class Mirror:
         (tree,) = self.reading(lambda: self._subtrees([sha]))
         return parse_entries(self._read("ls-tree", "-r", "-l", "-z", "--full-tree", tree).output) if tree else []
 
-    def changed(self, old_sha: str, new_sha: str) -> list[TreeChange]:
+    def changed(self, old_sha: str, new_sha: str) -> list[TreeEntry]:
         """The paths below the path that differ between two commits (renames are a deletion and an addition)."""
         trees = self.reading(lambda: self._subtrees([old_sha, new_sha]))
         old, new = (tree or EMPTY_TREE[len(new_sha)] for tree in trees)

@@ -69,7 +69,7 @@ class Notes:
             if not reason:
                 return
         raise SourceUnavailable(
-            f"notes were rejected {MAX_PUSHES} times by {self.mirror.address.safe}: {reason}",
+            f"notes were rejected {MAX_PUSHES} times by {self.mirror.address.target}: {reason}",
             hint=f"allow this credential to write {self.mirror.notes_ref}, or set push to false",
         )
 
@@ -108,4 +108,4 @@ class DriftNotes:
             reason = mirror.send(self.ref, self.ref) if self._settings.push else ""
         if reason:
             hint = f"allow this credential to write {self.ref}, or set driftNote to false"
-            raise SourceUnavailable(f"{mirror.address.safe} did not take {self.ref}: {reason}", hint=hint)
+            raise SourceUnavailable(f"{mirror.address.target} did not take {self.ref}: {reason}", hint=hint)

@@ -27,7 +27,7 @@ class RefWatcher:
     def __init__(self, mirror: Mirror, notify: Callable[[], None], also: Sequence[str] = ()) -> None:
         address = mirror.address
         if address.local is None:
-            raise UsageError(f"repository {address.safe} is not local", hint="only path and file can be watched")
+            raise UsageError(f"repository {address.target} is not local", hint="only path and file can be watched")
         self._mirror = mirror
         self._repository = address.local
         self._refs = (f"refs/heads/{mirror.branch}", *also)

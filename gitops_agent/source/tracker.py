@@ -26,14 +26,6 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLocation:
-    """The branch and the folder we follow, for messages."""
-
-    branch: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Answer:
     """What the remote last answered, or why it did not. ``fetched_at``: when it last did."""
 
@@ -45,13 +37,10 @@ class _Answer:
 class SourceTracker:
     """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state."""
 
-    def __init__(
-        self, source: Mirror, loader: SnapshotLoader, clock: Clock, location: SourceLocation, lookup: Lookup
-    ) -> None:
+    def __init__(self, source: Mirror, loader: SnapshotLoader, clock: Clock, lookup: Lookup) -> None:
         self._source = source
         self._loader = loader
         self._clock = clock
-        self._location = location
         self._lookup = lookup
         self._answer = _Answer()
         self._snapshots: dict[str, Snapshot] = {}
@@ -201,7 +190,7 @@ class SourceTracker:
         last = state.source.verified
         contains_last = last is None or self._source.is_ancestor(last, head.sha)
         force_push = in_force.policy.force_push if in_force else "refuse"
-        return examine(NewHead(head, last, contains_last, self._location.branch, self._location.path, force_push))
+        return examine(NewHead(head, last, contains_last, self._source.branch, self._source.path, force_push))
 
     def _reject(
         self, state: State, head: Revision, phase: Phase, findings: tuple[Finding, ...], now: Now

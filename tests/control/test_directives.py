@@ -63,12 +63,9 @@ class InGit:
         self.approvals = approvals
         self.since_what: str | None = None
 
-    def since(self, enforced: str | None, head: Revision) -> Sequence[Approval]:
+    def since(self, enforced: str | None, head: Revision) -> tuple[Sequence[Approval], Sequence[Finding]]:
         self.since_what = enforced
-        return self.approvals
-
-    def objections(self, enforced: str | None, head: Revision) -> Sequence[Finding]:
-        return ()
+        return self.approvals, ()
 
 
 class Asking:

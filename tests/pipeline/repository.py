@@ -41,6 +41,8 @@ class Commit:
 class Repository:
     """Commits on one branch. ``down`` is raised by the next refreshes while it is set."""
 
+    branch, path = "main", "."
+
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self.plugins = Plugins(plugins)
         self.commits: dict[str, Commit] = {}

@@ -30,7 +30,7 @@ from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.recovery import Recovery
 from gitops_agent.report.outbox import Outbox
-from gitops_agent.source.tracker import SourceLocation, SourceTracker
+from gitops_agent.source.tracker import SourceTracker
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import FaultInjector, FaultyDriver
@@ -117,10 +117,9 @@ class World:
             interrupted=lambda: self.interrupted(),
             on_unexpected=lambda problem, _: self.unexpected.append(problem),
         )
-        location = SourceLocation("main", ".")
         reverter = RevertProposer(self.repository, self.repository, "main")
         self.stages = Stages(
-            source=SourceTracker(self.repository, self.repository, self.clock, location, journal.commit_record),
+            source=SourceTracker(self.repository, self.repository, self.clock, journal.commit_record),
             controls=Controls(journal),
             observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),
             recovery=Recovery(journal),

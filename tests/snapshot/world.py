@@ -58,14 +58,11 @@ class MemoryReader:
             for path, (mode, blob) in self.trees[sha].items()
         ]
 
-    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
         old, new = self.trees[old_sha], self.trees[new_sha]
-        gone = ("000000", None)
-        return [
-            (path, old.get(path, gone)[1], new.get(path, gone)[1], new.get(path, gone)[0])
-            for path in sorted(old.keys() | new.keys())
-            if old.get(path) != new.get(path)
-        ]
+        differing = (path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path))
+        found = ((path, *new.get(path, ("000000", ""))) for path in differing)
+        return [TreeEntry(mode, "blob", blob, None, path) for path, mode, blob in found]
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for blob in ids:

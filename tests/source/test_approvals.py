@@ -52,9 +52,9 @@ class Office:
         """The approvals, and the summaries of the objections."""
         approvals = GitApprovals(self.mirror, self.settings(**settings))
         head = self.mirror.refresh()
-        findings = approvals.objections(self.enforced, head)
+        given, findings = approvals.since(self.enforced, head)
         assert all(each.severity is Severity.WARNING and each.detail for each in findings)
-        return list(approvals.since(self.enforced, head)), [each.summary for each in findings]
+        return list(given), [each.summary for each in findings]
 
     def approved(self, **settings: object) -> dict[str, str]:
         """Digest to approver, when nothing is objected to."""
@@ -281,8 +281,9 @@ def test_a_mirror_that_cannot_be_read_approves_nothing_and_says_so(office: Offic
     office.mirror.approvals()
     shutil.rmtree(office.mirror.git.directory)
     shutil.rmtree(office.desk.bare)
-    assert approvals.since(office.enforced, head) == ()
-    assert [each.code for each in approvals.objections(office.enforced, head)] == ["ApprovalsUnreadable"]
+    given, findings = approvals.since(office.enforced, head)
+    assert given == ()
+    assert [each.code for each in findings] == ["ApprovalsUnreadable"]
 
 
 # ----- who may

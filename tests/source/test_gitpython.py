@@ -23,6 +23,7 @@ from gitops_agent.source.address import Address
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.git import Git
 from gitops_agent.source.git_environment import identity
+from gitops_agent.source.git_errors import LocalFailure
 from gitops_agent.source.git_text import LOG_FORMAT, parse_commits
 from gitops_agent.source.gitpython import GitPythonCannot
 from gitops_agent.source.mirror import Mirror
@@ -70,7 +71,9 @@ def _by_log(mirror: Mirror, sha: str, tree: str) -> object:
 def test_a_commit_reads_as_git_log_shows_it(kind: str, body: bytes, mirror: Mirror) -> None:
     mirror.refresh()
     sha = _write_commit(mirror, HEADERS[kind], body)
-    assert mirror.git.few_revisions([sha], ["t"]) == [_by_log(mirror, sha, "t")]
+    with mirror.git.conversation() as repo:
+        assert repo.revision(sha, "t") == _by_log(mirror, sha, "t")
+    assert mirror.git.revisions([sha], ["t"]) == [_by_log(mirror, sha, "t")]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +96,8 @@ def test_a_commit_that_makes_no_sense_is_an_error_and_the_reader_lives_on(raw: b
     head = mirror.refresh()
     command = ["git", "hash-object", "-t", "commit", "-w", "--literally", "--stdin"]
     made = subprocess.run(command, cwd=mirror.git.directory, env=PLAIN, input=raw, capture_output=True, check=True)
-    with pytest.raises(GitPythonCannot):
-        mirror.git.few_revisions([made.stdout.decode().strip()], [""])
+    with pytest.raises(GitPythonCannot), mirror.git.conversation() as repo:
+        repo.revision(made.stdout.decode().strip(), "")
     assert mirror.revision(head.sha) == head
 
 
@@ -104,10 +107,18 @@ def test_an_oversized_commit_is_not_read_into_this_process(
     head = mirror.refresh()
     sha = _write_commit(mirror, b"", b"x" * 5000)
     monkeypatch.setattr("gitops_agent.source.gitpython.COMMIT_BYTES", 4000)
-    with pytest.raises(GitPythonCannot):
-        mirror.git.few_revisions([sha], [""])
+    with pytest.raises(GitPythonCannot), mirror.git.conversation() as repo:
+        repo.revision(sha, "")
     assert mirror.revision(sha).message == "x" * 5000  # git log reads it, up to the cap of an answer
     assert mirror.revision(head.sha) == head
+
+
+def test_ancestry_of_a_missing_commit_is_a_failure_of_the_mirror(mirror: Mirror) -> None:
+    head = mirror.refresh().sha
+    assert mirror.git.contains(head, head)
+    assert not mirror.git.contains("f" * 40, head)
+    with pytest.raises(LocalFailure, match=r"git merge-base failed: .*f{40}"):
+        mirror.git.contains(head, "f" * 40)
 
 
 def test_many_threads_read_at_once(desk: Desk, mirror: Mirror) -> None:

@@ -11,9 +11,9 @@ from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.revision import Revision
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.checks import CHECKS, NewHead, examine
-from gitops_agent.source.commits import named_reverts, patch_lines, takes_back
 from gitops_agent.source.git_environment import config_text
 from gitops_agent.source.git_errors import explain, last_answer, redact, retry_seconds
+from gitops_agent.source.git_text import named_reverts, patch_lines, takes_back
 
 pytestmark = pytest.mark.unit
 
@@ -69,7 +69,7 @@ def test_complaints_become_our_errors_with_a_way_out(said: str, kind: type, word
     error = explain(said, REMOTE, (), 0)
     assert type(error) is kind
     assert words in error.hint
-    assert REMOTE.safe in error.message
+    assert REMOTE.target in error.message
 
 
 @given(st.text(max_size=200), st.text("abcXYZ123-_", min_size=8, max_size=40))

@@ -76,9 +76,8 @@ def test_changes_between_commits(desk: Desk, mirror: Mirror) -> None:
     mirror.refresh()
     found = {change.path: change for change in mirror.changed(old, new)}
     assert set(found) == {"agents/acme/a.yaml", "agents/acme/b.yaml", "c.yaml"}
-    assert found["agents/acme/b.yaml"].new is None
-    assert found["c.yaml"].old is None
-    assert found["c.yaml"].new == desk.git("rev-parse", "HEAD:c.yaml")
+    assert found["agents/acme/b.yaml"].blob == ""
+    assert found["c.yaml"].blob == desk.git("rev-parse", "HEAD:c.yaml")
     assert found["agents/acme/a.yaml"].mode == "100644"
 
 
@@ -87,8 +86,10 @@ def test_changes_when_the_path_comes_and_goes(desk: Desk, mirror_of: MirrorOf) -
     new = desk.commit({"prod/x.yaml": "x: 1\n"})
     mirror = mirror_of(path="prod")
     mirror.refresh()
-    assert [(c.path, c.old) for c in mirror.changed(old, new)] == [("x.yaml", None)]
-    assert [(c.path, c.new) for c in mirror.changed(new, old)] == [("x.yaml", None)]
+    assert [(c.path, c.blob) for c in mirror.changed(old, new)] == [
+        ("x.yaml", desk.git("rev-parse", "HEAD:prod/x.yaml"))
+    ]
+    assert [(c.path, c.blob) for c in mirror.changed(new, old)] == [("x.yaml", "")]
 
 
 def test_many_blobs_through_one_process(desk: Desk, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
