@@ -84,18 +84,6 @@ class ActionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """One decision of a plan, executed or not. ``held``: a guard stopped it. The action has no fields of base,
-    desired and live."""
-
-    at: float
-    plan: str
-    commit: str
-    held: bool
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
 class PlanRecord:
     """One plan on record. ``waiting``: how many of its actions a guard held or people are asked about."""
 
@@ -130,11 +118,6 @@ class JournalReader(Protocol):
         self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
     ) -> Sequence[ActionRecord]:
         """Executed actions, newest first."""
-
-    def decisions(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[DecisionRecord]:
-        """What plans decided, executed or not, newest first."""
 
     def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """The plans on record whose digest begins so, of some commits or of all, newest first."""

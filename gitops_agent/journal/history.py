@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
 
 from gitops_agent.journal import tables
-from gitops_agent.journal.rows import from_row, intent_of
+from gitops_agent.journal.rows import intent_of
 from gitops_agent.journal.schema import commits, decisions, intents, observations
 from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -15,7 +15,7 @@ from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
 from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.model.status import CommitRecord
-from gitops_agent.ports import ActionRecord, DecisionRecord, PlanRecord
+from gitops_agent.ports import ActionRecord, PlanRecord
 
 T = TypeVar("T")
 
@@ -74,15 +74,6 @@ class History:
         query = select(*_ENTRY).filter_by(**_given(agent=agent, commit=commit))
         found = self._found(query.order_by(intents.c.seq.desc()).limit(limit))
         return [ActionRecord(**{**row._mapping, "outcome": row.outcome or ""}) for row in found]
-
-    def decisions(
-        self, *, agent: AgentKey | None = None, commit: str | None = None, limit: int = 100
-    ) -> Sequence[DecisionRecord]:
-        """What plans decided, executed or not, newest plan first and in the order of the plan."""
-        table = decisions
-        query = select(table).filter_by(**_given(agent=agent, commit=commit))
-        found = self._found(query.order_by(table.c.at.desc(), table.c.plan, table.c.ordinal).limit(limit))
-        return [from_row(table, DecisionRecord, row, action=from_row(table, Action, row)) for row in found]
 
     def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """The plans on record whose digest begins so, once for each commit they were made for, newest first."""

@@ -35,7 +35,6 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Action
 from gitops_agent.model.status import AgentStatus, CommitRecord
-from gitops_agent.ports import DecisionRecord
 
 VERSION = 5
 
@@ -213,12 +212,13 @@ intents = Table(
 decisions = Table(
     "decisions",
     metadata,
-    *_columns(DecisionRecord, "plan", "commit"),
+    *_columns(Intent, "plan", "commit"),
     Column("ordinal", Integer, nullable=False),
-    *_columns(DecisionRecord, "at"),
+    *_columns(Intent, "at"),
     _of_agent(),
     *_columns(Action, *_ACTION),
-    *_columns(DecisionRecord, "held"),
+    # Whether a guard stopped it.
+    Column("held", Boolean, nullable=False),
     # The digest of the action: what an approval of the plan covers.
     Column("digest", Text, nullable=False),
     PrimaryKeyConstraint("plan", "commit", "ordinal"),

@@ -31,6 +31,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.faults import FaultInjector, kill
 from gitops_agent.testing.faulty_journal import FaultyJournal
+from tests.support.decisions import decided
 from tests.support.fast_disk import hurry
 from tests.support.shared_statements import share_statements
 
@@ -95,7 +96,7 @@ class Content:
     def of(cls, folder: Path) -> Content:
         with open_journal(folder) as journal:
             seen = journal.observations(CONFIG.agent)
-            records = (journal.commits(), journal.entries(), journal.decisions(), seen, journal.owed())
+            records = (journal.commits(), journal.entries(), decided(journal), seen, journal.owed())
             found = journal.state()
             maps = (found.reconcile.bases, found.reconcile.attempts, found.reconcile.open_intents)
             # Looked at now: what is read later is what the journal holds then.

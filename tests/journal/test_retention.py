@@ -15,6 +15,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.state import MAX_RECORDS, RolloutState
 from gitops_agent.model.status import CommitRecord, Phase
+from tests.support.decisions import decided
 
 from .values import (
     BOT,
@@ -55,7 +56,7 @@ def test_what_belongs_to_an_unsettled_commit_stays(journal: SqlJournal, phase: P
     journal.finish([an_outcome(at=OLD)])
     journal.prune(CUT)
     kept = 0 if phase.terminal else 1
-    assert (len(journal.entries()), len(journal.decisions())) == (kept, kept)
+    assert (len(journal.entries()), len(decided(journal))) == (kept, kept)
     assert journal.commit_record(a_commit().sha) is not None
 
 
@@ -136,4 +137,4 @@ def test_a_pruned_plan_is_recorded_again(journal: SqlJournal) -> None:
     journal.commit(journal.state(), plans=[a_plan()], at=OLD)
     assert journal.prune(CUT) == 1
     journal.commit(journal.state(), plans=[a_plan()], at=NEW)
-    assert [item.at for item in journal.decisions()] == [NEW]
+    assert [item.at for item in decided(journal)] == [NEW]

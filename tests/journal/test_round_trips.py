@@ -19,6 +19,7 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent
 from gitops_agent.model.plan import Action, Plan
 from gitops_agent.model.state import State
+from tests.support.decisions import action_of, decided
 
 from . import values
 
@@ -67,9 +68,9 @@ def test_intents(journal: SqlJournal, reader: SqlJournal, intent: Intent) -> Non
 def test_decisions(journal: SqlJournal, reader: SqlJournal, actions: list[Action], at: float) -> None:
     plan = Plan(f"commit-{next(numbers)}", tuple(actions), "digest", held=frozenset({actions[0].key}))
     journal.commit(journal.state(), plans=[plan], at=at)
-    found = reader.decisions(commit=plan.commit)
+    found = decided(reader, commit=plan.commit)
     kept = {"base": None, "desired": None, "live": None, "handle": None, "deletion_policy": DeletionPolicy.DELETE}
-    assert [item.action for item in found] == [replace(a, **kept, idempotent=True) for a in actions]
+    assert [action_of(item) for item in found] == [replace(a, **kept, idempotent=True) for a in actions]
     assert [item.held for item in found] == [action.key == actions[0].key for action in actions]
 
 

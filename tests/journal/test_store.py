@@ -23,6 +23,7 @@ from gitops_agent.model.outcome import Attempt, Result
 from gitops_agent.model.plan import Decision, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.model.status import ConditionType, Phase
+from tests.support.decisions import decided
 from tests.support.statements import statements
 
 from .values import (
@@ -201,12 +202,12 @@ def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: Sql
     with open_journal(state) as again:
         again.commit(again.state(), plans=[plan], at=3.0)
     journal.commit(now, plans=[a_plan(commit="b" * 40)], at=4.0)
-    assert [(item.at, item.action.key, item.action.decision, item.held) for item in journal.decisions()] == [
+    assert [(item.at, item.key, item.decision, item.held) for item in decided(journal)] == [
         (4.0, RUNTIME, Decision.REPAIR, False),
         (1.0, RUNTIME, Decision.REPAIR, False),
         (1.0, CONFIG, Decision.ALERT, True),
     ]
-    assert [item.at for item in journal.decisions(agent=BOT, commit=SHA, limit=1)] == [1.0]
+    assert [item.at for item in decided(journal, agent=BOT, commit=SHA)] == [1.0, 1.0]
 
 
 def test_observations_are_kept_when_they_say_something_new(state: Path, journal: SqlJournal) -> None:

@@ -18,6 +18,7 @@ from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import GivenUpAgent, LiveImport, RevertProposal, State
 from gitops_agent.model.status import ConditionType, Phase
+from tests.support.decisions import decided
 
 pytestmark = pytest.mark.unit
 
@@ -149,7 +150,7 @@ def test_proposals(found: State) -> None:
 
 def test_history(journal: SqlJournal) -> None:
     assert len(journal.entries(limit=1000)) == 14
-    assert len(journal.decisions(limit=1000)) == 12
+    assert len(decided(journal)) == 12
     assert journal.plans("b0bb272c9634")[0].commit == HEAD
     seen = journal.observations(CRM)
     assert {each.key for each in seen} >= {CRM_RUNTIME}

@@ -9,6 +9,7 @@ from gitops_agent.model.status import ConditionType
 from gitops_agent.testing.faults import LyingDriver
 from gitops_agent.testing.lying_sources import says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
+from tests.support.decisions import decided
 
 from .repository import key
 from .world import World
@@ -38,9 +39,9 @@ def test_a_process_table_that_lies_is_contradicted_shown_and_not_followed(world:
     assert ready is not None
     assert stalled is not None
     assert (ready.status, ready.reason, stalled.reason) == (True, "SourcesDisagree", "SourcesDisagree")
-    decided = world.journal.decisions(agent=key("one"), limit=1)[0].action
-    assert (decided.decision, decided.reason) == (Decision.ALERT, "SourcesDisagree")
-    heard = {evidence.source for evidence in decided.evidence}
+    found = decided(world.journal, agent=key("one"))[0]
+    assert (found.decision, found.reason) == (Decision.ALERT, "SourcesDisagree")
+    heard = {evidence.source for evidence in found.evidence}
     assert heard == {"memory", "memory driver", "liveness probe", "readiness probe"}
 
     world.driver = None
