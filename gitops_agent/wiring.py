@@ -26,14 +26,7 @@ import structlog
 
 from gitops_agent.control.directives import Controls
 from gitops_agent.daemon.liveness import Liveness
-from gitops_agent.daemon.loop import (
-    RETENTION_PERIOD_SECONDS,
-    ControllerContext,
-    Daemon,
-    Intervals,
-    Progress,
-    ScheduledJob,
-)
+from gitops_agent.daemon.loop import RETENTION_PERIOD_SECONDS, ControllerContext, Daemon, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.drivers.api import Context, Driver, Watching
 from gitops_agent.drivers.plugins import Connections, load_plugins
@@ -50,7 +43,7 @@ from gitops_agent.proposals.import_live import ImportProposer
 from gitops_agent.proposals.outbox import ProposalOutbox
 from gitops_agent.proposals.revert import RevertProposer
 from gitops_agent.proposals.rollback import RollbackCommand
-from gitops_agent.query.drift import Reporter
+from gitops_agent.query.drift import masked_report
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
@@ -111,6 +104,10 @@ class _Parts:
     apply_pool: ThreadPoolExecutor
     observe_pool: ThreadPoolExecutor
     queue: WorkQueue
+
+    def reader(self) -> FleetReader:
+        """The answers of the journal at this moment."""
+        return FleetReader(self.journal, self.settings.instance, self.clock.now(), self.redactor)
 
 
 def _opened(
@@ -196,12 +193,8 @@ def _proposals(parts: _Parts) -> ProposalOutbox:
         # Another loader than that of the passes: it is used at the same time.
         loader=lambda: _loader(settings, parts.mirror, parts.drivers),
         mask=parts.redactor.tree,
-        branch=settings.branch,
-        instance=settings.instance,
-        limits=settings.limits,
-        documents=parts.drivers.plugins.documents,
-        section=parts.drivers.plugins.catalog.section,
-        push=settings.push,
+        settings=settings,
+        plugins=parts.drivers.plugins,
     )
     reverter = RevertProposer(parts.mirror, writer, settings.branch) if settings.push else None
     return ProposalOutbox(reverter, importer, on_done=lambda: parts.queue.source_changed("proposal"))
@@ -292,7 +285,8 @@ def open_instance(
             queue=parts.queue,
             watchers=_watchers(parts),
             clock=parts.clock,
-            intervals=Intervals(settings.poll_interval, settings.resync_interval),
+            poll_interval=settings.poll_interval,
+            resync_interval=settings.resync_interval,
             on_unexpected=lambda problem: report(problem, None),
             liveness=liveness,
             jobs=jobs,
@@ -340,11 +334,7 @@ def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:
     from gitops_agent.report.workflows import stuck
 
     settings, plugins = parts.settings, parts.drivers.plugins
-
-    def stuck_now() -> int:
-        return stuck(FleetReader(parts.journal, settings.instance, parts.clock.now(), parts.redactor).workflows())
-
-    explained = plugins.catalog.explained
+    stuck_now, explained = lambda: stuck(parts.reader().workflows()), plugins.catalog.explained
     sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: parts.queue.depth)
@@ -363,8 +353,8 @@ def _drift_sink(parts: _Parts) -> DriftReportSink | None:
         writers.append(lambda report: notes.write(drift_note(report)))
     if not writers or not settings.drift_interval:
         return None
-    reporter = Reporter(settings.instance, parts.journal, parts.clock, parts.redactor)
-    return DriftReportSink(reporter.report, writers, lambda: parts.queue.everything("drift"))
+    reporting = lambda *found: masked_report(parts.reader(), *found)  # noqa: E731
+    return DriftReportSink(reporting, writers, lambda: parts.queue.everything("drift"))
 
 
 def _watchers(parts: _Parts) -> list[Watching]:

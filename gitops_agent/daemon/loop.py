@@ -37,14 +37,6 @@ LATE_INTERVALS = 1.5
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Seconds between polls, and between passes over everything."""
-
-    poll: float
-    resync: float
-
-
 class ScheduledJob(NamedTuple):
     """Something else that happens every so many seconds, by name."""
 
@@ -55,13 +47,15 @@ class ScheduledJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """What a loop of passes drives. ``liveness``: what the loops report to."""
+    """What a loop of passes drives. ``liveness``: what the loops report to. ``poll_interval``: seconds between two
+    polls; ``resync_interval``: between two passes over everything."""
 
     pipeline: Pipeline
     queue: WorkQueue
     watchers: Sequence[Watching]
     clock: Clock
-    intervals: Intervals
+    poll_interval: float
+    resync_interval: float
     on_unexpected: Callable[[Exception], None]
     liveness: Liveness
     jobs: Sequence[ScheduledJob] = ()
@@ -77,7 +71,7 @@ def run_once(context: ControllerContext, timeout: float, progress: Progress) -> 
             fetch = clock.monotonic() >= next_fetch
             result = context.pipeline.run(Request(None, fetch, "once"))
             if fetch:
-                next_fetch = clock.monotonic() + max(context.intervals.poll, result.retry_after or 0.0)
+                next_fetch = clock.monotonic() + max(context.poll_interval, result.retry_after or 0.0)
             progress(result)
             left = deadline - clock.monotonic()
             if is_settled(result) or left <= 0 or queue.closed:
@@ -109,7 +103,7 @@ class Daemon:
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""
         queue = self._context.queue
-        self._every(self._context.intervals.resync, "resync", lambda: queue.everything("resync"))
+        self._every(self._context.resync_interval, "resync", lambda: queue.everything("resync"))
         for job in self._context.jobs:
             self._every(*job)
         self._scheduler.start()
@@ -162,9 +156,9 @@ class Daemon:
 
     def _until(self, wait: float | None) -> float:
         """How long to sleep at most. The scheduler follows the wall clock, which may jump; this does not."""
-        intervals, now = self._context.intervals, self._context.clock.monotonic()
-        resync = self._full_pass_at + LATE_INTERVALS * intervals.resync - now
-        poll = self._fetcher.asked_at + LATE_INTERVALS * max(MAX_POLL_DELAY_SECONDS, intervals.poll) - now
+        context, now = self._context, self._context.clock.monotonic()
+        resync = self._full_pass_at + LATE_INTERVALS * context.resync_interval - now
+        poll = self._fetcher.asked_at + LATE_INTERVALS * max(MAX_POLL_DELAY_SECONDS, context.poll_interval) - now
         if poll <= 0:
             seconds = round(now - self._fetcher.asked_at)
             log.warning("polling has stopped; asking the source again", seconds=seconds)
@@ -174,7 +168,7 @@ class Daemon:
     def _is_overdue(self) -> bool:
         """Whether the whole fleet has not been looked at for too long: a watchdog over ourselves."""
         age = self._context.clock.monotonic() - self._full_pass_at
-        return age >= LATE_INTERVALS * self._context.intervals.resync
+        return age >= LATE_INTERVALS * self._context.resync_interval
 
     def _fetched(self, changed: bool) -> None:
         """Plan the next question to the source, and a pass if its answer is new."""
@@ -182,7 +176,7 @@ class Daemon:
         self._failures = self._failures + 1 if problem is not None else 0
         seconds = delay(
             self._failures,
-            self._context.intervals.poll,
+            self._context.poll_interval,
             MAX_POLL_DELAY_SECONDS,
             getattr(problem, "retry_after", None),
             self._random.random(),

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import GitopsAgentError, InvalidDesiredState, SourceUnavailable
 from gitops_agent.model.agent import Agent, Resource, live_paths, with_live_values
 from gitops_agent.model.control import frozen_scopes, is_frozen
@@ -23,10 +24,9 @@ from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import LiveImport, ProposalState
-from gitops_agent.settings import Limits
+from gitops_agent.settings import Settings
 from gitops_agent.snapshot.editing import CannotEdit, Path, edited, value_at
 from gitops_agent.snapshot.loader import Loader
-from gitops_agent.snapshot.schema import Documents
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 
@@ -75,35 +75,29 @@ def update_imports(
 class ImportProposer:
     """Makes and pushes proposals. Safe to use from a thread of its own: ``loader`` opens one that no pass uses.
 
-    ``mask`` turns a value that holds a secret into another one. ``section`` gives the path in a document below
-    which the fields of a kind of resource are written; None when they have no place there. ``documents``: the
-    models of documents, with what the drivers add to them.
+    ``mask`` turns a value that holds a secret into another one.
     """
 
     source: Mirror
     writer: BranchWriter
     loader: Callable[[], AbstractContextManager[Loader]]
     mask: Callable[[Any, str], Any]
-    branch: str
-    instance: str
-    limits: Limits
-    documents: Documents
-    section: Callable[[str], Path | None]
-    push: bool = True
+    settings: Settings
+    plugins: Plugins
 
     def propose(self, action: Action) -> Finding | None:
         """The finding about the branch pushed for an action; None when Git has caught up in the meantime.
 
         ImportRefused when it cannot be proposed, SourceUnavailable when the remote does not answer.
         """
-        head = self.source.revision(self.branch)
+        head = self.source.revision(self.settings.branch)
         with self.loader() as loader:
             snapshot = loader.load(head)
             agent, resource = _found(snapshot, action.key)
             if agent is None or resource is None or action.live is None:
                 return None
             wanted = with_live_values(resource.fields.value, action.live.value, live_paths(agent, action.key.kind))
-            section = self.section(action.key.kind)
+            section = self.plugins.catalog.section(action.key.kind)
             change = _Change(action, agent, resource.fields.value, wanted, section)
             values = self._values(change)
             if not values:
@@ -127,8 +121,8 @@ class ImportProposer:
         origin = change.agent.origin
         data = dict(self.source.blobs([origin.blob]))[origin.blob]
         try:
-            content = edited(data, origin.line, values, self.limits, self.documents)
-            return self.writer.edit({origin.path: content}, _message(change, values, self.instance))
+            content = edited(data, origin.line, values, self.settings.limits, self.plugins.documents)
+            return self.writer.edit({origin.path: content}, _message(change, values, self.settings.instance))
         except CannotEdit as problem:
             raise ImportRefused(change, str(problem)) from problem
 
@@ -153,7 +147,7 @@ class ImportProposer:
 
     def _pushed(self, change: _Change, values: Mapping[Path, Any], sha: str, head: Revision) -> Finding:
         branch = branch_of(change.action)
-        if not self.push:
+        if not self.settings.push:
             raise ImportRefused(change, "push is off, so that no branch can be proposed")
         tip = self.writer.tip(branch)
         # An earlier proposal of the same change: merged meanwhile, it can go on; waiting, it says it all.
@@ -169,7 +163,7 @@ class ImportProposer:
             Severity.INFO,
             "ImportProposed",
             str(change.action.key),
-            f"live decides {fields}: branch {branch} proposes the live value for {self.branch}",
+            f"live decides {fields}: branch {branch} proposes the live value for {self.settings.branch}",
             f"Review and merge it: git fetch origin {branch} && git merge FETCH_HEAD. To have Git decide again, "
             f"remove the field from spec.authority in {change.agent.origin}.",
         )

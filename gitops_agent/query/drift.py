@@ -1,34 +1,23 @@
 """Drift reports on demand: what is live against what is in force."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import named
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
-from gitops_agent.ports import Clock, JournalReader
-from gitops_agent.query.fleet import one_agent
+from gitops_agent.query.fleet import FleetReader, one_agent
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.report.drift import drift_shape, drifting, only
 from gitops_agent.report.words import Shape
 from gitops_agent.support.clock import SystemClock
-from gitops_agent.support.secrets import Redactor
 
 
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """Makes reports: a plan for what is in force, with what the journal remembers of it."""
-
-    instance: str
-    journal: JournalReader
-    clock: Clock
-    redactor: Redactor
-
-    def report(self, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
-        """The report on one observation, masked."""
-        size, now = len(snapshot.agents), self.clock.now()
-        return {**self.redactor.tree(drift_shape(plan, self.journal, self.instance, size, unreachable, now))}
+def masked_report(reader: FleetReader, plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
+    """The report on one observation: a plan for what is in force, with what the journal remembers of it."""
+    size = len(snapshot.agents)
+    shape = drift_shape(plan, reader.journal, reader.instance, size, unreachable, reader.now)
+    return {**reader.redactor.tree(shape)}
 
 
 def drift_report(planner: Planner, instance: str, agent: str | None = None, tenant: str | None = None) -> Shape:
@@ -40,5 +29,5 @@ def drift_report(planner: Planner, instance: str, agent: str | None = None, tena
         names = ", ".join(sorted({key.tenant for key in known})) or "none yet"
         raise UsageError(f"no agent has the tenant {tenant!r}", hint=f"tenants: {names}")
     key = one_agent(agent, named(agent, known), known) if agent else None
-    reporter = Reporter(instance, planner.journal, SystemClock(), planner.redactor)
-    return reporter.report(only(plan, agent=key, tenant=tenant), in_force, unreachable)
+    reader = FleetReader(planner.journal, instance, SystemClock().now(), planner.redactor)
+    return masked_report(reader, only(plan, agent=key, tenant=tenant), in_force, unreachable)

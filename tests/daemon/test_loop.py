@@ -12,7 +12,7 @@ import pytest
 
 from gitops_agent.cli.exit_codes import exit_code
 from gitops_agent.daemon.liveness import Liveness
-from gitops_agent.daemon.loop import ControllerContext, Daemon, Intervals, run_once
+from gitops_agent.daemon.loop import ControllerContext, Daemon, run_once
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.errors import SourceError, SourceUnavailable
 from gitops_agent.model.passes import PassResult, Request, Scope
@@ -67,7 +67,8 @@ def context(world: World, queue: WorkQueue, **more: Any) -> ControllerContext:
         "queue": queue,
         "watchers": (),
         "clock": world.clock,
-        "intervals": Intervals(poll=30.0, resync=60.0),
+        "poll_interval": 30.0,
+        "resync_interval": 60.0,
         "on_unexpected": world.unexpected.append,
         "liveness": Liveness(world.clock, 60.0),
         **more,
@@ -251,7 +252,7 @@ def test_it_wakes_by_itself_when_a_result_says_so(world: World) -> None:
 def test_polling_goes_on_whatever_the_source_says(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, RuntimeError("bug"), gone])
-    with daemon(world, pipeline, intervals=Intervals(poll=0.05, resync=3600.0)) as (_, running):
+    with daemon(world, pipeline, poll_interval=0.05, resync_interval=3600.0) as (_, running):
         until(lambda: pipeline.fetched >= 5, "five polls")
         until(lambda: running._failures == 0, "a source that answers again")
     assert len(world.unexpected) == 1
@@ -261,7 +262,7 @@ def test_each_failure_counts_once(world: World) -> None:
     gone = SourceUnavailable("gone")
     pipeline = Scripted(source=[gone, gone])
     counted: list[int] = []
-    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=3600.0)) as (queue, running):
+    with daemon(world, pipeline, poll_interval=3600.0, resync_interval=3600.0) as (queue, running):
         for number in (1, 2):
             until(lambda n=number: running._failures == n, f"failure {number}")
             counted.append(running._failures)
@@ -272,7 +273,7 @@ def test_each_failure_counts_once(world: World) -> None:
 
 def test_the_fleet_is_looked_at_as_a_whole_now_and_then(world: World) -> None:
     pipeline = Scripted()
-    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=0.1)):
+    with daemon(world, pipeline, poll_interval=3600.0, resync_interval=0.1):
         until(lambda: pipeline.asked.count(None) >= 3, "two resyncs")
 
 
@@ -289,7 +290,7 @@ def test_a_source_that_hangs_keeps_nobody_from_being_repaired(world: World) -> N
 def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
     """The scheduler follows the wall clock; ours is the one that cannot be set back."""
     pipeline = Scripted()
-    with daemon(world, pipeline, intervals=Intervals(poll=3600.0, resync=3600.0)) as (queue, _):
+    with daemon(world, pipeline, poll_interval=3600.0, resync_interval=3600.0) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
         world.clock.advance(2 * 3600.0)
         queue.agent(key("one"), "exit")

@@ -20,7 +20,7 @@ from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, branch_of
-from gitops_agent.settings import Limits, Settings
+from gitops_agent.settings import Settings
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
@@ -69,13 +69,10 @@ class Fleet:
             "writer": BranchWriter(self.mirror, self.settings),
             "loader": loader,
             "mask": Redactor().tree,
-            "branch": "main",
-            "instance": "prod-eu",
-            "limits": Limits(),
-            "documents": PLUGINS.documents,
-            "section": {"runtime": ("spec", "runtime"), "config": ("spec",)}.get,
+            "settings": self.settings.model_copy(update=changes),
+            "plugins": PLUGINS,
         }
-        return ImportProposer(**(values | changes))
+        return ImportProposer(**values)
 
     def snapshot(self) -> Snapshot:
         return Loader(self.mirror, PLUGINS, self.settings).load(self.mirror.refresh())
