@@ -14,8 +14,6 @@ from gitops_agent.model.status import AgentStatus, CommitRecord
 
 if TYPE_CHECKING:  # what no value on record holds; verbs that only read do without it
     from gitops_agent.model.passes import PassResult
-    from gitops_agent.model.revision import Revision
-    from gitops_agent.model.snapshot import Snapshot
     from gitops_agent.model.state import State
 
 
@@ -50,13 +48,6 @@ class BlobReader(Protocol):
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of blobs, each id once."""
-
-
-class SnapshotLoader(Protocol):
-    """Commit in, snapshot out."""
-
-    def load(self, revision: Revision) -> Snapshot:
-        """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def _pipeline(
     )
     monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
     stages = Stages(
-        source=SourceTracker(parts.mirror, parts.loader, clock, journal.commit_record),
+        source=SourceTracker(parts.mirror, parts.loader.load, clock, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
         observer=Observer(parts.drivers, monitor, parts.observe_pool),
         recovery=Recovery(journal),

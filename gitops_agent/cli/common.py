@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,15 +167,13 @@ def show(call: Call, shape: dict[str, Any], text: Callable[[dict[str, Any], Styl
 
 def show_fleet(call: Call, shape: dict[str, Any], redactor: Redactor, now: float) -> None:
     """Print the state of the fleet on stdout, masked here."""
-    from gitops_agent.report.render import style_for
     from gitops_agent.report.status_text import status_text
     from gitops_agent.support.gc import gc_paused
 
     with gc_paused():
-        if call.is_json:
-            print_json(redactor.tree(shape))
-        else:
-            print_text(status_text(shape, style_for(sys.stdout, call.environment), now, redactor))
+        # As text only what is shown is masked.
+        given = redactor.tree(shape) if call.is_json else shape
+        show(call, given, partial(status_text, now=now, redactor=redactor))
 
 
 def print_text(text: str) -> None:

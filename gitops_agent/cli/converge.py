@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from gitops_agent.cli.common import FLAG, Call, option, show, show_fleet
 
@@ -44,7 +44,7 @@ def once(
     from gitops_agent.report.json_shapes import status_shape
     from gitops_agent.wiring import open_instance
 
-    settings = call.source_settings(**_options(timeout, no_push))
+    settings = call.source_settings(timeout=timeout, push=False if no_push else None)
     with (
         watching(settings, call, transient=True) as watch,
         open_instance(settings, call.environment, watch.fetching) as instance,
@@ -63,17 +63,13 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     from gitops_agent.cli.progress import print_end, watching
     from gitops_agent.wiring import open_daemon
 
-    settings = call.source_settings(**_options(None, no_push))
+    settings = call.source_settings(push=False if no_push else None)
     with (
         watching(settings, call) as watch,
         open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon,
     ):
         daemon.run()
     print_end(settings, call)
-
-
-def _options(timeout: str | None, no_push: bool) -> dict[str, Any]:
-    return {"timeout": timeout, "push": False if no_push else None}
 
 
 def _print_timeout(settings: Settings, result: PassResult) -> None:

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
 DONE, UNEXPECTED, USAGE, INVALID, BLOCKED, NOT_CONVERGED, NO_SOURCE = range(7)
 
 
-def exit_code(result: PassResult | None, *, timed_out: bool = False) -> int:
-    """The exit code of ``once``: it follows the newest commit, first match wins. None: no pass came to an end."""
-    if result is None:
-        return UNEXPECTED
+def exit_code(result: PassResult, *, timed_out: bool = False) -> int:
+    """The exit code of ``once``: it follows the newest commit, first match wins."""
     if result.unavailable or result.phase is None or result.phase is Phase.REFUSED:
         return NO_SOURCE
     if result.phase is Phase.INVALID:

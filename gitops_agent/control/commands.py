@@ -18,7 +18,7 @@ from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.document import REF_PATTERN
-from gitops_agent.model.key import AgentKey, listed, named
+from gitops_agent.model.key import listed, named
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.status import APPROVED_BY
 from gitops_agent.ports import Clock, PlanRecord
@@ -39,11 +39,6 @@ class Operator:
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}"
-
-    @property
-    def may_approve(self) -> bool:
-        """Whether approvals of this account count."""
-        return not self.approvers or self.user in self.approvers or str(self) in self.approvers
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +88,13 @@ class OperatorCommands:
         lifted = [each for each in in_force if everything or each.target == scope]
         if not lifted:
             raise _not_frozen(scope, in_force, everything)
-        if any(each.plan for each in lifted):
+        if by_guard := any(each.plan for each in lifted):
             self._check_may_approve("lifting a freeze that a guard set approves what it had stopped")
         scopes = list(dict.fromkeys(each.target for each in lifted))
         controls = [self._control(ControlVerb.UNFREEZE, each, why) for each in scopes]
         left = [each for each in in_force if each not in lifted]
         also = f"still frozen: {_listed(left)}" if left else ""
-        plans = sum(bool(each.plan) for each in lifted)
-        approved = "; with it, what the guard had stopped is approved" if plans else ""
+        approved = "; with it, what the guard had stopped is approved" if by_guard else ""
         return self._record(controls, f"no longer frozen: {', '.join(map(_in_words, scopes))}{approved}", also)
 
     def approve(self, digest: str, reason: str) -> CommandResult:
@@ -158,14 +152,8 @@ class OperatorCommands:
     def _current(self) -> set[str]:
         """The commits a pass plans for: the newest valid one too, which goes on below an invalid head."""
         state = self._journal.state()
-        rollout = state.rollout.rollout
-        known = (
-            state.source.head,
-            state.source.valid,
-            state.rollout.enforced,
-            rollout.commit if rollout else None,
-        )
-        return {sha for sha in known if sha}
+        source, enforced, rollout = state.source, state.rollout.enforced, state.rollout.rollout
+        return {sha for sha in (source.head, source.valid, enforced, rollout.commit if rollout else None) if sha}
 
     def _no_plan(self, digest: str, found: Sequence[PlanRecord], here: Sequence[PlanRecord]) -> str:
         if len(digest) < SHORTEST_DIGEST:
@@ -195,7 +183,8 @@ class OperatorCommands:
 
     def _target(self, text: str) -> str:
         """``tenant/name`` or a full sha; UsageError with what there is otherwise."""
-        known = self._known()
+        state = self._journal.state()
+        known = {*state.status.agents, *(key.agent for key in state.reconcile.bases)}
         is_sha = re.fullmatch(r"[0-9a-f]{4,64}", text) and len(text) >= SHORTEST_SHA
         commits = [each.sha for each in self._journal.commits(sha=text)] if is_sha else []
         if len(found := [*map(str, named(text, known)), *commits]) == 1:
@@ -206,10 +195,6 @@ class OperatorCommands:
             f"{problem} called {text!r}",
             hint=f"give tenant/name, or {SHORTEST_SHA} characters or more of a commit; there are: {some}",
         )
-
-    def _known(self) -> set[AgentKey]:
-        state = self._journal.state()
-        return {*state.status.agents, *(key.agent for key in state.reconcile.bases)}
 
     def _moment(self, text: str) -> float:
         now = self._clock.now()
@@ -225,11 +210,11 @@ class OperatorCommands:
     # -- how it is written
 
     def _check_may_approve(self, what: str) -> None:
-        if not self._operator.may_approve:
-            names = ", ".join(self._operator.approvers)
+        operator, approvers = self._operator, self._operator.approvers
+        if approvers and operator.user not in approvers and str(operator) not in approvers:
             raise UsageError(
-                f"{self._operator} may not approve: {what}, and `approvers` in the settings names others",
-                hint=f"let one of them do it: {names}",
+                f"{operator} may not approve: {what}, and `approvers` in the settings names others",
+                hint=f"let one of them do it: {', '.join(approvers)}",
             )
 
     def _control(self, verb: ControlVerb, target: str, reason: str, until: float | None = None) -> Control:

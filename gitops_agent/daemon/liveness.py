@@ -28,11 +28,12 @@ class LoopLiveness:
         self._name = name
         self._clock = clock
         self._grace = grace
-        self._last = self._now("starting", 0.0)
+        self.report_progress("starting")
 
     def report_progress(self, doing: str, within: float = 0.0) -> None:
         """Record what the loop does now; its next report is due within so many seconds, and the grace on top."""
-        self._last = self._now(doing, within)
+        now, thread = self._clock.monotonic(), threading.current_thread()
+        self._last = _Progress(doing, now, now + max(0.0, within) + self._grace, thread)
 
     def problem(self) -> str:
         """What is wrong, in a sentence; "" while reports come in time."""
@@ -43,10 +44,6 @@ class LoopLiveness:
             return ""
         seconds, late = now - last.at, now - last.due
         return f"{self._name}: {last.doing} for {seconds:.0f} s, {late:.0f} s longer than that may take"
-
-    def _now(self, doing: str, within: float) -> _Progress:
-        now = self._clock.monotonic()
-        return _Progress(doing, now, now + max(0.0, within) + self._grace, threading.current_thread())
 
 
 class Liveness:

@@ -87,17 +87,13 @@ class ProposalOutbox:
         self._failures: Counter[str] = Counter()
         self._revert_at = 0.0  # active seconds
 
-    def is_reverting(self, state: State, record: PassRecord, now: Now) -> bool:
-        """Whether a revert is under way or starts after this pass: the source is about to change."""
-        if self._is_running(state.proposals.reverts):
-            return True
-        return now.active >= self._revert_at and self._due_revert(state, record, now) is not None
-
     def progress(self, before: ProposalState, state: State, record: PassRecord, now: Now) -> ProposalProgress:
         """How the commits that we push got on in a pass that began with ``before``."""
-        ended = [each for failed, each in state.proposals.reverts.items() if before.reverts.get(failed) != each]
+        reverts = state.proposals.reverts
+        ended = [each for failed, each in reverts.items() if before.reverts.get(failed) != each]
+        starts = now.active >= self._revert_at and self._due_revert(state, record, now) is not None
         return ProposalProgress(
-            reverting=self.is_reverting(state, record, now),
+            reverting=starts or self._is_running(reverts),
             reverted=any(each.finished for each in ended),
             wait=self.wait(state.proposals, now),
         )

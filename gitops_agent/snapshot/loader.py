@@ -43,7 +43,7 @@ class _Loaded:
 
 
 class Loader:
-    """Implements ``ports.SnapshotLoader`` over a reader of blobs and the drivers' plugins."""
+    """Commit in, snapshot out: over a reader of blobs and the drivers' plugins."""
 
     def __init__(
         self, reader: BlobReader, plugins: Plugins, settings: Settings, cache: Cache | None = None

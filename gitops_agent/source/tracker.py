@@ -4,6 +4,7 @@ The newest commit is a candidate when it is trusted and valid. Otherwise the las
 the newest one's record says why. A source that does not answer changes nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -17,7 +18,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, changed_agents, with_agents_of
 from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
-from gitops_agent.ports import Clock, SnapshotLoader
+from gitops_agent.ports import Clock
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
 from gitops_agent.source.commits import Lookup, register, stopped
 from gitops_agent.source.mirror import Mirror
@@ -35,11 +36,12 @@ class _Answer:
 
 
 class SourceTracker:
-    """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state."""
+    """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state.
+    ``load`` gives the snapshot of a revision, or raises InvalidDesiredState with every finding."""
 
-    def __init__(self, source: Mirror, loader: SnapshotLoader, clock: Clock, lookup: Lookup) -> None:
+    def __init__(self, source: Mirror, load: Callable[[Revision], Snapshot], clock: Clock, lookup: Lookup) -> None:
         self._source = source
-        self._loader = loader
+        self._load = load
         self._clock = clock
         self._lookup = lookup
         self._answer = _Answer()
@@ -108,7 +110,7 @@ class SourceTracker:
         """The snapshot of a commit that was good once, if it can still be read."""
         if sha is not None and sha not in self._snapshots:
             try:
-                self._snapshots[sha] = self._loader.load(self._source.revision(sha))
+                self._snapshots[sha] = self._load(self._source.revision(sha))
             except (InvalidDesiredState, SourceError):
                 return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
         return self._snapshots.get(sha or "")
@@ -162,7 +164,7 @@ class SourceTracker:
     ) -> tuple[Snapshot | None, tuple[Finding, ...]]:
         """The snapshot of a head, or everything that is wrong with it."""
         try:
-            snapshot = self._loader.load(head)
+            snapshot = self._load(head)
             found += self._unfreezing(state, head, snapshot, now)
         except InvalidDesiredState as invalid:
             return None, found + invalid.findings

@@ -27,7 +27,6 @@ def result(phase: Phase | None = Phase.CONVERGED, **changes: Any) -> PassResult:
     ("ended", "timed_out", "code"),
     [
         (result(), False, 0),
-        (None, False, 1),
         (result(Phase.INVALID), False, 3),
         (result(Phase.INVALID, frozen=True), False, 3),
         (result(Phase.BLOCKED), False, 4),
@@ -42,7 +41,7 @@ def result(phase: Phase | None = Phase.CONVERGED, **changes: Any) -> PassResult:
         (result(None), False, 6),
     ],
 )
-def test_exit_codes(ended: PassResult | None, timed_out: bool, code: int) -> None:
+def test_exit_codes(ended: PassResult, timed_out: bool, code: int) -> None:
     assert exit_code(ended, timed_out=timed_out) == code
 
 

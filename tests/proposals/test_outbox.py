@@ -156,8 +156,8 @@ class Passes:
         proposals = propose_if_due(state, record, self.now)
         proposals = update_imports(proposals, record, self.now, hold_seconds=self.hold)
         self.state = replace(state, proposals=proposals)
-        self.reverting = self.outbox.is_reverting(self.state, record, self.now)
-        self.wait = self.outbox.wait(proposals, self.now)
+        progress = self.outbox.progress(self.committed, self.state, record, self.now)
+        self.reverting, self.wait = progress.reverting, progress.wait
         self.committed = proposals
         self.outbox.start(self.state, record, self.now)
         return proposals
