@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from gitops_agent.cli.common import Call
     from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
-
-FetchReport = Callable[[str, int, int | None], None]
-"""Called with the phase of a fetch, how much of it is done, and how much there is (None: not known)."""
+    from gitops_agent.source.bounded_process import OnProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class Watch:
     """``passed`` is called with the result of every pass, ``fetching`` while the source is fetched; any thread."""
 
     passed: Callable[[PassResult], None]
-    fetching: FetchReport
+    fetching: OnProgress
 
 
 @contextmanager
@@ -39,7 +37,7 @@ def watching(settings: Settings, call: Call, *, transient: bool = False) -> Iter
 
 
 @contextmanager
-def fetch_bar(call: Call) -> Iterator[FetchReport]:
+def fetch_bar(call: Call) -> Iterator[OnProgress]:
     """Shows the fetches of a verb that reads: a bar that leaves nothing behind, or one line for each phase."""
     if not sys.stderr.isatty() or call.is_json:
         yield _once_each(lambda phase: sys.stderr.write(f"fetching: {phase}\n"))
@@ -143,7 +141,7 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
     return passed
 
 
-def _once_each(write: Callable[[str], object]) -> FetchReport:
+def _once_each(write: Callable[[str], object]) -> OnProgress:
     """Writes each phase the first time: later fetches are small, and their lines would only repeat."""
     seen: set[str] = set()
 

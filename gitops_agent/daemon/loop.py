@@ -126,7 +126,7 @@ class Daemon:
                 return
             if request.fetch:
                 self._fetcher.ask()
-            scope = None if failed_passes or self._is_overdue() else request.scope
+            scope = None if failed_passes or self._resync_in() <= 0 else request.scope
             result = self._pass(replace(request, scope=scope, fetch=False, actor="run"))
             if result is None:
                 # What it was about is lost: the next pass looks at everything.
@@ -157,7 +157,7 @@ class Daemon:
     def _until(self, wait: float | None) -> float:
         """How long to sleep at most. The scheduler follows the wall clock, which may jump; this does not."""
         context, now = self._context, self._context.clock.monotonic()
-        resync = self._full_pass_at + LATE_INTERVALS * context.resync_interval - now
+        resync = self._resync_in()
         poll = self._fetcher.asked_at + LATE_INTERVALS * max(MAX_POLL_DELAY_SECONDS, context.poll_interval) - now
         if poll <= 0:
             seconds = round(now - self._fetcher.asked_at)
@@ -165,10 +165,10 @@ class Daemon:
             self._fetcher.ask()
         return max(0.0, min(resync, max(poll, 1.0), wait if wait is not None else resync))
 
-    def _is_overdue(self) -> bool:
-        """Whether the whole fleet has not been looked at for too long: a watchdog over ourselves."""
-        age = self._context.clock.monotonic() - self._full_pass_at
-        return age >= LATE_INTERVALS * self._context.resync_interval
+    def _resync_in(self) -> float:
+        """Seconds until the whole fleet has not been looked at for too long: a watchdog over ourselves."""
+        late = LATE_INTERVALS * self._context.resync_interval
+        return self._full_pass_at + late - self._context.clock.monotonic()
 
     def _fetched(self, changed: bool) -> None:
         """Plan the next question to the source, and a pass if its answer is new."""
