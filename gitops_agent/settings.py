@@ -176,12 +176,11 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _snake(layer: Mapping[str, Any], section: type[BaseModel]) -> dict[str, Any]:
+def _snake(layer: Mapping[str, Any]) -> dict[str, Any]:
     """A layer of the file under our own names, sections included, so that layers merge key by key."""
-    by_alias = {to_camel(name): name for name in section.model_fields}
-    named = {by_alias.get(key, key): value for key, value in layer.items()}
+    named = {_FIELDS.get(key, key): value for key, value in layer.items()}
     if isinstance(named.get("limits"), Mapping):
-        named["limits"] = _snake(named["limits"], Limits)
+        named["limits"] = _snake(named["limits"])
     return named
 
 
@@ -194,7 +193,7 @@ def build_settings(
 ) -> Settings:
     """Merge the layers; UsageError names every wrong value and where it came from."""
     layers = (
-        _snake(file, Settings),
+        _snake(file),
         from_environment(environment),
         {key: value for key, value in options.items() if value is not None},
     )

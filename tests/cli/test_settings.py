@@ -49,6 +49,8 @@ DURATION = "is not a duration such as 500ms, 30s, 2m or 1h30m"
             "no such setting; did you mean GITOPS_AGENT_LIMITS__FILE_BYTES?",
         ),
         ({"frobnicate": 1}, {}, {}, "frobnicate in fleet.yaml: there is no such setting"),
+        ({"fileBytes": 1}, {}, {}, "fileBytes in fleet.yaml: there is no such setting"),
+        ({"limits": {"pollInterval": 1}}, {}, {}, "limits.pollInterval in fleet.yaml: there is no such setting"),
     ],
 )
 def test_a_wrong_setting_is_named_as_it_was_written(
