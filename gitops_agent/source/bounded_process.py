@@ -8,7 +8,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -55,7 +55,7 @@ class Runner:
     """Starts git on one repository with these variables and no others, each process in a session of its own."""
 
     directory: Path
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)  # credentials may be among them
     timeout: float
 
     def start(
@@ -118,8 +118,8 @@ class Bounded:
         return code
 
     def close(self) -> None:
-        """End it if it still runs, and leave nothing behind."""
-        if self._process.poll() is None:
+        """End it, and what it started that still holds its pipes."""
+        if self._process.poll() is None or self._drainer.is_alive():
             kill_group(self._process.pid)
         self._finish()
         self.stdout.close()
