@@ -138,13 +138,10 @@ class _DocumentReader:
             self._findings.append(foreign_finding(self._path, self._part, value, self._locator))
             return None
         self._judge(value, suspect, repeated)
-        raw = self._json(value)
+        if (raw := self._json(value)) is None:
+            return None
         kind = value.get("kind")
-        return (
-            None
-            if raw is None
-            else Document(line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
-        )
+        return Document(line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
 
     def _syntax(self, reason: str, spot: Spot) -> None:
         if "recursion limit" in reason:
