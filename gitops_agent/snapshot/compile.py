@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, Origin, Pause, Resource
-from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Reconcile
+from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.ports import TreeEntry
@@ -73,7 +73,7 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
     if made.inlined is not None and content is not None:
         document = _with_instructions(context, made, content)
         inlined = (made.inlined, context.files[made.inlined].blob)
-    spec = document.spec
+    spec, asked = document.spec, document.spec.reconcile
     name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
     pool = context.shared.pool(made.key.tenant, name)
     issues: list[Issue] = []
@@ -87,8 +87,8 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
         resources=resources,
         lifecycle=LIFECYCLES[spec.lifecycle],
         deletion_policy=DELETIONS[spec.deletion_policy],
-        mode=MODES[spec.reconcile.mode],
-        pause=_pause(spec.reconcile),
+        mode=MODES[asked.mode],
+        pause=Pause(asked.reason, epoch(asked.until) if asked.until else None) if asked.paused else None,
         adopt=spec.adopt,
         labels=_labels(document) if made.overlays else made.labels,
         depends_on=depends_on,
@@ -105,12 +105,6 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
 def _labels(document: AgentDocument) -> Labels:
     labels = document.metadata.labels
     return tuple([(intern(name), intern(labels[name])) for name in sorted(labels)]) if labels else ()
-
-
-def _pause(reconcile: Reconcile) -> Pause | None:
-    if not reconcile.paused:
-        return None
-    return Pause(reconcile.reason, epoch(reconcile.until) if reconcile.until else None)
 
 
 def _tenant(origin: Origin, document: AgentDocument) -> str:
