@@ -21,15 +21,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
-from gitops_agent.snapshot.compiled_file import (
-    DELETIONS,
-    LIFECYCLES,
-    MODES,
-    AgentUnit,
-    Labels,
-    PoolUnit,
-    Shared,
-)
+from gitops_agent.snapshot.compiled_file import DELETIONS, LIFECYCLES, MODES, AgentUnit, Labels, PoolUnit, Shared
 from gitops_agent.snapshot.schema import nearest
 
 _RUNTIME = Kind.RUNTIME.value
@@ -235,8 +227,6 @@ def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], plugins: Plugins) -> l
         summary, at_key = f"agent {made.key}: no driver for {what} ({kind})", len(loc) == 2
         issues.append(Issue(Code.DRIVER_NOT_INSTALLED, loc, summary, detail, at_key, made.origin))
     if spec.checks:
-        summary = f"agent {made.key}: checks is not built yet"
-        issues.append(
-            Issue(Code.NOT_BUILT_YET, ("spec", "checks"), summary, "Remove the field.", True, made.origin)
-        )
+        loc, summary = ("spec", "checks"), f"agent {made.key}: checks is not built yet"
+        issues.append(Issue(Code.NOT_BUILT_YET, loc, summary, "Remove the field.", True, made.origin))
     return issues

@@ -101,10 +101,8 @@ def cross_checked(
         looks = [at for at in (look, readiness.recheck_at) if at is not None]
         said = "; ".join(f"{each.source}: {each.said}" for each in evidence)
         message = f"not repaired, because the sources disagree: {said}"
-        recheck = min(looks, default=None)
-        return Health(
-            readiness.state, SOURCES_DISAGREE, message, False, recheck, evidence, suspected, agree, oppose
-        )
+        look, state = min(looks, default=None), readiness.state
+        return Health(state, SOURCES_DISAGREE, message, False, look, evidence, suspected, agree, oppose)
     # Of what its driver reports the observation tells the plan as well.
     state, restart, message = HealthState.UNHEALTHY, False, evidence[0].said
     if suspected == LIVENESS_FAILED:
