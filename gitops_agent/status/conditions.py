@@ -56,7 +56,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     ready, reason, message = _readiness(view)
     stalled = _stalled(view)
     statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
-    # The first action that will be done by itself, now or when its time has come.
+    # It becomes as desired without a person: it starts, or an action is done by itself, perhaps at a later time.
     owed = next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
     starting = view.busy or (view.health is not None and view.health.state is HealthState.STARTING)
     if stalled is None and not view.held and (starting or owed is not None):
@@ -97,9 +97,9 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
         and len(status.conditions) == 1
-        and (said := status.conditions[0]).message == health.message
-        and said.observed_commit == commit
-        and said.reason == _ready_word(health)
+        and (known := status.conditions[0]).message == health.message
+        and known.observed_commit == commit
+        and known.reason == _ready_word(health)
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
         and not view.attempts

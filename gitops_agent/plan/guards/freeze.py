@@ -36,8 +36,9 @@ class _FreezeInForce:
 def freeze(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
     waiting, held, findings = due(plan), list[Action](), list[Finding]()
-    by_git = git_freezes(context.snapshot.policy, context.now)
-    of_git = (_by_git(scope, each, context.frozen_since.get(scope)) for scope, each in by_git)
+    # Of Git for the fleet and for tenants; then of operators and of guards.
+    in_policy = git_freezes(context.snapshot.policy, context.now)
+    of_git = (_by_git(scope, each, context.frozen_since.get(scope)) for scope, each in in_policy)
     for each in (*of_git, *map(_by_control, context.freezes)):
         inside = (action for action in waiting if covers(each.scope, action.key.agent))
         approved = context.approved if each.plan else ()
