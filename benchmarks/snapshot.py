@@ -31,6 +31,7 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
 from gitops_agent.snapshot.loader import Loader
+from gitops_agent.source.git_text import parse_changes
 from gitops_agent.support.gc import gc_paused
 
 PLUGINS = Plugins([config.PLUGIN, process.PLUGIN])
@@ -53,14 +54,9 @@ class PlainReader:
             found.append(TreeEntry(mode, kind, blob, int(size), path))
         return found
 
-    def changed(self, old_sha: str, new_sha: str) -> Sequence[tuple[str, str | None, str | None, str]]:
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
         """What differs between two commits."""
-        parts = git(self._repo, "diff-tree", "-r", "-z", "--no-renames", old_sha, new_sha).decode().split("\0")
-        changes: list[tuple[str, str | None, str | None, str]] = []
-        for handle, path in zip(parts[::2], parts[1::2], strict=False):
-            _, mode, old, new, _ = handle.removeprefix(":").split(" ")
-            changes.append((path, old if old.strip("0") else None, new if new.strip("0") else None, mode))
-        return changes
+        return parse_changes(git(self._repo, "diff-tree", "-r", "-z", "--no-renames", old_sha, new_sha))
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """Contents, streamed from one ``cat-file --batch``."""

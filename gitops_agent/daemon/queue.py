@@ -23,10 +23,10 @@ class WorkQueue:
 
     def agent(self, key: AgentKey, reason: str) -> None:
         """Ask for a pass over one agent."""
-        self.on_agent(key)
         with self._changed:
             self._agents.add(key)
             self._wake(reason)
+        self.on_agent(key)
 
     def fetch(self, reason: str, *, urgent: bool = False) -> None:
         """Ask for a fetch; ``urgent`` when the source certainly moved, so that a running pass makes way."""

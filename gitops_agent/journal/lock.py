@@ -12,6 +12,7 @@ from gitops_agent.errors import LockHeld, UsageError
 from gitops_agent.support.file_lock import is_file_locked, open_lock_file, try_lock
 
 FILE_NAME = "lock"
+MAX_NAME_BYTES = 512
 MAX_TRIES, PAUSE_SECONDS = 100, 0.02
 """How often, and how far apart, the lock of a holder that is gone is asked for."""
 
@@ -101,5 +102,6 @@ def _holder(path: Path) -> str:
 
 
 def _written(path: Path) -> tuple[str, str]:
-    pid, _, host = path.read_text("utf-8", "replace").strip().partition(" ")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        pid, _, host = file.read(MAX_NAME_BYTES).decode(errors="replace").strip().partition(" ")
     return pid, host

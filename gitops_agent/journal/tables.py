@@ -80,7 +80,8 @@ class StoredStatuses(AgentStatuses):
 
     @cached_property
     def _unsettled(self) -> AgentStatuses:
-        return AgentStatuses(self._ask(unsettled))
+        # What is in memory is what the state was when it was given out; the table may be newer.
+        return AgentStatuses(self._known if "_known" in self.__dict__ else self._ask(unsettled))
 
     @cached_property
     def not_ready(self) -> frozenset[AgentKey]:

@@ -189,7 +189,7 @@ class ProposalOutbox:
         asked = problem.retry_after if isinstance(problem, SourceUnavailable) else None
         seconds = delay(self._failures[name], FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, asked, 0.5)
         self._failures[name] += 1
-        event = "an import is tried again" if name in proposals.imports else "the revert is tried again"
+        event = "the revert is tried again" if name in proposals.reverts else "an import is tried again"
         log.warning(event, proposal=name, seconds=round(seconds), problem=str(problem), exc_info=unexpected)
         if (waiting := proposals.imports.get(name)) is not None:
             later = replace(waiting, next_at=now.wall + seconds)

@@ -159,8 +159,10 @@ def _character(part: str) -> str:
 
 def _one_of(part: str) -> str:
     inner = part[1:-1]
-    negated = inner[0] in "!^"
+    negated = inner.startswith(("!", "^"))
     inner = inner[negated:]
+    if not inner:
+        raise ValueError("can never match: its [ is not closed")  # a ] that comes first is one of the set
     if "[:" in inner:
         raise ValueError("holds a class of characters such as [:alpha:], which is not supported")
     ranges = [(low[-1], (high or low)[-1]) for low, high in _MEMBERS.findall(inner)]

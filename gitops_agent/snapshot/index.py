@@ -23,6 +23,10 @@ from gitops_agent.snapshot.schema import nearest
 _NAMED = 20
 
 
+MAX_LINKS = 10_000
+"""With more reverse lookups than this beyond twice the files, they are made anew."""
+
+
 @dataclass(slots=True)
 class Index:
     """Files and agents of one snapshot, with the reverse lookups that make the next one cheap.
@@ -46,6 +50,11 @@ class Index:
         """The index once some files have left and others have been read."""
         kept = (dict(self.files), dict(self.agents), dict(self.special), self.applied.copy())
         new = Index(*kept, self.referrers, self.inlined_by)
+        if len(new.referrers) + len(new.inlined_by) > MAX_LINKS + 2 * len(new.files):
+            new.referrers, new.inlined_by = defaultdict(set), defaultdict(set)  # most were of commits long gone
+            for file in new.files.values():
+                for unit in file.agents:
+                    new._link(unit, file.path)
         for path in gone:
             if (leaving := new.files.pop(path, None)) is not None:
                 new._drop(leaving)
@@ -76,12 +85,15 @@ class Index:
             self.added.append(unit)
             if unit.shared:
                 self.applied.update(unit.shared)
-            if unit.inlined is not None:
-                self.inlined_by[unit.inlined[0]].add(file.path)
-            if unit.pool is not None:
-                self.referrers[unit.pool].add(agent.key)
-            for other in agent.depends_on:
-                self.referrers[other].add(agent.key)
+            self._link(unit, file.path)
+
+    def _link(self, unit: AgentUnit, path: str) -> None:
+        if unit.inlined is not None:
+            self.inlined_by[unit.inlined[0]].add(path)
+        if unit.pool is not None:
+            self.referrers[unit.pool].add(unit.agent.key)
+        for other in unit.agent.depends_on:
+            self.referrers[other].add(unit.agent.key)
 
     def unchanged(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
         """Those of the files (path to blob) that are here with the same content."""

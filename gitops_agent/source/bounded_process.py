@@ -2,13 +2,13 @@
 and caps on the output and on each file that is written."""
 
 import os
-import resource
+import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -17,6 +17,10 @@ from gitops_agent.support.deadline import deadline
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
+
+# In blocks of 512 bytes, and before git begins: set from outside, it may come too late for a child of git. Where a
+# lower limit holds already, that one stays.
+_LIMITED = 'ulimit -f "$0" 2>/dev/null; ulimit -c 0 2>/dev/null; exec "$@"'
 
 STDERR_BYTES = 65_536
 _CHUNK_BYTES = 65_536
@@ -51,15 +55,19 @@ class Runner:
     """Starts git on one repository with these variables and no others, each process in a session of its own."""
 
     directory: Path
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)  # credentials may be among them
     timeout: float
 
     def start(
         self, args: Sequence[str], stdin: int | IO[bytes] | None = None, stdout: int = subprocess.PIPE
     ) -> subprocess.Popen[bytes]:
         """A started ``git ARGS``; the caller ends it."""
-        process = subprocess.Popen(
-            ["git", f"--git-dir={self.directory}", "--no-pager", *args],
+        git = shutil.which("git", path=self.variables.get("PATH"))
+        if git is None:
+            raise FileNotFoundError("git")
+        limited = ("/bin/sh", "-c", _LIMITED, str(MAX_FILE_BYTES // 512))
+        return subprocess.Popen(
+            [*limited, git, f"--git-dir={self.directory}", "--no-pager", *args],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -67,10 +75,6 @@ class Runner:
             env=self.variables,
             start_new_session=True,
         )
-        for limit, most in ((resource.RLIMIT_FSIZE, MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
-            with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or a lower one holds
-                resource.prlimit(process.pid, limit, (most, most))
-        return process
 
     def run(self, args: Sequence[str], stdin: bytes | None) -> Answer:
         """The answer of ``git ARGS``; Overrun when it takes too long or answers too much."""
@@ -114,8 +118,8 @@ class Bounded:
         return code
 
     def close(self) -> None:
-        """End it if it still runs, and leave nothing behind."""
-        if self._process.poll() is None:
+        """End it, and what it started that still holds its pipes."""
+        if self._process.poll() is None or self._drainer.is_alive():
             kill_group(self._process.pid)
         self._finish()
         self.stdout.close()

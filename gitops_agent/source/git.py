@@ -283,7 +283,10 @@ class Git:
             ) from None
         except CommandFailed as problem:
             raise self._failure(verb, problem.stderr.strip()) from None
-        except OSError as problem:
+        except FileNotFoundError as problem:
             raise UsageError(
                 "git cannot be started", hint="install git 2.38 or later and put it on PATH"
             ) from problem
+        except OSError as problem:
+            hint = "see the limits of processes, files and memory of this machine; it is tried again"
+            raise SourceUnavailable(f"git cannot be started: {problem.strerror}", hint=hint) from problem

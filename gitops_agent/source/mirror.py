@@ -7,6 +7,7 @@ force) and ``refs/gitops-agent/outgoing`` (the commit that was written or pushed
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
@@ -47,6 +48,7 @@ EMPTY_TREE = {
 """The tree without entries, by the length of ids: every repository has it."""
 
 T = TypeVar("T")
+_IMPORTING = threading.Lock()
 
 
 def _here() -> Path | None:
@@ -89,13 +91,15 @@ class Mirror:
         made before we can say anything about it, and by whatever program the environment names: so while it lasts
         the environment says nothing about git.
         """
-        hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
-        try:
-            from gitops_agent.source.git import Git
-        except ImportError as problem:
-            raise UsageError("git was not found", hint="install git 2.38 or later and put it on PATH") from problem
-        finally:
-            os.environ.update(hidden)
+        with _IMPORTING:
+            hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("GIT_")}
+            try:
+                from gitops_agent.source.git import Git
+            except ImportError as problem:
+                hint = "install git 2.38 or later and put it on PATH"
+                raise UsageError("git was not found", hint=hint) from problem
+            finally:
+                os.environ.update(hidden)
         git = Git(self._directory, self.address, self._settings, *self._given)
         git.check_version()
         return git

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from gitops_agent.errors import UsageError
+from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.source.mirror import Mirror
 
@@ -87,8 +87,12 @@ class RefWatcher:
             self._notify()
 
     def _values(self) -> list[str | None]:
-        there = self._mirror.git.at(git_dir(self._repository))
-        return [there.ref(name) for name in self._refs]
+        """The values of the refs; those last seen while they cannot be read, which a pass reports, not we."""
+        try:
+            there = self._mirror.git.at(git_dir(self._repository))
+            return [there.ref(name) for name in self._refs]
+        except (GitopsAgentError, OSError):
+            return self._seen
 
 
 def git_dir(repository: Path) -> Path:

@@ -57,7 +57,8 @@ def commit_phase(summary: Summary) -> Summary:
     if unreachable:
         # Nothing is known about some resources, so nothing is concluded about the commit either.
         why = "; ".join(f"driver {name}: {reason}" for name, reason in sorted(unreachable.items()))
-        return _with_record(summary, replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}"))
+        looked = replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}")
+        return _with_record(_with_shut_gate(summary), looked)
     progress = _progress(summary)
     updated = _progressed(record, summary, progress)
     summary = _with_record(_with_gate(summary, progress), updated)
@@ -70,9 +71,21 @@ def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:
     """A commit superseded by one that may not be followed goes on with its rollout, gate by gate."""
     rollout = summary.state.rollout.rollout
     is_mine = rollout is not None and rollout.commit == record.sha and not rollout.done and not rollout.failed
-    if not is_mine or summary.record.decision.blocked is not None or summary.record.live.observed.unreachable:
+    if not is_mine or summary.record.decision.blocked is not None:
         return summary
-    return _with_gate(summary, _progress(summary))
+    return (
+        _with_shut_gate(summary)
+        if summary.record.live.observed.unreachable
+        else _with_gate(summary, _progress(summary))
+    )
+
+
+def _with_shut_gate(summary: Summary) -> Summary:
+    """With a gate that was open and has to be found open again: what was Ready may have died unseen."""
+    rollout = summary.state.rollout.rollout
+    if rollout is None or rollout.passed_at is None:
+        return summary
+    return summary.with_rollout(rollout=gated(rollout, summary.now.active, ready=False))
 
 
 def _with_record(summary: Summary, record: CommitRecord) -> Summary:

@@ -47,6 +47,22 @@ def test_the_end_of_a_pause_goes_out_like_a_rollout(started: World, spec: dict[s
     assert sorted(set(sizes)) == ([1] if spec is BROKEN_BODY else [1, 3, 20])
 
 
+def test_a_gate_that_was_open_before_we_could_not_look_is_looked_at_again(started: World) -> None:
+    started.repository.commit(fleet(GOOD), policy={"rollout": {"pause": "30s"}})
+    for _ in range(60):
+        result = started.run()
+        if (rollout := result.state.rollout.rollout) is not None and rollout.passed_at is not None:
+            break
+        started.clock.advance(min(5.0, max(0.1, result.wait or 1.0)))
+    (canary,) = following(started, "better")
+    started.live.unreachable_next(1)
+    started.run()
+    started.live.remove(runtime_key(key(canary)))
+    started.clock.advance(31)  # the pause is over, and the canary died while we could not look
+    started.run()
+    assert following(started, "better") <= {canary}
+
+
 def test_a_commit_after_a_failed_gate_is_judged_whole_by_an_event(world: World) -> None:
     world.repository.commit(fleet(FIRST, NAMES[:12]), policy={"rollout": {"canary": 4}})
     world.converge()

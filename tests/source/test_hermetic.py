@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gitops_agent.settings import Settings
+from gitops_agent.source.bounded_process import Runner
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import Notes
@@ -197,3 +198,8 @@ def test_a_repository_name_that_needs_quoting(tmp_path: Path, mirror_of: MirrorO
     desk = make_desk(tmp_path / 'odd "name" \\ ü = [x]')
     sha = desk.commit({"a.yaml": "a: 1\n"})
     assert mirror_of(repo=str(desk.bare)).refresh().sha == sha
+
+
+def test_what_a_process_is_given_is_never_printed() -> None:
+    runner = Runner(Path("/mirror.git"), {"GIT_CONFIG_VALUE_0": "canary-of-this-test"}, 1.0)
+    assert "canary" not in f"{runner} {runner!r}"

@@ -108,3 +108,35 @@ def test_a_linked_work_tree_is_understood(desk: Desk, bell: Bell, mirror_of: Mir
 def test_remote_repositories_cannot_be_watched(bell: Bell, mirror_of: MirrorOf) -> None:
     with pytest.raises(UsageError):
         RefWatcher(mirror_of(repo="https://host/x"), bell)
+
+
+def test_without_git_the_watcher_starts_and_waits(
+    desk: Desk, bell: Bell, mirror_of: MirrorOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = shutil.which
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "which", lambda *_, **__: None)
+        watcher = RefWatcher(mirror_of(), bell)
+        watcher.start()
+    assert shutil.which is found
+    try:
+        assert bell.rang(), "git is there now: what the branch has is news"
+    finally:
+        watcher.stop()
+
+
+def test_a_moment_without_file_handles_does_not_end_the_watcher(
+    desk: Desk, bell: Bell, watched: RefWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fail(*_: object) -> None:
+        failed.set()
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watched._mirror.git.__class__, "ref", fail)
+        desk.commit({"x.yaml": "x: 1\n"})
+        assert failed.wait(10)
+    desk.commit({"x.yaml": "x: 2\n"})
+    assert bell.rang()
