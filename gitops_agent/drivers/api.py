@@ -86,11 +86,6 @@ class Compilation:
         own = self.runtime.run_as(self.document) if self.runtime is not None and self.runtime.run_as else {}
         return {"driver": self.document.spec.runtime.driver, **own}
 
-    @property
-    def bundle_file(self) -> bool:
-        """Whether the document's runtime reads the bundle from a file of this host."""
-        return self.runtime is not None and self.runtime.bundle_file
-
     @cached_property
     def bundle(self) -> Fields:
         """What the brain of the agent needs: model, instructions, tools, MCP servers, limits."""

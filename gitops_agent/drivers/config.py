@@ -6,8 +6,9 @@ change since we wrote it, or last read it, costs one ``stat``.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import orjson
 
@@ -37,7 +38,8 @@ def config_key(agent: AgentKey) -> ResourceKey:
 
 def resources(asked: Compilation) -> tuple[Resource, ...]:
     """One bundle for an agent whose runtime reads it from a file; stopped agents keep theirs."""
-    if not asked.bundle_file or asked.document.spec.lifecycle == "Retired":
+    runtime = asked.runtime
+    if runtime is None or not runtime.bundle_file or asked.document.spec.lifecycle == "Retired":
         return ()
     return (Resource(key=config_key(asked.agent), driver=DRIVER, fields=asked.bundle),)
 
@@ -82,9 +84,8 @@ class ConfigDriver:
         except PermissionError:
             return CLOSED  # the agent closed its own folder: its problem, and no reason to be unreachable for all
         except OSError as problem:
-            raise ObserveError(
-                f"{config_key(agent)}: cannot look at {path}: {problem.strerror}", hint=f"check access to {path}"
-            ) from None
+            what = f"{config_key(agent)}: cannot look at {path}: {problem.strerror}"
+            raise ObserveError(what, hint=f"check access to {path}") from None
 
     def _read(self, agent: AgentKey) -> Fields:
         try:
@@ -95,8 +96,12 @@ class ConfigDriver:
                 where = f"{config_key(agent)}: cannot read {self._dirs.config(agent)}"
                 raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
-            return _unreadable(problem.strerror or f"{FILE} is {problem}")
-        return _parsed(data)
+            return _compared({"unreadable": problem.strerror or f"{FILE} is {problem}"})
+        try:
+            content = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return _compared({"unreadable": "not JSON"})
+        return _compared(content if isinstance(content, dict) else {"unreadable": "not a JSON object"})
 
     def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
         fields = self.live(agent, base)
@@ -132,18 +137,15 @@ class ConfigDriver:
             if action.verb in (Verb.DELETE, Verb.STOP) or action.desired is None:
                 self._delete(action.key.agent)
                 return Applied(f"removed {path}")
-            return Applied(f"wrote {path}", self._write(action, action.desired.raw))
+            return Applied(f"wrote {path}", self._write(action.key.agent, action.desired))
         except OSError as problem:
-            raise ApplyError(
-                f"{action.key}: cannot write {path}: {problem.strerror or problem}",
-                hint=f"make room and make sure that {folder} is a folder only we write to",
-            ) from None
+            what = f"{action.key}: cannot write {path}: {problem.strerror or problem}"
+            hint = f"make room and make sure that {folder} is a folder only we write to"
+            raise ApplyError(what, hint=hint) from None
 
-    def _write(self, action: Action, raw: bytes) -> Fields:
-        text = orjson.dumps(
-            orjson.loads(raw), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-        )
-        with self._dirs.opened(action.key.agent, create=True) as folder:
+    def _write(self, agent: AgentKey, bundle: Fields) -> Fields:
+        text = orjson.dumps(bundle.value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        with self._dirs.opened(agent, create=True) as folder:
             write_atomic_at(folder, FILE, text)
             return stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False))
 
@@ -154,18 +156,8 @@ class ConfigDriver:
             self._dirs.folder(agent).rmdir()
 
 
-def _parsed(data: bytes) -> Fields:
-    try:
-        content = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return _unreadable("not JSON")
-    if not isinstance(content, dict):
-        return _unreadable("not a JSON object")
+def _compared(content: Mapping[str, Any]) -> Fields:
     return Fields.of({**dict.fromkeys(KEYS, MISSING), **content})
-
-
-def _unreadable(why: str) -> Fields:
-    return Fields.of({**dict.fromkeys(KEYS, MISSING), "unreadable": why})
 
 
 def stamp_of(found: os.stat_result) -> Fields:

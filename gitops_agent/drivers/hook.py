@@ -112,11 +112,8 @@ class HookDriver:
         runtime = call.fields["runtime"]
         runner = self._context.executing(runtime["driver"])
         if runner is None:
-            raise ApplyError(
-                f"{call.hook}: the driver {runtime['driver']} cannot run commands",
-                hint="give the hook http instead of command",
-                permanent=True,
-            )
+            what = f"{call.hook}: the driver {runtime['driver']} cannot run commands"
+            raise ApplyError(what, hint="give the hook http instead of command", permanent=True)
         how = RunAs(Fields.of(runtime), {KEY_VARIABLE: call.key})
         done = runner.exec(call.hook.agent, call.fields["command"], call.fields["timeout"], how)
         if not done.started:
@@ -156,11 +153,8 @@ class HookDriver:
         hosts = self._context.hook_hosts
         if host not in hosts and f"{host}:{port}" not in hosts:
             listed = ", ".join(sorted({*hosts, host}))
-            raise ApplyError(
-                f"{hook}: {host} is not a host that hooks may call",
-                hint=f"if it should be, set hookHosts (GITOPS_AGENT_HOOK_HOSTS={listed}) and restart gitops-agent",
-                permanent=True,
-            )
+            hint = f"if it should be, set hookHosts (GITOPS_AGENT_HOOK_HOSTS={listed}) and restart gitops-agent"
+            raise ApplyError(f"{hook}: {host} is not a host that hooks may call", hint=hint, permanent=True)
 
 
 def _observation(base: Base, now: float) -> Observation:

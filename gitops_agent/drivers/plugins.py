@@ -241,10 +241,8 @@ class Connections(Mapping[str, Driver]):
         except GitopsAgentError:
             raise
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
-            raise ObserveError(
-                f"the driver {plugin.name} cannot connect: unexpected {type(problem).__name__}: {problem}",
-                hint=f"check drivers.{plugin.name} in the settings",
-            ) from problem
+            what = f"the driver {plugin.name} cannot connect: unexpected {type(problem).__name__}: {problem}"
+            raise ObserveError(what, hint=f"check drivers.{plugin.name} in the settings") from problem
         if self._notify is not None and has(driver, "start"):
             cast("Watching", driver).start(self._notify)
         return driver

@@ -1,12 +1,12 @@
 """Snapshot: the whole desired state at a revision. It is complete and valid, or it does not exist."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.revision import Revision
 
 
@@ -18,6 +18,12 @@ class Snapshot:
     agents: Mapping[AgentKey, Agent]
     policy: PolicySpec
     findings: tuple[Finding, ...] = ()
+
+
+def agents_in(snapshot: Snapshot, scope: Scope) -> Collection[Agent]:
+    """The agents of a snapshot within a scope."""
+    agents = snapshot.agents
+    return agents.values() if scope is None else [agents[key] for key in scope if key in agents]
 
 
 def changed_agents(old: Snapshot | None, new: Snapshot) -> frozenset[AgentKey]:

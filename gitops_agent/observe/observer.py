@@ -1,7 +1,7 @@
 """Observer: asks the drivers what is live and evaluates health, for one pass."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor as Pool
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Executed, Live, Observed, Scope
-from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.snapshot import Snapshot, agents_in
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.health.targets import health_targets
 
@@ -35,7 +35,7 @@ class Observer:
 
     def observe(self, desired: Snapshot, bases: Bases, scope: Scope) -> Live:
         """What is live within the scope, and what is in the way of what is desired; health is not known yet."""
-        resources = _resources(desired, scope)
+        resources = (resource for agent in agents_in(desired, scope) for resource in agent.resources)
         return Live(ask_drivers(self._drivers, scope, bases, self._observe_pool, resources), {}, scope)
 
     def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
@@ -55,18 +55,8 @@ class Observer:
         return Live(merged, {**live.health, **fresh.health}, live.scope)
 
 
-def _resources(snapshot: Snapshot, scope: Scope) -> Iterator[Resource]:
-    """The desired resources in scope."""
-    agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
-    return (resource for agent in agents if agent is not None for resource in agent.resources)
-
-
 def ask_drivers(
-    drivers: Connections,
-    scope: Scope,
-    bases: Mapping[ResourceKey, Base],
-    pool: Pool,
-    desired: Iterable[Resource] = (),
+    drivers: Connections, scope: Scope, bases: Bases, pool: Pool, desired: Iterable[Resource] = ()
 ) -> Observed:
     """What the drivers see that hold something desired or on record. ``desired``: the resources in scope."""
     requests = split_requests(scope, bases, desired)
@@ -87,9 +77,7 @@ def ask_drivers(
     return Observed(seen, unreachable)
 
 
-def split_requests(
-    scope: Scope, bases: Mapping[ResourceKey, Base], desired: Iterable[Resource]
-) -> dict[str, ObserveRequest]:
+def split_requests(scope: Scope, bases: Bases, desired: Iterable[Resource]) -> dict[str, ObserveRequest]:
     """One request for each driver that holds something in scope, with its own bases and claims in it."""
     known: defaultdict[str, dict[ResourceKey, Base]] = defaultdict(dict)
     for key, base in bases.items():

@@ -12,7 +12,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
-from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.snapshot import Snapshot, agents_in
 from gitops_agent.model.status import Health
 from gitops_agent.plan.action import finding_for, make_action, retained
 from gitops_agent.plan.classify import classify
@@ -81,7 +81,7 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
     """What is not in sync, wanted resources first."""
     bases, paired = context.bases, 0
     unknown = _unknown(context)
-    for agent in _agents(context):
+    for agent in agents_in(context.snapshot, context.scope):
         if agent.key in unknown:
             continue
         health = healths.get(agent.key)
@@ -136,28 +136,21 @@ def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bo
     return reason is not None and reason in (health.reason, health.disputes)
 
 
-def _agents(context: PlanContext) -> Iterable[Agent]:
-    """The agents in scope that Git knows."""
-    agents = context.snapshot.agents
-    if context.scope is None:
-        return agents.values()
-    return [agents[key] for key in context.scope if key in agents]
-
-
 def _unknown(context: PlanContext) -> set[AgentKey]:
     """The agents with a resource that could not be observed, or with an action under way. Nothing is done to them:
     no runtime may start on an unknown config, and no config may go from under a runtime that may be there."""
     unreachable = context.unreachable
     if not unreachable:
         return set(context.busy)
-    wanted = {a.key for a in _agents(context) if any(r.driver in unreachable for r in a.resources)}
+    agents = agents_in(context.snapshot, context.scope)
+    wanted = {agent.key for agent in agents if any(each.driver in unreachable for each in agent.resources)}
     return wanted | context.busy | {key.agent for key, base in context.bases.items() if base.driver in unreachable}
 
 
 def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
     scope = context.scope
-    wanted = {resource.key for agent in _agents(context) for resource in agent.resources}
+    wanted = {resource.key for agent in agents_in(context.snapshot, scope) for resource in agent.resources}
     known = (key for keys in (context.bases, observed) for key in keys if key not in wanted)
     return {key for key in known if scope is None or key.agent in scope}
 

@@ -99,10 +99,9 @@ def _matching(three_way: ThreeWay, moved: frozenset[str]) -> Difference:
         return Difference.DRIFT  # suspended, over its memory limit: not a matter of fields
     if three_way.effective_base is None or _relabelled(three_way):
         return Difference.ADOPT
-    if decided and three_way.desired is not None and three_way.target_fields is not None:
-        overruled = differing(three_way.target_fields.value, three_way.desired.fields.value)
-        return Difference.IMPORT if overruled else Difference.IN_SYNC
-    return Difference.IN_SYNC
+    wanted, target = three_way.desired, three_way.target_fields if decided else None
+    overruled = wanted is not None and target is not None and differing(target.value, wanted.fields.value)
+    return Difference.IMPORT if overruled else Difference.IN_SYNC
 
 
 def _moved(three_way: ThreeWay) -> frozenset[str]:

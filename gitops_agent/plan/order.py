@@ -17,9 +17,6 @@ from gitops_agent.model.policy_merge import percent
 T = TypeVar("T")
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
 
-Position = tuple[int, AgentKey, float, str, str]
-"""Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
-
 
 def order_actions(
     actions: Iterable[Action], agents: Mapping[AgentKey, Agent], catalog: Catalog = BUILT_IN
@@ -29,7 +26,8 @@ def order_actions(
     listed = tuple(actions)
     depth = depths({action.key.agent for action in listed}, agents)
 
-    def place(action: Action) -> Position:
+    def place(action: Action) -> tuple[int, AgentKey, float, str, str]:
+        """Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
         key, ends = action.key, action.verb in TEARDOWN and action.key.kind == HOOK.name
         # A hook for the end is called when the runtime is gone and what the agent was made of is still there.
         rank = RUNTIME.position - 0.5 if ends else catalog.position(key.kind)

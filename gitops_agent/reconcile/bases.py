@@ -18,7 +18,5 @@ def base_after(intent: Intent, outcome: Outcome, old: Base | None) -> Base | Non
         commit, at = old.commit, old.applied_at
     retained = action.verb is Verb.RELEASE
     established = old.established if old else action.verb is Verb.ADOPT
-    policy, again = action.deletion_policy, action.idempotent and not spent
-    return Base(
-        action.key, action.driver, fields, commit, at, policy, again, retained, outcome.handle, established
-    )
+    key, policy, again = action.key, action.deletion_policy, action.idempotent and not spent
+    return Base(key, action.driver, fields, commit, at, policy, again, retained, outcome.handle, established)

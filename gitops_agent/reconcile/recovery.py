@@ -32,11 +32,9 @@ class Recovery:
         """The state with the outcomes that can be seen; the very same when there are none."""
         if self.finished:
             return state
-        reconcile = state.reconcile
-        known = [
-            each for each in reconcile.open_intents.values() if each.action.driver not in observed.unreachable
-        ]
-        outcomes, bases, forgotten = settle_intents(known, observed.seen, now.wall, reconcile.bases)
+        intents, unreachable = state.reconcile.open_intents.values(), observed.unreachable
+        known = [intent for intent in intents if intent.action.driver not in unreachable]
+        outcomes, bases, forgotten = settle_intents(known, observed.seen, now.wall, state.reconcile.bases)
         if not outcomes:
             return state
         return replace(state, reconcile=self._journal.finish(outcomes, bases=bases, forgotten=forgotten).reconcile)

@@ -20,10 +20,8 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.support import backoff
 
-DEFAULT = Backoff()
 
-
-def delay(failures: int, jitter: float, limit: Backoff = DEFAULT) -> float:
+def delay(failures: int, jitter: float, limit: Backoff) -> float:
     """Seconds before the next try; ``jitter`` in [0, 1) spreads it over the upper half of the interval."""
     first, longest = seconds(limit.first) / 2, seconds(limit.longest) / 2
     return backoff.delay(failures - 1, first, longest, jitter=jitter, spread=1.0)

@@ -79,9 +79,8 @@ def next_step(state: State, source: SourceResult, around: PassContext) -> Rollou
     if in_force is None:
         return waves.begin(target, target.policy, WaveCandidates(free=target.agents))
     policy = stricter(target.policy, transitions.policy_before(rollout, in_force))
-    return waves.begin(
-        target, policy, _candidates(rollout, in_force, target, state.reconcile.bases, around.now.wall)
-    )
+    candidates = _candidates(rollout, in_force, target, state.reconcile.bases, around.now.wall)
+    return waves.begin(target, policy, candidates)
 
 
 def _candidates(

@@ -14,22 +14,14 @@ from typing import NamedTuple
 from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, Origin, Pause, Resource
-from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec, Reconcile
+from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
 from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
-from gitops_agent.snapshot.compiled_file import (
-    DELETIONS,
-    LIFECYCLES,
-    MODES,
-    AgentUnit,
-    Labels,
-    PoolUnit,
-    Shared,
-)
+from gitops_agent.snapshot.compiled_file import DELETIONS, LIFECYCLES, MODES, AgentUnit, Labels, PoolUnit, Shared
 from gitops_agent.snapshot.schema import nearest
 
 _RUNTIME = Kind.RUNTIME.value
@@ -73,7 +65,7 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
     if made.inlined is not None and content is not None:
         document = _with_instructions(context, made, content)
         inlined = (made.inlined, context.files[made.inlined].blob)
-    spec = document.spec
+    spec, asked = document.spec, document.spec.reconcile
     name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
     pool = context.shared.pool(made.key.tenant, name)
     issues: list[Issue] = []
@@ -87,8 +79,8 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
         resources=resources,
         lifecycle=LIFECYCLES[spec.lifecycle],
         deletion_policy=DELETIONS[spec.deletion_policy],
-        mode=MODES[spec.reconcile.mode],
-        pause=_pause(spec.reconcile),
+        mode=MODES[asked.mode],
+        pause=Pause(asked.reason, epoch(asked.until) if asked.until else None) if asked.paused else None,
         adopt=spec.adopt,
         labels=_labels(document) if made.overlays else made.labels,
         depends_on=depends_on,
@@ -105,12 +97,6 @@ def finish(context: CompileContext, made: Draft, content: bytes | None) -> Agent
 def _labels(document: AgentDocument) -> Labels:
     labels = document.metadata.labels
     return tuple([(intern(name), intern(labels[name])) for name in sorted(labels)]) if labels else ()
-
-
-def _pause(reconcile: Reconcile) -> Pause | None:
-    if not reconcile.paused:
-        return None
-    return Pause(reconcile.reason, epoch(reconcile.until) if reconcile.until else None)
 
 
 def _tenant(origin: Origin, document: AgentDocument) -> str:
@@ -241,8 +227,6 @@ def _unmet(made: Draft, spec: AgentSpec, kinds: set[str], plugins: Plugins) -> l
         summary, at_key = f"agent {made.key}: no driver for {what} ({kind})", len(loc) == 2
         issues.append(Issue(Code.DRIVER_NOT_INSTALLED, loc, summary, detail, at_key, made.origin))
     if spec.checks:
-        summary = f"agent {made.key}: checks is not built yet"
-        issues.append(
-            Issue(Code.NOT_BUILT_YET, ("spec", "checks"), summary, "Remove the field.", True, made.origin)
-        )
+        loc, summary = ("spec", "checks"), f"agent {made.key}: checks is not built yet"
+        issues.append(Issue(Code.NOT_BUILT_YET, loc, summary, "Remove the field.", True, made.origin))
     return issues

@@ -47,7 +47,8 @@ _READ_FIRST = ("overlays/", "pools/")
 
 @dataclass(slots=True)
 class _OpenFile:
-    """One file while it is being read. ``shared``: the digests of what was known to share when it failed."""
+    """One file while it is being read. When it failed: ``names`` are all in it, whether its documents are valid or
+    not, and ``shared`` the digests of what was known to share."""
 
     path: str
     blob: str
@@ -62,17 +63,6 @@ class _OpenFile:
     pools: list[PoolUnit] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     shared: list[str] = field(default_factory=list)
-
-    def compiled(self, agents: list[AgentUnit]) -> CompiledFile:
-        """What the file contributes."""
-        others = (tuple(self.overlays), tuple(self.policies), tuple(self.pools), tuple(self.findings))
-        return CompiledFile(self.path, self.blob, tuple(agents), *others)
-
-    def fail(self, shared: Shared) -> None:
-        """Keep what is asked of a file with errors: every name in it, whether its documents are valid or not."""
-        self.names = {name.decode() for name in _NAMES.findall(self.data)}
-        self.names |= {draft.key.name for draft in self.drafts}
-        self.shared = shared.digests
 
 
 class FileReader:
@@ -189,7 +179,10 @@ class FileReader:
             else:
                 self._count(len(content or b""))  # each agent holds a copy
         if not file.issues and not (file.findings and errors(file.findings)):
-            return file.compiled(agents)
-        file.fail(self._context.shared)
+            units = tuple(agents), tuple(file.overlays), tuple(file.policies), tuple(file.pools)
+            return CompiledFile(file.path, file.blob, *units, tuple(file.findings))
+        file.names = {name.decode() for name in _NAMES.findall(file.data)}
+        file.names |= {draft.key.name for draft in file.drafts}
+        file.shared = self._context.shared.digests
         self.failed[file.path] = file
         return None

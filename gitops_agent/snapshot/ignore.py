@@ -124,9 +124,8 @@ def _paths(parts: list[str]) -> str:
 def _in_turn(fixed: list[str], gap: str) -> str:
     """The expression for fixed parts with any number of something between two of them: each at its first place."""
     first, *others = fixed
-    return (
-        first + "".join(f"(?>{gap}?{part})" for part in others[:-1]) + "".join(gap + part for part in others[-1:])
-    )
+    middle = [f"(?>{gap}?{part})" for part in others[:-1]]
+    return "".join([first, *middle, *(gap + part for part in others[-1:])])
 
 
 def _without_spaces(line: str) -> str:

@@ -16,7 +16,7 @@ from gitops_agent.model.agent import Agent, Origin
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import TreeEntry
-from gitops_agent.snapshot.codes import Code, FilePosition, Issue, warning
+from gitops_agent.snapshot.codes import Code, FilePosition, Issue, Loc, warning
 from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, PolicyUnit, PoolUnit, Shared
 from gitops_agent.snapshot.schema import nearest
 
@@ -187,9 +187,7 @@ def _duplicates(
     return found + _repeated(Code.SEVERAL_POLICIES, origins, ("kind",), "{} Policy documents", detail)
 
 
-def _repeated(
-    code: Code, origins: Iterable[Origin], loc: tuple[str, ...], what: str, detail: str = ""
-) -> list[Issue]:
+def _repeated(code: Code, origins: Iterable[Origin], loc: Loc, what: str, detail: str = "") -> list[Issue]:
     places = sorted(origins, key=lambda origin: (origin.path, origin.line))
     summary = f"{what.format(len(places))}: {_listed(map(str, places), len(places))}"
     return [Issue(code, loc, summary, detail, origin=origin) for origin in places] if len(places) > 1 else []

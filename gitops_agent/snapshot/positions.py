@@ -6,6 +6,7 @@ fast one could, or the budget is spent, the answer is where the document begins:
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -75,7 +76,10 @@ class Positions:
 
     def tokens(self, kind: type[Token]) -> list[Spot]:
         """Where tags, directives or aliases stand."""
-        return [self._spot(token) for token in _tokens(self._text) if isinstance(token, kind)]
+        found: list[Token] = []
+        with suppress(Exception):  # as in ``compose``; what was read before it stumbled still has its positions
+            found.extend(YAML(typ="safe", pure=True).scan(self._text))
+        return [self._spot(token) for token in found if isinstance(token, kind)]
 
     def _mappings(self) -> Iterator[MappingNode]:
         return (node for node in _walk(self._root) if isinstance(node, MappingNode))
@@ -121,15 +125,6 @@ def compose(text: str) -> Node | None:
         return yaml.compose(text)  # type: ignore[no-any-return]
     except Exception:  # it only finds positions: whatever it stumbles over the fast parser has judged
         return None
-
-
-def _tokens(text: str) -> list[Token]:
-    found: list[Token] = []
-    try:
-        found.extend(YAML(typ="safe", pure=True).scan(text))
-    except Exception:  # noqa: S110 - as above; what was read before it stumbled still has its positions
-        pass
-    return found
 
 
 def _child(node: Node | None, step: str | int) -> tuple[Node | None, Node] | None:

@@ -130,8 +130,7 @@ def _unknown(document: Document) -> Issue:
 def _literal_secrets(document: AgentDocument) -> list[Issue]:
     """An issue for each value that has the form of a credential."""
     runtime = document.spec.runtime
-    found: list[Loc] = []
-    found += [
+    found: list[Loc] = [
         ("env", at, "value") for at, each in enumerate(runtime.env) if each.value and looks_secret(each.value)
     ]
     found += [("command", at) for at, argument in enumerate(runtime.command) if looks_secret(argument)]

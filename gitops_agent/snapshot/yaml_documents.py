@@ -130,7 +130,12 @@ class _DocumentReader:
         try:
             value, repeated = _read(text)
         except Unreadable as problem:
-            self._syntax(problem.reason, Spot(line + problem.line - 1, problem.column))
+            spot = Spot(line + problem.line - 1, problem.column)
+            if "recursion limit" in problem.reason:
+                self._error(Code.TOO_DEEP, "nested too deep to be parsed", self._deep, spot)
+            else:
+                way_out = "Correct the syntax, or list the file in .gitopsignore if it is not for gitops-agent."
+                self._error(Code.INVALID_YAML, f"not valid YAML: {problem.reason}", way_out, spot)
             return None
         if value is None:
             return None
@@ -138,20 +143,10 @@ class _DocumentReader:
             self._findings.append(foreign_finding(self._path, self._part, value, self._locator))
             return None
         self._judge(value, suspect, repeated)
-        raw = self._json(value)
+        if (raw := self._json(value)) is None:
+            return None
         kind = value.get("kind")
-        return (
-            None
-            if raw is None
-            else Document(line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
-        )
-
-    def _syntax(self, reason: str, spot: Spot) -> None:
-        if "recursion limit" in reason:
-            self._error(Code.TOO_DEEP, "nested too deep to be parsed", self._deep, spot)
-        else:
-            way_out = "Correct the syntax, or list the file in .gitopsignore if it is not for gitops-agent."
-            self._error(Code.INVALID_YAML, f"not valid YAML: {reason}", way_out, spot)
+        return Document(line, value["apiVersion"], kind if isinstance(kind, str) else "", raw)
 
     def _judge(self, value: dict[str, Any], suspect: bool, repeated: bool) -> None:
         """The rules for the text of ours that foreign documents need not keep."""

@@ -9,6 +9,7 @@ from gitops_agent.model.outcome import MAX_DELAY_SECONDS
 from gitops_agent.model.plan import Action
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
+from gitops_agent.model.snapshot import agents_in
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.rollout import deadlines
 from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
@@ -70,9 +71,9 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
 
 
 def _views(summary: Summary) -> Iterator[AgentView]:
-    record, reconcile = summary.record, summary.state.reconcile
-    snapshot, live = record.snapshot, record.live
-    unreachable, since = live.observed.unreachable, summary.state.rollout.unready_since
+    record, bases, attempts = summary.record, summary.state.reconcile.bases, summary.state.reconcile.attempts
+    live, since = record.live, summary.state.rollout.unready_since
+    unreachable = live.observed.unreachable
     frozen = record.held_by("freeze", "mass_drift")
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     rollout = summary.state.rollout.rollout if summary.is_halted else None
@@ -82,24 +83,23 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     owed: dict[AgentKey, list[Action]] = {}
     for action in record.pending:
         owed.setdefault(action.key.agent, []).append(action)
-    for key in snapshot.agents if live.scope is None else live.scope:
-        agent = snapshot.agents.get(key)
-        if agent is not None:
-            yield AgentView(
-                agent=agent,
-                seen=live.observed.seen,
-                bases=reconcile.bases,
-                health=live.health.get(key),
-                pending=owed.get(key, ()),
-                attempts=reconcile.attempts,
-                unreachable=_unreachable_driver(agent, unreachable) if unreachable else None,
-                deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
-                held=key in held,
-                frozen=key in frozen,
-                busy=key in busy,
-                halted=behind.get(key),
-                longest_delay=longest_delay(summary, key) if reconcile.attempts else MAX_DELAY_SECONDS,
-            )
+    for agent in agents_in(record.snapshot, live.scope):
+        key = agent.key
+        yield AgentView(
+            agent=agent,
+            seen=live.observed.seen,
+            bases=bases,
+            health=live.health.get(key),
+            pending=owed.get(key, ()),
+            attempts=[attempts[each.key] for each in agent.resources if each.key in attempts] if attempts else (),
+            unreachable=_unreachable_driver(agent, unreachable) if unreachable else None,
+            deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
+            held=key in held,
+            frozen=key in frozen,
+            busy=key in busy,
+            halted=behind.get(key),
+            longest_delay=longest_delay(summary, key) if attempts else MAX_DELAY_SECONDS,
+        )
 
 
 def longest_delay(summary: Summary, agent: AgentKey) -> float:

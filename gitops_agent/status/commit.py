@@ -105,9 +105,8 @@ def _converged(summary: Summary, *, forward: bool) -> Summary:
     """What is there now is there to stay, and its loss would be one; the policy counts for the next commit."""
     target = summary.record.source.target
     assert target is not None
-    summary = summary.with_state(
-        rollout=transitions.after_convergence(summary.state.rollout, target, forward=forward)
-    )
+    rollout = transitions.after_convergence(summary.state.rollout, target, forward=forward)
+    summary = summary.with_state(rollout=rollout)
     bases = summary.state.reconcile.bases
     young = {key: replace(base, established=True) for key, base in bases.items() if not base.established}
     return summary.with_reconcile(bases={**bases, **young}) if young else summary

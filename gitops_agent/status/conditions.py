@@ -27,10 +27,11 @@ class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``unreachable``: a driver of this agent could not be asked; ``deadline_passed``: the seconds in which it
-    did not become healthy, once they are over. ``held``: a guard that only people release holds something
-    of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is under way. ``halted``: the rollout
-    whose failed gate keeps it from the newest commit. ``longest_delay``: the furthest that a next try may be away.
+    ``attempts``: the retry states of its resources; ``unreachable``: a driver of this agent could not be asked;
+    ``deadline_passed``: the seconds in which it did not become healthy, once they are over. ``held``: a guard that
+    only people release holds something of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is
+    under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
+    furthest that a next try may be away.
     """
 
     agent: Agent
@@ -38,7 +39,7 @@ class AgentView(NamedTuple):
     bases: Mapping[ResourceKey, Base]
     health: Health | None
     pending: Sequence[Action] = ()
-    attempts: Mapping[ResourceKey, Attempt] | None = None
+    attempts: Sequence[Attempt] = ()
     unreachable: str | None = None
     deadline_passed: float | None = None
     held: bool = False
@@ -55,8 +56,10 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     ready, reason, message = _readiness(view)
     stalled = _stalled(view)
     statements: list[_Statement] = [(ConditionType.READY, ready, reason, message)]
-    if stalled is None and _is_on_its_way(view):
-        owed = _owed(view)
+    # It becomes as desired without a person: it starts, or an action is done by itself, perhaps at a later time.
+    owed = next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
+    starting = view.busy or (view.health is not None and view.health.state is HealthState.STARTING)
+    if stalled is None and not view.held and (starting or owed is not None):
         if not ready:
             statements.append((ConditionType.RECONCILING, True, reason, message))
         elif owed is not None:  # healthy, and its drift waits for its time
@@ -69,7 +72,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
     if (drift := next((action for action in view.pending if action.drift_class.is_drift), None)) is not None:
         statements.append((ConditionType.DRIFTED, True, drift.reason, drift.message))
-    tries = [attempt.next_at for attempt in _attempts(view) if not attempt.is_due(now, view.longest_delay)]
+    tries = [attempt.next_at for attempt in view.attempts if not attempt.is_due(now, view.longest_delay)]
     return AgentStatus(
         agent=view.agent.key,
         ready=ready,
@@ -94,18 +97,14 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED
         and len(status.conditions) == 1
-        and _says(status.conditions[0], health, commit)
+        and (known := status.conditions[0]).message == health.message
+        and known.observed_commit == commit
+        and known.reason == _ready_word(health)
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
-        and not (view.attempts and _attempts(view))
+        and not view.attempts
         and _are_resources(status.resources, view)
     )
-
-
-def _says(condition: Condition, health: Health, commit: str) -> bool:
-    """Whether the one condition of a Ready agent is what this health gives."""
-    same = condition.message == health.message and condition.observed_commit == commit
-    return same and condition.reason == _ready_word(health)
 
 
 def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
@@ -151,21 +150,6 @@ def _ready_word(health: Health) -> str:
     return RESTING if health.state is HealthState.STOPPED else health.reason
 
 
-def _is_on_its_way(view: AgentView) -> bool:
-    """Whether the agent is expected to become as desired without a person: it is starting, or we work on it."""
-    if view.held:
-        return False
-    if view.busy:
-        return True
-    starting = view.health is not None and view.health.state is HealthState.STARTING
-    return starting or _owed(view) is not None
-
-
-def _owed(view: AgentView) -> Action | None:
-    """The first action that will be done by itself, now or when its time has come."""
-    return next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
-
-
 def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentStatus:
     """A status that says which rollout is held before its agent's wave came; None: none is any more."""
     others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.HALTED)
@@ -205,7 +189,7 @@ def _given_up(agent: Agent) -> str:
 def _stalled(view: AgentView) -> tuple[str, str] | None:
     if view.agent.abandoned:
         return ABANDONED, _given_up(view.agent)
-    for attempt in _attempts(view):
+    for attempt in view.attempts:
         if attempt.permanent:
             return "CannotApply", attempt.error
         if attempt.stalled:
@@ -216,11 +200,6 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
     if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:
         return "HealthTimeout", f"not healthy within {view.deadline_passed:.0f} s: {view.health.message}"
     return None
-
-
-def _attempts(view: AgentView) -> list[Attempt]:
-    known = view.attempts or {}
-    return [known[resource.key] for resource in view.agent.resources if resource.key in known]
 
 
 def _conditions(

@@ -6,19 +6,43 @@ A campaign first runs with a counting injector to learn every point of a pass, t
     one_pass(FaultyJournal(journal, counted))
     for point in counted.points():                    # "journal.begin:before:1", "journal.begin:after:1" ...
         one_pass(FaultyJournal(journal, FaultInjector.at(point, crash)))
+
+A source may also be wrong about agents that are alive: what a driver observes is changed by a lie, what a probe
+answers by a ``LyingExecutor``. Each is wrong about its own subject and leaves the others as they are::
+
+    LyingDriver(driver, says_suspended)
+    LyingDriver(driver, hears_until(clock.now()))         # as if nothing had been written since
+    LyingExecutor(driver, {"alive": False})               # the command "alive" fails, whatever it would answer
 """
 
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any, NoReturn
 
-from gitops_agent.drivers.api import Action, Applied, Driver, Observation, ObserveRequest
+from gitops_agent.drivers.api import (
+    AS_IT_RUNS,
+    Action,
+    AgentKey,
+    Applied,
+    Clock,
+    Driver,
+    ExecResult,
+    Executing,
+    Heartbeat,
+    Kind,
+    Observation,
+    ObserveRequest,
+    RunAs,
+)
 from gitops_agent.errors import JournalError
 
 Effect = Callable[[], None]
+Lie = Callable[[Sequence[Observation]], Sequence[Observation]]
+SUSPENDED = "Suspended"
 
 
 class Crash(BaseException):
@@ -107,9 +131,6 @@ class FaultyDriver(WrappedDriver):
         return applied
 
 
-Lie = Callable[[Sequence[Observation]], Sequence[Observation]]
-
-
 class LyingDriver(WrappedDriver):
     """A driver whose observations are changed on the way: wrong rather than missing."""
 
@@ -130,3 +151,52 @@ def sees_nothing(_: Sequence[Observation]) -> Sequence[Observation]:
 def sees_half(seen: Sequence[Observation]) -> Sequence[Observation]:
     """A lie: every other object is missing."""
     return seen[::2]
+
+
+def says_suspended(seen: Sequence[Observation]) -> Sequence[Observation]:
+    """A lie of the process table: every runtime is held by a signal."""
+    return [_with_state(each, SUSPENDED, SUSPENDED, "pid 7 is suspended (SIGSTOP)") for each in seen]
+
+
+def says_running(seen: Sequence[Observation]) -> Sequence[Observation]:
+    """A lie of the process table: no runtime is held by a signal."""
+    return [_with_state(each, "Running") if each.state == SUSPENDED else each for each in seen]
+
+
+def hears_until(moment: float) -> Lie:
+    """A lie about heartbeats: nothing was written since a moment."""
+    return lambda seen: [_with_beats(each, moment) for each in seen]
+
+
+def hears_always(clock: Clock) -> Lie:
+    """A lie about heartbeats: one was written just now."""
+    return lambda seen: [_with_beats(each, clock.now()) for each in seen]
+
+
+def _runs(seen: Observation) -> bool:
+    return seen.key.kind == Kind.RUNTIME and seen.fields is not None
+
+
+def _with_state(seen: Observation, state: str, reason: str | None = None, message: str = "") -> Observation:
+    return replace(seen, state=state, reason=reason, message=message) if _runs(seen) else seen
+
+
+def _with_beats(seen: Observation, at: float) -> Observation:
+    if not _runs(seen):
+        return seen
+    return replace(seen, instances=tuple(replace(each, heartbeat=Heartbeat(at)) for each in seen.instances))
+
+
+class LyingExecutor:
+    """Answers some commands, named by their first word, without running them."""
+
+    def __init__(self, executing: Executing, lies: Mapping[str, bool]) -> None:
+        self._executing = executing
+        self._lies = dict(lies)
+
+    def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
+        """The lie, or else the truth."""
+        if command[0] in self._lies:
+            ok = self._lies[command[0]]
+            return ExecResult(ok, "fine" if ok else "exit code 1")
+        return self._executing.exec(agent, command, timeout, how)

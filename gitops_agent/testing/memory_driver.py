@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from threading import Lock
 from typing import Any
 
@@ -65,19 +66,14 @@ class Thing:
     reason: str | None = None
     state: str = "Running"
 
-    @property
-    def instances(self) -> tuple[AgentInstance, ...]:
-        """The one copy of it that runs."""
-        return (AgentInstance("main", self.started_at, address=LOOPBACK),)
-
 
 @dataclass(slots=True)
 class Failure:
-    """A scripted failure of apply: ``left`` more times (None: for ever)."""
+    """A scripted failure of apply, ``left`` more times."""
 
     message: str
     permanent: bool
-    left: int | None
+    left: float
 
 
 def config_key(agent: AgentKey) -> ResourceKey:
@@ -173,6 +169,7 @@ class MemoryDriver:
         return seen
 
     def _seen(self, key: ResourceKey, thing: Thing, now: float, evidence: tuple[Evidence, ...]) -> Observation:
+        runs = key.kind == Kind.RUNTIME
         return Observation(
             key=key,
             driver=self.name,
@@ -184,7 +181,7 @@ class MemoryDriver:
             live=NOTHING,
             handle=thing.handle,
             evidence=evidence,
-            instances=thing.instances if key.kind == Kind.RUNTIME else (),
+            instances=(AgentInstance("main", thing.started_at, address=LOOPBACK),) if runs else (),
         )
 
     def _absent(self, base: Base, now: float) -> Observation:
@@ -206,39 +203,34 @@ class MemoryDriver:
     def apply(self, action: Action, key: str) -> Applied:
         """Make live equal to desired, unless a failure is scripted."""
         with self._lock:
-            return self._apply(action, key)
-
-    def _apply(self, action: Action, intent: str) -> Applied:
-        self.calls["apply"] += 1
-        self._fail_if_scripted(action.key)
-        self.applied.append((intent, action.verb, action.key))
-        if action.verb in (Verb.STOP, Verb.DELETE):
-            self.live.pop(action.key, None)
-            return Applied("gone")
-        if action.desired is None:
-            raise ApplyError(f"{action.key}: {action.verb} without desired fields", permanent=True)
-        known = self.live.get(action.key)
-        if known and action.verb is Verb.UPDATE:
-            thing = replace(known, fields=action.desired, owner=Owner.OURS, reason=None, state="Running")
-        else:
-            thing = self._new(action.desired, Owner.OURS)
-            self.starts[action.key] += 1
-        self.live[action.key] = thing
-        return Applied(f"{action.verb} done", thing.handle)
+            self.calls["apply"] += 1
+            self._fail_if_scripted(action.key)
+            self.applied.append((key, action.verb, action.key))
+            if action.verb in (Verb.STOP, Verb.DELETE):
+                self.live.pop(action.key, None)
+                return Applied("gone")
+            if action.desired is None:
+                raise ApplyError(f"{action.key}: {action.verb} without desired fields", permanent=True)
+            known = self.live.get(action.key)
+            if known and action.verb is Verb.UPDATE:
+                thing = replace(known, fields=action.desired, owner=Owner.OURS, reason=None, state="Running")
+            else:
+                thing = self._new(action.desired, Owner.OURS)
+                self.starts[action.key] += 1
+            self.live[action.key] = thing
+            return Applied(f"{action.verb} done", thing.handle)
 
     def _new(self, fields: Fields, owner: Owner) -> Thing:
         self._handles += 1
         return Thing(fields, owner, Fields(b'{"handle":%d}' % self._handles), self.clock.now())
 
     def _fail_if_scripted(self, key: ResourceKey) -> None:
-        for place in (key, None):
-            failure = self._failures.get(place)
-            if failure is None:
-                continue
-            if failure.left is not None:
-                failure.left -= 1
-                if failure.left == 0:
-                    del self._failures[place]
+        place = key if key in self._failures else None
+        failure = self._failures.get(place)
+        if failure is not None:
+            failure.left -= 1
+            if failure.left == 0:
+                del self._failures[place]
             raise ApplyError(f"{key}: {failure.message}", permanent=failure.permanent)
 
     # -- watching and running
@@ -317,7 +309,7 @@ class MemoryDriver:
         self, message: str = "scripted failure", *, key: ResourceKey | None = None, permanent: bool = False
     ) -> None:
         """Every apply fails until ``heal``."""
-        self._failures[key] = Failure(message, permanent, left=None)
+        self._failures[key] = Failure(message, permanent, left=inf)
 
     def heal(self) -> None:
         """Forget every scripted failure."""

@@ -21,8 +21,8 @@ from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.testing.faults import Lie
-from gitops_agent.testing.lying_sources import (
+from gitops_agent.testing.faults import (
+    Lie,
     LyingExecutor,
     hears_always,
     hears_until,

@@ -6,8 +6,7 @@ from typing import Any
 
 from gitops_agent.model.plan import Decision
 from gitops_agent.model.status import ConditionType
-from gitops_agent.testing.faults import LyingDriver
-from gitops_agent.testing.lying_sources import says_suspended
+from gitops_agent.testing.faults import LyingDriver, says_suspended
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.support.decisions import decided
 

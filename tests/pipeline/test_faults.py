@@ -22,8 +22,15 @@ from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import Phase
 from gitops_agent.reconcile.executor import ExecutorContext
-from gitops_agent.testing.faults import Lie, LyingDriver, sees_half, sees_nothing
-from gitops_agent.testing.lying_sources import hears_until, says_running, says_suspended
+from gitops_agent.testing.faults import (
+    Lie,
+    LyingDriver,
+    hears_until,
+    says_running,
+    says_suspended,
+    sees_half,
+    sees_nothing,
+)
 from gitops_agent.testing.memory_driver import runtime_key
 
 from . import world as world_module

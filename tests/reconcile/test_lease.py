@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import resource
 import shutil
@@ -30,7 +31,7 @@ from gitops_agent.model.plan import Class, Decision, Effect, Verb
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
 from gitops_agent.reconcile.leases import host_leases
 from gitops_agent.reconcile.leases.holder import LeaseHolder
-from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.settings import build_settings, default_lease_dir
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, config_key, runtime_key
@@ -43,13 +44,13 @@ unit = pytest.mark.unit
 def leases(folder: Path, state: str = "/var/lib/one", *, source: str = "", wait: float = 5.0) -> HostLeases:
     """One gitops-agent called prod; each state directory follows a source of its own unless we say otherwise."""
     holder = Holder("prod", state, source or f"source of {state}", os.getpid(), 86400.0)
-    return HostLeases(folder, holder, LeaseFiles(folder, holder.instance, wait=wait))
+    return HostLeases(folder, holder, wait=wait)
 
 
 def token(folder: Path, agent: AgentKey) -> int:
     """The fencing token of the lease on file; 0 when there is none."""
-    found = LeaseFiles(folder, "prod").read(agent)
-    return found.token if found is not None else 0
+    path = folder / "prod" / "agents" / f"{agent.tenant}.{agent.name}"
+    return int(json.loads(path.read_bytes())["token"]) if path.exists() else 0
 
 
 @pytest.fixture
@@ -403,18 +404,20 @@ TestContention.pytestmark = [unit]
 # ----- real processes
 
 WORKER = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 
 folder, state = sys.argv[1:]
-files = LeaseFiles(Path(folder), "prod")
+agents = Path(folder) / "prod" / "agents"
 me = Holder("prod", state, state, os.getpid(), 0.0)
 with HostLeases(Path(folder), me) as mine:
     for line in sys.stdin:
         agent = AgentKey.parse(line.strip())
-        print(mine.claim([agent]).get(agent) or files.read(agent).token, flush=True)
+        refusal = mine.claim([agent]).get(agent)
+        path = agents / f"{agent.tenant}.{agent.name}"
+        print(refusal or json.loads(path.read_bytes())["token"], flush=True)
 """
 
 
@@ -458,13 +461,13 @@ def test_the_dead_hold_nothing_and_the_stopped_hold_everything(folder: Path) -> 
 
 
 ACTOR = """
-import fcntl, os, sys
+import fcntl, json, os, sys
 from pathlib import Path
 from gitops_agent.model.key import AgentKey
-from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases, LeaseFiles
+from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 
 folder, log, me = sys.argv[1:]
-files = LeaseFiles(Path(folder), "prod")
+agents = Path(folder) / "prod" / "agents"
 names = [f"bot-{number}" for number in range(4)]
 # Opened first, so that the kernel closes them first when we are killed.
 effects = {name: os.open(f"{log}.{name}", os.O_RDWR | os.O_CREAT, 0o600) for name in names}
@@ -476,7 +479,8 @@ while True:
             mine.claim([agent])
             if mine.holds(agent):
                 fcntl.flock(effects[name], fcntl.LOCK_EX | fcntl.LOCK_NB)   # raises if two act at once
-                os.write(record, f"{name} {files.read(agent).token} {me}\\n".encode())
+                token = json.loads((agents / f"acme.{name}").read_bytes())["token"]
+                os.write(record, f"{name} {token} {me}\\n".encode())
                 fcntl.flock(effects[name], fcntl.LOCK_UN)
 """
 

@@ -71,7 +71,7 @@ def test_a_permanent_failure_waits_the_longest_from_the_start(
 
 
 def test_the_defaults_are_those_of_a_policy_that_says_nothing() -> None:
-    assert (delay(1, 0.0), delay(99, 0.0)) == (0.5, MAX_DELAY_SECONDS / 2)
+    assert (delay(1, 0.0, Backoff()), delay(99, 0.0, Backoff())) == (0.5, MAX_DELAY_SECONDS / 2)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, ObserveError, Verb
@@ -101,12 +102,9 @@ class ProcessApplier(ProcessObserver):
             self._end(task, replica)
         self._launcher.release(task.agent, 0)
         # A courtesy, as every start does it again: what an agent put in place of a file keeps nothing alive.
-        try:
-            with self._dirs.opened(task.agent) as folder:
-                for replica in replicas:
-                    remove_at(folder, self._dirs.heartbeat(task.agent, replica.number).name)
-        except OSError:
-            pass
+        with suppress(OSError), self._dirs.opened(task.agent) as folder:
+            for replica in replicas:
+                remove_at(folder, self._dirs.heartbeat(task.agent, replica.number).name)
         return Applied(_summary([], replicas), encode(this_host(), ()))
 
     def _end(self, task: _Task, replica: Replica) -> None:
@@ -138,11 +136,11 @@ class ProcessApplier(ProcessObserver):
     def _end_tree(self, task: _Task, top: ProcessInfo, members: Callable[[], Iterable[ProcessInfo]]) -> None:
         left = end_tree(top, members, task.how, self._table, self._registry.reap)
         if left:
-            raise ApplyError(
-                f"{task.action.key}: pid {', '.join(str(proc.pid) for proc in left)} survived SIGKILL",
-                hint="see it with ps: it belongs to another user, or hangs in the kernel"
-                " (a dead network file system)",
+            pids = ", ".join(str(proc.pid) for proc in left)
+            hint = (
+                "see it with ps: it belongs to another user, or hangs in the kernel (a dead network file system)"
             )
+            raise ApplyError(f"{task.action.key}: pid {pids} survived SIGKILL", hint=hint)
 
     def _tree(self, task: _Task) -> ProcessTree:
         return self.process_tree({task.agent: task.handle})

@@ -1,22 +1,20 @@
 """Live replicas against what we last applied: fields to compare, one state, one reason. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gitops_agent.drivers.local.process_tree import Replica
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.fields import Fields
 
-Faults = dict[int, str]  # pid of a replica to the reason why it must be replaced
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
-    """The live replicas of one agent: those that count, extra ones, and which of them must be replaced."""
+    """The live replicas of one agent: those that count, extra ones, and why some (by pid) must be replaced."""
 
     replicas: tuple[Replica, ...]
     extra: tuple[Replica, ...]
-    faults: Faults
+    faults: Mapping[int, str]
 
     @property
     def all(self) -> tuple[Replica, ...]:

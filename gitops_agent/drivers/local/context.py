@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from gitops_agent.drivers.api import AgentKey, Context, ResourceKey
 from gitops_agent.drivers.local.agent_dir import AgentDir
@@ -23,7 +22,7 @@ class Options:
     watch_every: float = 2.0  # seconds
     proc: str = "/proc"
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    groups: DelegatedGroup | None = field(default_factory=lambda: delegated_parent(Path("/proc/self")))
+    groups: DelegatedGroup | None = field(default_factory=delegated_parent)
 
 
 class ProcessContext:

@@ -73,10 +73,8 @@ class Environment:
 
 def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:
     """The error when the folder of an agent cannot be written to."""
-    return ApplyError(
-        f"{key}: cannot write below {path}: {problem.strerror or problem}",
-        hint="make room and make sure that the state directory is a folder only we write to",
-    )
+    hint = "make room and make sure that the state directory is a folder only we write to"
+    return ApplyError(f"{key}: cannot write below {path}: {problem.strerror or problem}", hint=hint)
 
 
 def _from_file(source: str, path: str) -> str:
@@ -89,7 +87,5 @@ def _from_file(source: str, path: str) -> str:
     except OSError as error:
         problem = error.strerror or str(error)
     # Raised out here, so that no traceback carries what was read.
-    raise ApplyError(
-        f"{source}: the secret file:{path} cannot be used: {problem}",
-        hint=f"put the secret into a regular file of at most {SECRET_CAP_BYTES} bytes that gitops-agent may read",
-    )
+    hint = f"put the secret into a regular file of at most {SECRET_CAP_BYTES} bytes that gitops-agent may read"
+    raise ApplyError(f"{source}: the secret file:{path} cannot be used: {problem}", hint=hint)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from gitops_agent.drivers.api import ExecResult
 from gitops_agent.support.secrets import OutputMask
@@ -57,10 +58,8 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) ->
         output, ended = _listen(child, child.stdout.fileno(), deadline, cap)
     finally:
         # Before the wait: until then the number of the group cannot be reused.
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         code = child.wait()
         child.stdout.close()
     shown = mask.hide(output, OUTPUT_CAP_BYTES).decode("utf-8", "replace")

@@ -32,17 +32,14 @@ def read_heartbeat(dirs: AgentDir, agent: AgentKey, replica: int, now: float) ->
         return None
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(content, dict):
-        return None
-    at = content.get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float):
+    at: Any = content.get("at") if isinstance(content, dict) else None
+    if type(at) not in (int, float):  # a truth value would pass isinstance
         return None
     # A moment in the future is not believed; the file's own time is the next best. That one may be in the
     # future as well, when the clock was set back: it stays as it is, so that two looks see the same heartbeat.
     moment = float(at) if at <= now else found.st_mtime
     turn = content.get("turn")
-    counted = isinstance(turn, int) and not isinstance(turn, bool)
-    return Heartbeat(moment, turn if counted else None, _pending(content.get("pending")))
+    return Heartbeat(moment, turn if type(turn) is int else None, _pending(content.get("pending")))
 
 
 def _pending(value: Any) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gitops_agent.drivers.api import AgentKey, Fields, Health, HealthState, ObserveRequest, iso
-from gitops_agent.drivers.local.assess import Faults, ReplicaSet, assess_replicas
+from gitops_agent.drivers.local.assess import ReplicaSet, assess_replicas
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
@@ -35,18 +35,17 @@ class ProcessObserver:
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
-        bases = {key.agent: base for key, base in request.bases.items()}
-        claims = {key.agent: claim.fields for key, claim in request.claims.items() if key.agent not in bases}
-        if not bases and not claims and not self._launcher.may_run_agents():
+        applied = {key.agent: base.fields for key, base in request.bases.items()}
+        claims = {key.agent: claim.fields for key, claim in request.claims.items() if key.agent not in applied}
+        if not applied and not claims and not self._launcher.may_run_agents():
             return []
-        handles = {agent: decode(base.handle) for agent, base in bases.items()}
+        handles = {key.agent: decode(base.handle) for key, base in request.bases.items()}
         sweep = self._sweep(handles)
-        agents = bases.keys() | claims.keys() | sweep.tree.ours.keys() | sweep.tree.others.keys()
-        found = []
-        for agent in sorted(agents if request.scope is None else agents & request.scope):
-            base = bases.get(agent)
-            fields = base.fields if base is not None else None
-            found.append(self._observation(agent, fields, claims.get(agent), handles.get(agent, Handle()), sweep))
+        agents = applied.keys() | claims.keys() | sweep.tree.ours.keys() | sweep.tree.others.keys()
+        found = (
+            self._observation(agent, applied.get(agent), claims.get(agent), handles.get(agent, Handle()), sweep)
+            for agent in sorted(agents if request.scope is None else agents & request.scope)
+        )
         return [observation for observation in found if observation is not None]
 
     def process_tree(self, handles: Mapping[AgentKey, Handle]) -> ProcessTree:
@@ -68,7 +67,7 @@ class ProcessObserver:
     def replica_set(self, agent: AgentKey, base: Desired | None, tree: ProcessTree) -> ReplicaSet:
         """The live replicas of one agent and what is wrong with them."""
         replicas, extra = split_extras(tree.ours.get(agent, ()), self._table.command_line)
-        faults: Faults = {}
+        faults: dict[int, str] = {}
         if base is not None:
             for replica in (*replicas, *extra):
                 fault = None if replica.known else self._strange(replica, base)
@@ -166,7 +165,8 @@ class ProcessObserver:
         if last is not None and last.status == -9 and self._context.memory.killed(agent, last.replica):
             return "MemoryLimit", f"pid {last.pid} was killed by the kernel: it reached its memory limit"
         if last is not None and (not handle.replicas or last.pid in {known.pid for known in handle.replicas}):
-            return "ProcessGone", f"pid {last.pid} {last.text}"
+            how = f"exited with code {last.status}" if last.status >= 0 else f"was killed by signal {-last.status}"
+            return "ProcessGone", f"pid {last.pid} {how}"
         for known in handle.replicas:
             proc = sweep.tree.table.get(known.pid)
             # What init has not collected yet is gone like any other: that takes moments.

@@ -134,15 +134,9 @@ def tree_of(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> tu
     peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
     members = tree.below(replica.proc.pid)
     if all(peer.number != replica.number for peer in peers):
-        members |= _escaped(replica, peers, tree)
+        taken = {pid for peer in peers for pid in tree.below(peer.proc.pid)}
+        for proc in tree.marked.get(replica.agent, ()):
+            if proc.marks and proc.marks.replica == replica.number and proc.pid not in taken:
+                members |= tree.below(proc.pid)
     found = (tree.table.get(pid) for pid in sorted(members))
     return tuple(proc for proc in found if proc is not None and proc.alive)
-
-
-def _escaped(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> set[int]:
-    taken = {pid for peer in peers for pid in tree.below(peer.proc.pid)}
-    members: set[int] = set()
-    for proc in tree.marked.get(replica.agent, ()):
-        if proc.marks and proc.marks.replica == replica.number and proc.pid not in taken:
-            members |= tree.below(proc.pid)
-    return members

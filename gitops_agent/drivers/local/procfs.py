@@ -76,9 +76,8 @@ class ProcessTable:
             with os.scandir(self._root) as entries:
                 names = [entry.name for entry in entries if entry.name.isdigit()]
         except OSError as problem:
-            raise ObserveError(
-                f"cannot list {self._root}: {problem.strerror}", hint="mount procfs and give us access to it"
-            ) from None
+            hint = "mount procfs and give us access to it"
+            raise ObserveError(f"cannot list {self._root}: {problem.strerror}", hint=hint) from None
         if not names:
             raise ObserveError(f"{self._root} lists no process at all", hint=f"mount procfs on {self._root}")
         with self._lock:
@@ -139,18 +138,11 @@ class ProcessTable:
             return None
         # The second field is the program's name in parentheses and may hold anything, parentheses included.
         fields = line[line.rindex(b")") + 2 :].split()
-        state, ppid, start = fields[0].decode(), int(fields[1]), int(fields[19])
-        pid, kernel = int(name), ppid == KERNEL_THREADS_PID
-        return ProcessInfo(
-            pid=pid,
-            state=state,
-            ppid=ppid,
-            group=int(fields[2]),
-            session=int(fields[3]),
-            start=start,
-            rss=int(fields[21]) * PAGE_BYTES,
-            marks=None if kernel else self._marks_of(pid, state, start, b" ".join(fields[45:49])),
-        )
+        pid, state, start = int(name), fields[0].decode(), int(fields[19])
+        ppid, group, session, rss = int(fields[1]), int(fields[2]), int(fields[3]), int(fields[21]) * PAGE_BYTES
+        kernel = ppid == KERNEL_THREADS_PID
+        marks = None if kernel else self._marks_of(pid, state, start, b" ".join(fields[45:49]))
+        return ProcessInfo(pid, state, ppid, group, session, start, rss, marks)
 
     def _marks_of(self, pid: int, state: str, start: int, addresses: bytes) -> Marks | None:
         known = self._marks.get(pid)
@@ -170,12 +162,10 @@ def _slurp(path: str, *, once: bool = False) -> bytes | None:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            parts = []
-            while part := os.read(handle, 65536):
-                parts.append(part)
-                if once:
-                    break
-            return b"".join(parts)
+            data = os.read(handle, 65536)
+            while not once and (part := os.read(handle, 65536)):
+                data += part
+            return data
         finally:
             os.close(handle)
     except OSError as problem:

@@ -21,11 +21,6 @@ class ExitStatus(NamedTuple):
     status: int  # as os.waitstatus_to_exitcode gives it: negative is a signal
     at: float
 
-    @property
-    def text(self) -> str:
-        """How it ended, in words."""
-        return f"exited with code {self.status}" if self.status >= 0 else f"was killed by signal {-self.status}"
-
 
 class WatchedAgent(NamedTuple):
     """One agent under watch: what it should be, and the replicas it has."""

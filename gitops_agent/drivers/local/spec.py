@@ -7,7 +7,7 @@ import posixpath
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Refused, Resource
@@ -153,14 +153,10 @@ def local_plugin(
     reasons: Mapping[str, Reason] | None = None,
 ) -> Plugin:
     """The plugin of a driver whose agents are processes of this host. ``reasons``: what it adds to the codes."""
-
-    def compile_runtime(asked: Compilation) -> tuple[Resource, ...]:
-        return runtime_resources(name, asked)
-
     return Plugin(
         name,
         (RUNTIME,),
-        compile_runtime,
+        partial(runtime_resources, name),
         connect,
         reasons={**REASONS, **(reasons or {})},
         checks=(check,),

@@ -142,7 +142,6 @@ def obstacle(program: str, workdir: str, path: str) -> OSError | None:
 
 
 def _explain(key: ResourceKey, program: str, workdir: str, problem: OSError) -> ApplyError:
-    permanent = problem.errno not in TRANSIENT
     if not os.path.isdir(workdir):  # noqa: PTH112 - the path comes from a document
         what = f"runtime.workdir {workdir} is not a folder"
         hint = "create it, or correct runtime.workdir"
@@ -155,4 +154,4 @@ def _explain(key: ResourceKey, program: str, workdir: str, problem: OSError) -> 
     else:
         what = f"runtime.command: {program!r} did not start ({problem.strerror})"
         hint = "see the limits of this machine (processes, memory, open files, argument size)"
-    return ApplyError(f"{key}: {what}", hint=hint, permanent=permanent)
+    return ApplyError(f"{key}: {what}", hint=hint, permanent=problem.errno not in TRANSIENT)

@@ -4,7 +4,7 @@ A pid is only ever signalled after it was checked against its start time, so tha
 """
 
 import os
-import select
+import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -24,13 +24,12 @@ def open_pidfd(identity: Identity, table: ProcessTable) -> int | None:
         handle = os.pidfd_open(identity[0])
     except OSError:
         return None
-    exact = False
-    try:
-        exact = table.find(identity) is not None
-    finally:
-        if not exact:
-            os.close(handle)
-    return handle if exact else None
+    with ExitStack() as unless_exact:
+        unless_exact.callback(os.close, handle)
+        if table.find(identity) is None:
+            return None
+        unless_exact.pop_all()
+    return handle
 
 
 def send(proc: ProcessInfo, number: int, table: ProcessTable) -> None:
@@ -62,23 +61,19 @@ def send_group(leader: ProcessInfo, number: int, table: ProcessTable) -> bool:
 def wait_gone(procs: Iterable[ProcessInfo], seconds: float, table: ProcessTable, reap: Callable[[], None]) -> None:
     """Wait until all of these ended, or the time is over."""
     deadline = time.monotonic() + seconds
-    poller = select.poll()
-    handles: set[int] = set()
     unreachable = []
-    with ExitStack() as opened:
+    with selectors.PollSelector() as selector, ExitStack() as opened:
         for proc in procs:
             handle = open_pidfd(proc.identity, table)
             if handle is not None:
                 opened.callback(os.close, handle)
-                handles.add(handle)
-                poller.register(handle, select.POLLIN)
+                selector.register(handle, selectors.EVENT_READ)
             elif table.is_alive(proc.identity):
                 unreachable.append(proc)
-        while (handles or unreachable) and (left := deadline - time.monotonic()) > 0:
+        while (selector.get_map() or unreachable) and (left := deadline - time.monotonic()) > 0:
             pause = min(left, NO_PIDFD_POLL_SECONDS if unreachable else MAX_POLL_SECONDS)
-            for handle, _ in poller.poll(pause * 1000):
-                poller.unregister(handle)
-                handles.remove(handle)
+            for key, _ in selector.select(pause):
+                selector.unregister(key.fd)
             unreachable = [proc for proc in unreachable if table.is_alive(proc.identity)]
     reap()
 

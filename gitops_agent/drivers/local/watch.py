@@ -102,8 +102,7 @@ class ProcessWatcher:
             os.eventfd_read(key.fd)
             return
         agent, known = key.data
-        watched = self._registry.get(agent)
-        if watched is not None and known in watched.replicas:
+        if known in self._registry.replicas(agent):
             self._exited(agent, known)
         else:
             self._close(known.identity)  # we ended it, and this came before the registry changed
@@ -151,15 +150,13 @@ class ProcessWatcher:
     def _poll(self) -> bool:
         """Everything that gives no event; whether a log is flooding."""
         watched = self._registry.watched()
+        replicas = [(agent, known) for agent, one in watched.items() for known in one.replicas]
         # LogFiles first: they cost the least, fail the least, and a flood does not wait.
-        turned = [
-            self._logs.rotate(agent, known.number) for agent, one in watched.items() for known in one.replicas
-        ]
-        for agent, one in watched.items():
-            for known in one.replicas:
-                polled = self._handles.get(known.identity, -1) is None
-                if polled and not self._table.is_alive(known.identity):
-                    self._exited(agent, known)
+        turned = [self._logs.rotate(agent, known.number) for agent, known in replicas]
+        for agent, known in replicas:
+            polled = self._handles.get(known.identity, -1) is None
+            if polled and not self._table.is_alive(known.identity):
+                self._exited(agent, known)
         self._check_memory({agent: one for agent, one in watched.items() if one.desired.memory_limit is not None})
         return any(turned)
 

@@ -29,12 +29,10 @@ def known_health(target: HealthTarget) -> Health | None:
     if target.stopped:
         running = seen is not None and seen.fields is not None and (seen.instances or not target.kept)
         return Health(HealthState.STARTING, "Stopping", "still running") if running else STOPPED
-    if seen is None or seen.fields is None:
+    # What is not ours says nothing about the health of our agent.
+    if seen is None or seen.fields is None or seen.owner is not Owner.OURS:
         reason = (seen.reason if seen else None) or "NotRunning"
         return Health(HealthState.UNHEALTHY, reason, (seen.message if seen else "") or "not running")
-    if seen.owner is not Owner.OURS:
-        # Not ours: its health says nothing about our agent.
-        return Health(HealthState.UNHEALTHY, seen.reason or "NotRunning", seen.message or "not running")
     if seen.health is not None:
         return seen.health
     if seen.started_at is not None:
@@ -103,10 +101,8 @@ def cross_checked(
         looks = [at for at in (look, readiness.recheck_at) if at is not None]
         said = "; ".join(f"{each.source}: {each.said}" for each in evidence)
         message = f"not repaired, because the sources disagree: {said}"
-        recheck = min(looks, default=None)
-        return Health(
-            readiness.state, SOURCES_DISAGREE, message, False, recheck, evidence, suspected, agree, oppose
-        )
+        look, state = min(looks, default=None), readiness.state
+        return Health(state, SOURCES_DISAGREE, message, False, look, evidence, suspected, agree, oppose)
     # Of what its driver reports the observation tells the plan as well.
     state, restart, message = HealthState.UNHEALTHY, False, evidence[0].said
     if suspected == LIVENESS_FAILED:

@@ -13,7 +13,7 @@ from gitops_agent.model.health_spec import DEFAULTS, read_health
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Live
-from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.model.snapshot import Snapshot, agents_in
 
 START_MARGIN_SECONDS = 2.0
 """How exactly the start of a process is known, in seconds."""
@@ -60,12 +60,11 @@ def health_targets(
     snapshot: Snapshot, live: Live, bases: Mapping[ResourceKey, Base], drivers: Connections
 ) -> list[HealthTarget]:
     """One target for each agent in scope that has a runtime."""
-    scope, seen, catalog = live.scope, live.observed.seen, drivers.plugins.catalog
+    seen, catalog = live.observed.seen, drivers.plugins.catalog
     executing = cache(drivers.executing)  # a driver has one answer for all of its agents
-    agents = snapshot.agents.values() if scope is None else (snapshot.agents.get(key) for key in scope)
     found = []
-    for agent in agents:
-        if agent is None or agent.lifecycle is Lifecycle.RETIRED:
+    for agent in agents_in(snapshot, live.scope):
+        if agent.lifecycle is Lifecycle.RETIRED:
             continue
         runtime = next((each for each in agent.resources if each.key.kind == Kind.RUNTIME), None)
         if runtime is None:

@@ -80,9 +80,8 @@ def _with(plan: Plan, verdict: Verdict, decisions: Decisions) -> Plan:
     """The plan with one more verdict; the first that holds an action decides what becomes of it."""
     held = _with_followers(plan.actions, plan.held, verdict.held)
     decisions.update(dict.fromkeys(held - plan.held, verdict.decision))
-    return replace(
-        plan, held=held, verdicts=(*plan.verdicts, verdict), findings=(*plan.findings, *verdict.findings)
-    )
+    findings = (*plan.findings, *verdict.findings)
+    return replace(plan, held=held, verdicts=(*plan.verdicts, verdict), findings=findings)
 
 
 def _with_followers(
@@ -107,10 +106,8 @@ def _marked(plan: Plan, decisions: Decisions) -> Plan:
     Last of all, because guards look at what was decided of an action whether or not it is held."""
     if not decisions:
         return plan
-    return replace(
-        plan,
-        actions=tuple(
-            replace(action, decision=decisions[action.key]) if action.key in decisions else action
-            for action in plan.actions
-        ),
+    marked = (
+        replace(action, decision=decisions[action.key]) if action.key in decisions else action
+        for action in plan.actions
     )
+    return replace(plan, actions=tuple(marked))

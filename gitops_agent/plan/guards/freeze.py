@@ -36,24 +36,16 @@ class _FreezeInForce:
 def freeze(plan: Plan, context: PlanContext) -> Verdict:
     """Hold the live actions of agents that a freeze covers, and remind people of freezes that have no end."""
     waiting, held, findings = due(plan), list[Action](), list[Finding]()
-    for each in _freezes_in_force(context):
-        own = [action for action in waiting if _holds(each, action, context)]
+    # Of Git for the fleet and for tenants; then of operators and of guards.
+    in_policy = git_freezes(context.snapshot.policy, context.now)
+    of_git = (_by_git(scope, each, context.frozen_since.get(scope)) for scope, each in in_policy)
+    for each in (*of_git, *map(_by_control, context.freezes)):
+        inside = (action for action in waiting if covers(each.scope, action.key.agent))
+        approved = context.approved if each.plan else ()
+        own = [action for action in inside if not (approved and action.digest in approved)]
         findings += _findings(each, len({action.key.agent for action in own}), context)
         held += own
     return trim("freeze", held, findings, for_people=True)
-
-
-def _holds(each: _FreezeInForce, action: Action, context: PlanContext) -> bool:
-    if not covers(each.scope, action.key.agent):
-        return False
-    return not (each.plan and context.approved and action.digest in context.approved)
-
-
-def _freezes_in_force(context: PlanContext) -> Iterator[_FreezeInForce]:
-    """Every freeze in force: of Git for the fleet and for tenants, of operators and of guards."""
-    for scope, each in git_freezes(context.snapshot.policy, context.now):
-        yield _by_git(scope, each, context.frozen_since.get(scope))
-    yield from map(_by_control, context.freezes)
 
 
 def _by_git(scope: str, each: Freeze, since: float | None) -> _FreezeInForce:

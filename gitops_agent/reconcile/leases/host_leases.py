@@ -34,6 +34,14 @@ LOCK_WAIT = 5.0
 
 _CAP = 16384
 _SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
+_HINT = (
+    "let the user that runs gitops-agent write there, or choose another --lease-dir, the same one for every "
+    "gitops-agent that may follow the same fleet on this host"
+)
+_WAY_OUT = (
+    "make room there, let the user that runs gitops-agent write there, or choose another --lease-dir; if another "
+    "gitops-agent was stopped by a signal, continue or end it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,82 +64,149 @@ class Holder:
     since: float
 
 
-class LeaseFiles:
-    """The files of one instance; to be changed within ``locked``. ``holders``: where processes register."""
+class HostLeases:
+    """The leases of this process, held while it is entered. ``claim`` is for one thread, ``holds`` for many."""
 
-    def __init__(self, folder: Path, instance: str, *, wait: float = LOCK_WAIT) -> None:
+    def __init__(self, folder: Path, holder: Holder, *, wait: float = LOCK_WAIT) -> None:
         self._folder = folder
-        self._home = folder / instance
-        self.holders = self._home / "holders"
+        self._home = folder / holder.instance
+        self._holders = self._home / "holders"
         self._agents = self._home / "agents"
+        self._holder = holder
         self._wait = wait
+        self._id = ""
+        self._handle: int | None = None
+        self._held: dict[AgentKey, Lease] = {}
 
-    def prepare(self) -> None:
+    def __enter__(self) -> "HostLeases":
+        try:
+            self._register()
+        except OSError as problem:
+            raise UsageError(self._complaint(problem), hint=_WAY_OUT) from problem
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            # What cannot be cleaned up here is swept by the next one: the kernel knows which are dead.
+            with suppress(OSError), self._locked():
+                for agent in [agent for agent in self._held if self.holds(agent)]:
+                    self._path(agent).unlink(missing_ok=True)
+                (self._holders / self._id).unlink(missing_ok=True)
+        finally:
+            self._let_go()
+
+    def claim(self, agents: Collection[AgentKey]) -> dict[AgentKey, str]:
+        """Take or keep the leases of some agents; for each that is not ours now, why not.
+        Never raises for what the folder does: a lease that cannot be taken is not held."""
+        try:
+            # Others may have cleaned up the file that our handle locks.
+            if self._handle is None or not file_lock.is_at(self._handle, self._holders / self._id):
+                self._register()
+            wanted = sorted(agent for agent in agents if not self.holds(agent))
+            return dict(self._take(wanted)) if wanted else {}
+        except OSError as problem:
+            refusal = f"its lease cannot be taken: {self._complaint(problem)}"
+        except UsageError as problem:
+            refusal = f"its lease cannot be taken: {problem.message}; {problem.hint}"
+        return {agent: refusal for agent in agents if not self.holds(agent)}
+
+    def holds(self, agent: AgentKey) -> bool:
+        """Whether the lease on file is the very one we took: the fence before every effect."""
+        mine = self._held.get(agent)
+        try:
+            return mine is not None and _lease(self._path(agent)) == mine
+        except OSError:
+            return False
+
+    def senior_holder(self) -> str:
+        """A sentence that names the process that followed the same source before us; "" without one."""
+        try:
+            with self._locked():
+                return self._senior_holder({})
+        except OSError:
+            return ""
+
+    def _locked(self) -> AbstractContextManager[int]:
+        """One process at a time, for a moment. Gives what ``_reserve`` needs; TimeoutError after a while."""
+        return file_lock.locked(self._home / "lock", self._wait)
+
+    def _path(self, agent: AgentKey) -> Path:
+        # No name of ours holds a dot, so this is unambiguous.
+        return self._agents / f"{agent.tenant}.{agent.name}"
+
+    def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
+        others: dict[str, str] = {}  # a sentence for each live holder, "" for a dead one
+        with self._locked() as lock:
+            senior_holder = self._senior_holder(others)
+            tokens = _reserve(lock, len(agents))
+            for token, agent in enumerate(agents, tokens):
+                path = self._path(agent)
+                found = _lease(path)
+                taken = self._refusal(found.holder, others) if found and found.holder != self._id else ""
+                if refusal := taken or senior_holder:
+                    self._held.pop(agent, None)
+                    yield agent, refusal
+                    continue
+                lease = Lease(self._id, token if found is None else max(token, found.token + 1))
+                _write(path, lease)
+                self._held[agent] = lease
+
+    def _refusal(self, holder: str, known: dict[str, str]) -> str:
+        """Why a lease of this holder is not ours to take; nothing when the holder is dead."""
+        if holder not in known:
+            path = self._holders / holder
+            known[holder] = _sentence(_introduction(path)) if file_lock.is_file_locked(path) else ""
+        return known[holder]
+
+    def _senior_holder(self, known: dict[str, str]) -> str:
+        """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
+        Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
+        see its commit converge."""
+        for path in sorted(path for path in self._holders.iterdir() if path.name < self._id):
+            other = _introduction(path)
+            if other and other.source == self._holder.source and (refusal := self._refusal(path.name, known)):
+                return refusal
+        return ""
+
+    def _let_go(self) -> None:
+        self._held.clear()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _register(self) -> None:
+        """Register with the others, under a new name; what we held under another is lost.
+        Our file is locked as long as its handle is open, however we end. Names are given in order."""
+        self._let_go()
+        self._prepare()
+        with self._locked() as lock:
+            self._sweep()
+            name = f"{_reserve(lock, 1):020d}-{uuid.uuid4().hex}"
+            handle = file_lock.open_lock_file(self._holders / name, new=True)
+            try:
+                file_lock.lock(handle)
+                os.write(handle, orjson.dumps(asdict(self._holder)))
+            except OSError:
+                os.close(handle)
+                (self._holders / name).unlink(missing_ok=True)
+                raise
+            self._handle, self._id = handle, name
+
+    def _prepare(self) -> None:
         """Make the folders; UsageError when the shared one is not ours alone, or cannot be."""
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(self._folder)
-            for below in (self._home, self.holders, self._agents):
+            for below in (self._home, self._holders, self._agents):
                 below.mkdir(mode=0o700, exist_ok=True)
         except OSError as problem:
-            raise UsageError(
-                f"{self._folder}: no lease can be kept here: {problem.strerror}", hint=_HINT
-            ) from problem
+            message = f"{self._folder}: no lease can be kept here: {problem.strerror}"
+            raise UsageError(message, hint=_HINT) from problem
 
-    def locked(self) -> AbstractContextManager[int]:
-        """One process at a time, for a moment. Gives what ``reserve`` needs; TimeoutError after a while."""
-        return file_lock.locked(self._home / "lock", self._wait)
-
-    def reserve(self, lock: int, count: int) -> int:
-        """The first of so many tokens that nobody was given before."""
-        known = os.pread(lock, 32, 0).split()
-        last = int(known[0]) if known and known[0].isdigit() else 0
-        os.pwrite(lock, f"{last + count:<20}\n".encode(), 0)
-        return last + 1
-
-    def register(self, holder: str, introduction: Holder) -> int:
-        """A file that is locked until the returned handle is closed, however we end. Names are given in order."""
-        handle = file_lock.open_lock_file(self.holders / holder, new=True)
-        try:
-            file_lock.lock(handle)
-            os.write(handle, orjson.dumps(asdict(introduction)))
-        except OSError:
-            os.close(handle)
-            (self.holders / holder).unlink(missing_ok=True)
-            raise
-        return handle
-
-    def introduction(self, holder: str) -> Holder | None:
-        """How a process introduced itself; None when it cannot be read."""
-        with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
-            said = orjson.loads(_read(self.holders / holder))
-            instance, state_dir, source = (str(said[name]) for name in ("instance", "state_dir", "source"))
-            since = datetime.fromtimestamp(float(said["since"]), UTC)
-            return Holder(instance, state_dir, source, int(said["pid"]), since.timestamp())
-        return None
-
-    def read(self, agent: AgentKey) -> Lease | None:
-        """The lease of an agent; None when nobody holds it, or when what is there is no lease."""
-        return _lease(self._agents / _name(agent))
-
-    def write(self, agent: AgentKey, lease: Lease) -> None:
-        """Put down a lease. One that is cut short is nobody's, so it need not be replaced in one step."""
-        text = orjson.dumps(asdict(lease))
-        handle = os.open(self._agents / _name(agent), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE, 0o600)
-        try:
-            if os.write(handle, text) < len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(handle)
-
-    def remove(self, agent: AgentKey) -> None:
-        """Nobody holds this agent any more."""
-        (self._agents / _name(agent)).unlink(missing_ok=True)
-
-    def sweep(self) -> None:
-        """Remove what the dead have left: their own files, and leases of agents that nobody may ever ask for."""
+    def _sweep(self) -> None:
+        """Remove what the dead have left: their own files, and leases of agents that may never be asked for."""
         living = set()
-        for path in self.holders.iterdir():
+        for path in self._holders.iterdir():
             if file_lock.is_file_locked(path):
                 living.add(path.name)
             else:
@@ -141,15 +216,12 @@ class LeaseFiles:
             if lease is None or lease.holder not in living:
                 path.unlink(missing_ok=True)
 
-
-_HINT = (
-    "let the user that runs gitops-agent write there, or choose another --lease-dir, the same one for every "
-    "gitops-agent that may follow the same fleet on this host"
-)
+    def _complaint(self, problem: OSError) -> str:
+        return f"{self._folder}: {problem.strerror or problem}"
 
 
 def _check_owner(folder: Path) -> None:
-    """UsageError unless the folder is a real one, ours, and nobody else may write to it."""
+    """UsageError unless the folder is a real one, ours, and no other user may write to it."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         said = "a link" if stat.S_ISLNK(found.st_mode) else "no folder"
@@ -163,12 +235,29 @@ def _check_owner(folder: Path) -> None:
     raise UsageError(f"{folder}: no lease can be kept here: this is {said}", hint=f"remove it, or {_HINT}")
 
 
-def _name(agent: AgentKey) -> str:
-    # No name of ours holds a dot, so this is unambiguous.
-    return f"{agent.tenant}.{agent.name}"
+# -- the files
+
+
+def _reserve(lock: int, count: int) -> int:
+    """The first of so many tokens that were never given before."""
+    known = os.pread(lock, 32, 0).split()
+    last = int(known[0]) if known and known[0].isdigit() else 0
+    os.pwrite(lock, f"{last + count:<20}\n".encode(), 0)
+    return last + 1
+
+
+def _introduction(path: Path) -> Holder | None:
+    """How a process introduced itself; None when it cannot be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
+        said = orjson.loads(_read(path))
+        instance, state_dir, source = (str(said[name]) for name in ("instance", "state_dir", "source"))
+        since = datetime.fromtimestamp(float(said["since"]), UTC)
+        return Holder(instance, state_dir, source, int(said["pid"]), since.timestamp())
+    return None
 
 
 def _lease(path: Path) -> Lease | None:
+    """The lease on file; None when there is none, or when what is there is no lease."""
     try:
         found = orjson.loads(_read(path))
         return Lease(str(found["holder"]), int(found["token"]))
@@ -184,122 +273,15 @@ def _read(path: Path) -> bytes:
         os.close(handle)
 
 
-class HostLeases:
-    """The leases of this process, held while it is entered. ``claim`` is for one thread, ``holds`` for many."""
-
-    def __init__(self, folder: Path, holder: Holder, files: LeaseFiles | None = None) -> None:
-        self._folder = folder
-        self._holder = holder
-        self._files = files or LeaseFiles(folder, holder.instance)
-        self._id = ""
-        self._handle: int | None = None
-        self._held: dict[AgentKey, Lease] = {}
-
-    def __enter__(self) -> "HostLeases":
-        try:
-            self._register()
-        except OSError as problem:
-            raise UsageError(self._complaint(problem), hint=_WAY_OUT) from problem
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            # What cannot be cleaned up here is swept by the next one: the kernel knows which are dead.
-            with suppress(OSError), self._files.locked():
-                for agent in [agent for agent in self._held if self.holds(agent)]:
-                    self._files.remove(agent)
-                (self._files.holders / self._id).unlink(missing_ok=True)
-        finally:
-            self._let_go()
-
-    def claim(self, agents: Collection[AgentKey]) -> dict[AgentKey, str]:
-        """Take or keep the leases of some agents; for each that is not ours now, why not.
-        Never raises for what the folder does: a lease that cannot be taken is not held."""
-        try:
-            # Others may have cleaned up the file that our handle locks.
-            if self._handle is None or not file_lock.is_at(self._handle, self._files.holders / self._id):
-                self._register()
-            wanted = sorted(agent for agent in agents if not self.holds(agent))
-            return dict(self._take(wanted)) if wanted else {}
-        except OSError as problem:
-            refusal = f"its lease cannot be taken: {self._complaint(problem)}"
-        except UsageError as problem:
-            refusal = f"its lease cannot be taken: {problem.message}; {problem.hint}"
-        return {agent: refusal for agent in agents if not self.holds(agent)}
-
-    def holds(self, agent: AgentKey) -> bool:
-        """Whether the lease on file is the very one we took: the fence before every effect."""
-        mine = self._held.get(agent)
-        try:
-            return mine is not None and self._files.read(agent) == mine
-        except OSError:
-            return False
-
-    def senior_holder(self) -> str:
-        """A sentence that names the process that followed the same source before us; "" without one."""
-        try:
-            with self._files.locked():
-                return self._senior_holder({})
-        except OSError:
-            return ""
-
-    def _take(self, agents: Collection[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
-        others: dict[str, str] = {}  # a sentence for each live holder, "" for a dead one
-        with self._files.locked() as lock:
-            senior_holder = self._senior_holder(others)
-            tokens = self._files.reserve(lock, len(agents))
-            for token, agent in enumerate(agents, tokens):
-                found = self._files.read(agent)
-                taken = self._refusal(found.holder, others) if found and found.holder != self._id else ""
-                if refusal := taken or senior_holder:
-                    self._held.pop(agent, None)
-                    yield agent, refusal
-                    continue
-                lease = Lease(self._id, token if found is None else max(token, found.token + 1))
-                self._files.write(agent, lease)
-                self._held[agent] = lease
-
-    def _refusal(self, holder: str, known: dict[str, str]) -> str:
-        """Why a lease of this holder is not ours to take; nothing when the holder is dead."""
-        if holder not in known:
-            alive = file_lock.is_file_locked(self._files.holders / holder)
-            known[holder] = _sentence(self._files.introduction(holder)) if alive else ""
-        return known[holder]
-
-    def _senior_holder(self, known: dict[str, str]) -> str:
-        """Why nothing new is ours to take: one that follows the same source was here before us, and lives.
-        Without this rule each of the two would win some of the agents that a commit adds, and neither would ever
-        see its commit converge."""
-        for name in sorted(path.name for path in self._files.holders.iterdir() if path.name < self._id):
-            other = self._files.introduction(name)
-            if other and other.source == self._holder.source and (refusal := self._refusal(name, known)):
-                return refusal
-        return ""
-
-    def _let_go(self) -> None:
-        self._held.clear()
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-    def _register(self) -> None:
-        """Register with the others, under a new name; what we held under another is lost."""
-        self._let_go()
-        self._files.prepare()
-        with self._files.locked() as lock:
-            self._files.sweep()
-            name = f"{self._files.reserve(lock, 1):020d}-{uuid.uuid4().hex}"
-            self._handle = self._files.register(name, self._holder)
-            self._id = name
-
-    def _complaint(self, problem: OSError) -> str:
-        return f"{self._folder}: {problem.strerror or problem}"
-
-
-_WAY_OUT = (
-    "make room there, let the user that runs gitops-agent write there, or choose another --lease-dir; if another "
-    "gitops-agent was stopped by a signal, continue or end it"
-)
+def _write(path: Path, lease: Lease) -> None:
+    """Put down a lease. One that is cut short is no lease, so it need not be replaced in one step."""
+    text = orjson.dumps(asdict(lease))
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE, 0o600)
+    try:
+        if os.write(handle, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(handle)
 
 
 def _sentence(holder: Holder | None) -> str:
