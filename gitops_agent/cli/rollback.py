@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,8 +34,8 @@ def rollback(
     from gitops_agent.wiring import open_rollback
 
     with (
-        fetch_bar(call) as fetching,
-        open_rollback(call.source_settings(), call.environment, fetching) as tool,
+        ExitStack() as bar,
+        open_rollback(call.source_settings(), call.environment, bar.enter_context(fetch_bar(call))) as tool,
     ):
         target = branch_name or tool.branch
         try:
@@ -45,6 +46,7 @@ def rollback(
             else:
                 print_text(already.message)
             return 0
+        bar.close()  # it would draw over the plan and the question
         if not call.is_json:
             sys.stdout.write(tool.redactor(f"{proposal.subject}\n\n"))
             show(call, tool.redactor.tree(plan_shape(proposal.plan)), plan_text)

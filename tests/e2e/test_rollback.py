@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
 
 import pytest
 
@@ -39,6 +42,26 @@ def test_without_yes_and_without_a_terminal_it_only_shows(three: tuple[Fleet, li
     assert 'Revert "a: Three."' in answer.out
     assert "create" in answer.out, "the plan comes first"
     assert "--yes" in answer.err
+    assert remote_head(fleet) == shas[-1]
+
+
+def test_on_a_terminal_it_asks_and_the_question_stays(three: tuple[Fleet, list[str]]) -> None:
+    fleet, shas = three
+    master, slave = pty.openpty()
+    world = {**fleet.environment, "TERM": "xterm"}
+    asked = subprocess.Popen(
+        fleet.command("rollback"), cwd=fleet.work, env=world, stdin=slave, stdout=slave, stderr=slave
+    )
+    shown = b""
+    while b"[y/N]:" not in shown:
+        shown += os.read(master, 65536)
+    os.write(master, b"n\n")
+    assert asked.wait(60) == 2
+    os.close(slave)
+    rest = shown.partition(b"[y/N]:")[2] + os.read(master, 65536)
+    os.close(master)
+    assert b"\x1b[2K" not in rest, "no bar erases the line of the question"
+    assert b"nothing was pushed" in rest
     assert remote_head(fleet) == shas[-1]
 
 
