@@ -108,8 +108,8 @@ def _print_memory(folder: Path) -> None:
     with reopened(folder) as fleet:
         for _ in range(3):
             result = fleet.full_pass()
-        if result.plan is None or result.plan.actions or not result.statuses:
-            raise AssertionError(f"expected a quiet fleet: {result.plan}")
+        if result.record is None or result.record.plan.actions or not result.state.status.agents:
+            raise AssertionError(f"expected a quiet fleet: {result.record and result.record.plan}")
         print(resident_mib())
 
 
