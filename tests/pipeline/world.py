@@ -119,7 +119,9 @@ class World:
         )
         reverter = RevertProposer(self.repository, self.repository, "main")
         self.stages = Stages(
-            source=SourceTracker(self.repository, self.repository.load, self.clock, journal.commit_record),
+            source=SourceTracker(
+                self.repository, lambda revision: self.repository.load(revision), self.clock, journal.commit_record
+            ),
             controls=Controls(journal),
             observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),
             recovery=Recovery(journal),
