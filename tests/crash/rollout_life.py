@@ -119,7 +119,10 @@ class Life:
             pid = self.fleet.pid(name)
             signal_pid(pid)
             until(lambda pid=pid: not alive(pid), "the end of the agent")
-        return Explained({name: (1, 2 if name == WRAPPED else 1) for name in gone})
+        starts = {name: (1, 2 if name == WRAPPED else 1) for name in gone}
+        if self.phases().get(self.branch()[0]) == "Degraded":  # a hook whose end is unknown waits for people
+            return Explained(starts, codes=(5,), phase=("Degraded",))
+        return Explained(starts)
 
     def visit(self) -> Explained:
         """An agent with hooks comes, or goes. A call whose end nobody knows is for people."""
