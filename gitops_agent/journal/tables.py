@@ -89,7 +89,7 @@ class StoredStatuses(AgentStatuses):
         return self._unsettled.not_ready
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
-        """The agents with a condition: Drifted, Halted or Reconciling."""
+        """The agents with a condition: Drifted, Halted, Reconciling or Stuck."""
         return self._unsettled.having(condition)
 
     __contains__ = Mapping.__contains__

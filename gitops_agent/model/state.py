@@ -177,7 +177,7 @@ class ControlState:
     retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
-_INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING)
+_INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING, ConditionType.STUCK)
 
 
 class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
@@ -196,7 +196,7 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
         return {kind: _with_condition(self._known, kind) for kind in _INDEXED}
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
-        """The agents with a condition: Drifted, Halted or Reconciling."""
+        """The agents with a condition: Drifted, Halted, Reconciling or Stuck."""
         return self._having[condition]
 
     def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> "AgentStatuses":

@@ -15,12 +15,17 @@ APPROVED_BY = "ApprovedBy"
 """The code of a finding that names the approver of a commit's plan."""
 
 
+INHERITED = "Inherited"
+"""The cause of a commit that is Degraded only because of agents that were not Ready before it."""
+
+
 class ConditionType(StrEnum):
     """READY is always there; the others only while true."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    STUCK = "Stuck"
     DRIFTED = "Drifted"
     FROZEN = "Frozen"
     HALTED = "Halted"
@@ -86,8 +91,48 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How the fleet stands under the newest commit now, which may be another matter than its verdict.
+    ``cause``: who or what is in the way, for people; "" when nothing is."""
+
+    phase: Phase
+    since: float
+    ready: int
+    total: int
+    cause: str = ""
+
+
+class EventKind(StrEnum):
+    """What happened to the fleet after the verdict on its newest commit."""
+
+    REPAIRED = "Repaired"
+    HELD = "Held"
+    FROZEN = "Frozen"
+    THAWED = "Thawed"
+    DIED = "Died"
+    RECOVERED = "Recovered"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEvent:
+    """One thing that happened after the verdict. ``subject``: an agent, or the scope of a freeze."""
+
+    at: float
+    kind: EventKind
+    subject: str
+    text: str = ""
+
+
+MAX_EVENTS = 20
+"""How many events after the verdict a record keeps, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """What we know of one commit of the branch: the content of its note."""
+    """What we know of one commit of the branch: the content of its note.
+    ``phase`` is the verdict, ``cause`` the code of why it is Degraded, where there is one; ``now``: how the fleet
+    stands, on the newest commit alone, once its verdict is known; ``since_verdict``: what happened since, newest
+    first. ``changed``: how many agents were changed for it, whatever it asks for. ``reverts``: what it reverts."""
 
     sha: str
     tree: str
@@ -106,3 +151,12 @@ class CommitRecord:
     rolls_back_to: str | None = None
     rolled_back_by: str | None = None
     findings: tuple[Finding, ...] = ()
+    cause: str = ""
+    reverts: tuple[str, ...] = ()
+    now: Standing | None = None
+    since_verdict: tuple[CommitEvent, ...] = ()
+
+    @property
+    def is_in(self) -> bool:
+        """Whether all that it asks for is done and Ready: Converged, or Degraded by what it inherited alone."""
+        return self.phase is Phase.CONVERGED or (self.phase is Phase.DEGRADED and self.cause == INHERITED)

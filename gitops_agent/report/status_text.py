@@ -19,7 +19,7 @@ from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
 _LISTED_INSTANCES = 3  # shown of one agent in the table
-_WORST_FIRST = ("Halted", "Frozen", "Stalled")
+_WORST_FIRST = ("Halted", "Frozen", "Stuck", "Stalled")
 
 
 def validate_text(shape: Shape, style: Style = PLAIN) -> str:

@@ -66,6 +66,8 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
             statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
     if stalled is not None:
         statements.append((ConditionType.STALLED, True, *stalled))
+    if view.health is not None and view.health.state is HealthState.STUCK:
+        statements.append((ConditionType.STUCK, True, view.health.reason, view.health.message))
     if view.frozen:
         statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze holds work back"))
     if view.halted is not None:

@@ -98,3 +98,17 @@ def test_a_ready_agent_without_news_keeps_its_status() -> None:
     first = agent_status(view, None, SHA, NOW)
     again = view._replace(seen={RUNTIME: replace(there, observed_at=NOW + 5)})
     assert agent_status(again, first, SHA, NOW + 5) is first
+
+
+def test_a_stuck_agent_has_a_condition_of_its_own() -> None:
+    agent = Agent(BOT, Origin("a.yaml", 1, "f" * 40), (Resource(RUNTIME, "memory", EMPTY),))
+    stuck = Health(HealthState.STUCK, "TurnTooLong", "in turn 7 for 2 h")
+    status = agent_status(AgentView(agent, {}, {}, stuck), None, SHA, NOW)
+    found = {each.type: (each.status, each.reason, each.message) for each in status.conditions}
+    assert found["Ready"] == (False, "TurnTooLong", "in turn 7 for 2 h")
+    assert found["Stuck"] == (True, "TurnTooLong", "in turn 7 for 2 h")
+    assert "Stuck" not in {each.type for each in agent_status(well(agent), status, SHA, NOW).conditions}
+
+
+def well(agent: Agent) -> AgentView:
+    return AgentView(agent, {}, {}, Health(HealthState.HEALTHY, "Healthy", ""))
