@@ -38,8 +38,8 @@ class Planner:
         head, state = self.source.refresh(), self.journal.state()
         if ref is None:
             self.pipeline.stages.source.refuse(state, head)
-        target = self.loader.load(revision_named(self.source, ref) if ref else head)
         in_force = self.pipeline.stages.source.in_force(state.rollout)
+        target = self.loader.load(revision_named(self.source, ref) if ref else head, in_force)
         around = self._around(state, target.revision)
         source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
         step = next_step(state, source, around)

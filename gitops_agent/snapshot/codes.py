@@ -20,6 +20,7 @@ class Code(StrEnum):
     # the tree
     MISSING_PATH = "MissingPath"
     NO_AGENTS = "NoAgents"
+    VANISHED_DOCUMENT = "VanishedDocument"
     BAD_PATH = "BadPath"
     BAD_PATTERN = "BadPattern"
     IGNORED_FILES = "IgnoredFiles"

@@ -26,6 +26,7 @@ from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index, is_current
 from gitops_agent.snapshot.positions import located
 from gitops_agent.snapshot.tree import REGULAR, TreeChanges
+from gitops_agent.snapshot.vanished import vanished_documents
 from gitops_agent.snapshot.yaml_documents import too_large
 from gitops_agent.support.gc import gc_paused
 
@@ -54,33 +55,36 @@ class Loader:
         self._cache = cache
         self._last: _Loaded | None = None
 
-    def load(self, revision: Revision) -> Snapshot:
-        """The snapshot of a revision; InvalidDesiredState with every finding otherwise."""
+    def load(self, revision: Revision, in_force: Snapshot | None = None) -> Snapshot:
+        """The snapshot of a revision; InvalidDesiredState with every finding otherwise. ``in_force``: what it
+        would follow, so that no slip ends an agent."""
         if not revision.tree:
             place, summary = FilePosition(self._settings.path), "the path does not exist in this commit"
             way_out = "Create the folder in the repository, or correct --path."
             raise _refused(revision, [error(Code.MISSING_PATH, place, summary, way_out)])
         last = self._last
         if last is not None and last.snapshot.revision.tree == revision.tree:
+            if slips := vanished_documents(in_force, last.snapshot.agents, last.tree, {}):
+                raise _refused(revision, slips)
             self._last = replace(last, snapshot=replace(last.snapshot, revision=revision))
             return self._last.snapshot
         with gc_paused():
-            self._last = self._load_from(revision, last)
+            self._last = self._load_from(revision, last, in_force)
         if len(self._last.tree.documents) >= FROZEN_FROM_FILES:
             # Thousands of objects that live as long as the process: never to be walked again.
             gc.freeze()
         return self._last.snapshot
 
-    def _load_from(self, revision: Revision, last: _Loaded | None) -> _Loaded:
+    def _load_from(self, revision: Revision, last: _Loaded | None, in_force: Snapshot | None) -> _Loaded:
         try:
-            return self._load(revision, last)
+            return self._load(revision, last, in_force)
         except SourceRefused:
             if last is None:
                 raise
             # A blob too large to be handed out. Differences name no sizes, a listing does: it can be addressed.
-            return self._load(revision, None)
+            return self._load(revision, None, in_force)
 
-    def _load(self, revision: Revision, last: _Loaded | None) -> _Loaded:
+    def _load(self, revision: Revision, last: _Loaded | None, in_force: Snapshot | None) -> _Loaded:
         tree = self._tree(revision, last)
         if refusals := tree.over_limits(self._settings.limits):
             raise _refused(revision, refusals + tree.findings)
@@ -89,6 +93,7 @@ class Loader:
         failed = files.failed.values()
         findings = tree.findings + tree.notes() + index.findings
         findings += [finding for file in failed for finding in file.findings]
+        findings += vanished_documents(in_force, index.agents, tree, {file.path: file.names for file in failed})
         issues = [issue for file in failed for issue in file.issues]
         # A reference to a name in a file with errors is not reported as well.
         issues += index.issues(suspects={name for file in failed for name in file.names})

@@ -25,6 +25,9 @@ from gitops_agent.source.mirror import Mirror
 
 log = structlog.get_logger(__name__)
 
+Load = Callable[[Revision, Snapshot | None], Snapshot]
+"""``load(revision, in_force)``."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -37,9 +40,10 @@ class _Answer:
 
 class SourceTracker:
     """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state.
-    ``load`` gives the snapshot of a revision, or raises InvalidDesiredState with every finding."""
+    ``load`` gives the snapshot of a revision that follows another one, or raises InvalidDesiredState with every
+    finding."""
 
-    def __init__(self, source: Mirror, load: Callable[[Revision], Snapshot], clock: Clock, lookup: Lookup) -> None:
+    def __init__(self, source: Mirror, load: Load, clock: Clock, lookup: Lookup) -> None:
         self._source = source
         self._load = load
         self._clock = clock
@@ -110,7 +114,7 @@ class SourceTracker:
         """The snapshot of a commit that was good once, if it can still be read."""
         if sha is not None and sha not in self._snapshots:
             try:
-                self._snapshots[sha] = self._load(self._source.revision(sha))
+                self._snapshots[sha] = self._load(self._source.revision(sha), None)
             except (InvalidDesiredState, SourceError):
                 return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
         return self._snapshots.get(sha or "")
@@ -153,18 +157,18 @@ class SourceTracker:
         if errors(found):
             return self._reject(state, head, Phase.REFUSED, found, now), None
         state = replace(state, source=replace(state.source, verified=head.sha))
-        snapshot, found = self._loaded(state, head, found, now)
+        snapshot, found = self._loaded(state, head, in_force, found, now)
         if snapshot is None:
             return self._reject(state, head, Phase.INVALID, found, now), None
         snapshot = self._snapshots[head.sha] = replace(snapshot, findings=found + snapshot.findings)
         return _accepted(state, snapshot, now), snapshot
 
     def _loaded(
-        self, state: State, head: Revision, found: tuple[Finding, ...], now: Now
+        self, state: State, head: Revision, in_force: Snapshot | None, found: tuple[Finding, ...], now: Now
     ) -> tuple[Snapshot | None, tuple[Finding, ...]]:
         """The snapshot of a head, or everything that is wrong with it."""
         try:
-            snapshot = self._load(head)
+            snapshot = self._load(head, None if self._is_rollback(state, head) else in_force)
             found += self._unfreezing(state, head, snapshot, now)
         except InvalidDesiredState as invalid:
             return None, found + invalid.findings
@@ -176,6 +180,13 @@ class SourceTracker:
             log.exception("a commit could not be loaded", commit=head.sha)
             return None, (*found, _unexpected(head, problem))
         return (None if errors(found) else snapshot), found
+
+    def _is_rollback(self, state: State, head: Revision) -> bool:
+        """Whether it takes the fleet back to a commit that converged: what that one did not declare is meant."""
+        record = state.commits.records.get(head.sha)
+        earlier = record.rolls_back_to if record is not None else None
+        known = (state.commits.records.get(earlier) or self._lookup(earlier)) if earlier else None
+        return known is not None and known.phase is Phase.CONVERGED
 
     def _unfreezing(self, state: State, head: Revision, snapshot: Snapshot, now: Now) -> tuple[Finding, ...]:
         """Whether it may lift what it lifts, by itself or after the commits that were pushed along with it."""

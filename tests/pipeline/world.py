@@ -120,7 +120,10 @@ class World:
         reverter = RevertProposer(self.repository, self.repository, "main")
         self.stages = Stages(
             source=SourceTracker(
-                self.repository, lambda revision: self.repository.load(revision), self.clock, journal.commit_record
+                self.repository,
+                lambda revision, _: self.repository.load(revision),
+                self.clock,
+                journal.commit_record,
             ),
             controls=Controls(journal),
             observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),

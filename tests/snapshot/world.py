@@ -108,8 +108,12 @@ class World:
 
     def refuse(self, files: Mapping[str, Content]) -> list[Finding]:
         """The findings of a commit that must be invalid."""
+        return self.refuse_after(None, self.reader.commit(files))
+
+    def refuse_after(self, in_force: Snapshot | None, revision: Revision) -> list[Finding]:
+        """The findings of a commit that must be invalid on top of what is in force."""
         with pytest.raises(InvalidDesiredState) as refused:
-            self.load(files)
+            self.loader.load(revision, in_force)
         return list(refused.value.findings)
 
 

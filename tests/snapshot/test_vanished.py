@@ -1,0 +1,86 @@
+"""A slip never ends an agent: a file that held one, is still there and holds none now is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.snapshot.world import Content, World, agent, codes, other
+
+PATH = "agents/acme/bot.yaml"
+GOOD = agent("bot")
+ALSO = {"agents/acme/also.yaml": agent("also")}
+
+# What people and tools leave in place of a document.
+SLIPS: dict[str, Content] = {
+    "empty": "",
+    "blank": " \n\n",
+    "comments": "".join(f"# {line}\n" for line in GOOD.splitlines()),
+    "marker": "---\n",
+    "null": "null\n",
+    "mapping": "{}\n",
+    "lfs": f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 420\n",
+    "git-crypt": b"\0GITCRYPT\0" + bytes(range(128, 180)),
+    "pgp": "-----BEGIN PGP MESSAGE-----\n\nhQEMA0\n=abcd\n-----END PGP MESSAGE-----\n",
+    "truncated": "apiVersi",
+    "nested": "agent:\n" + "".join(f"  {line}\n" for line in GOOD.splitlines()),
+    "foreign": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: bot}\n",
+    "policy": other("Policy", {}),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_file_that_lost_its_agent_is_an_error_with_its_address(slip: str) -> None:
+    world = World()
+    good = world.load({PATH: GOOD, **ALSO})
+    with_slip = world.reader.commit({PATH: SLIPS[slip], **ALSO})
+    found = world.refuse_after(good, with_slip)
+    assert "VanishedDocument" in codes(found)
+    vanished = next(finding for finding in found if finding.code == "VanishedDocument")
+    assert vanished.address == f"{PATH}:1:1"
+    assert "acme/bot" in vanished.summary
+    assert "delete its file" in vanished.detail
+
+
+def test_it_is_reported_with_every_other_error_of_the_commit() -> None:
+    world = World()
+    good = world.load({PATH: GOOD, **ALSO})
+    found = world.refuse_after(
+        good, world.reader.commit({PATH: "", "agents/acme/also.yaml": agent("also", oops=1)})
+    )
+    assert sorted(codes(found)) == ["UnknownField", "VanishedDocument"]
+
+
+def test_after_a_restart_and_without_a_change_of_the_tree_it_is_still_found() -> None:
+    world = World()
+    good = world.load({PATH: GOOD, **ALSO})
+    slip = world.reader.commit({PATH: "", **ALSO})
+    restarted = World()
+    restarted.reader = world.reader
+    restarted.loader._reader = world.reader
+    restarted.loader.load(slip)  # such as ``plan`` of an earlier commit
+    assert codes(restarted.refuse_after(good, slip)) == ["VanishedDocument"]
+
+
+def test_a_file_that_gitopsignore_hides_is_still_there() -> None:
+    world = World()
+    good = world.load({PATH: GOOD, **ALSO})
+    found = world.refuse_after(good, world.reader.commit({PATH: GOOD, **ALSO, ".gitopsignore": "bot.yaml\n"}))
+    assert codes(found) == ["VanishedDocument"]
+    assert ".gitopsignore" in next(each.summary for each in found if each.code == "VanishedDocument")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({PATH: GOOD}, {}),  # deleted
+        ({PATH: GOOD}, {PATH: agent("other")}),  # renamed in place
+        ({PATH: GOOD}, {PATH: "", "agents/acme/moved.yaml": GOOD}),  # moved, and what is left is empty
+        ({PATH: agent("bot", lifecycle="Retired")}, {PATH: ""}),  # retired before
+        ({PATH: f"{GOOD}---\n{agent('two')}"}, {PATH: agent("two")}),  # one of two, by hand
+        ({PATH: GOOD}, {PATH: agent("bot", lifecycle="Retired")}),
+    ],
+)
+def test_what_people_do_on_purpose_is_none(before: dict[str, Content], after: dict[str, Content]) -> None:
+    world = World()
+    good = world.load({**before, **ALSO})
+    world.loader.load(world.reader.commit({**after, **ALSO}), good)
