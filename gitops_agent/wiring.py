@@ -227,7 +227,8 @@ def open_rollback(
     """A planner that can also write commits."""
     with open_planner(settings, environment, fetching) as planner:
         writer = BranchWriter(planner.source, settings)
-        yield RollbackCommand(planner.source, writer, planner.plan, settings.branch, planner.redactor)
+        good = planner.journal.state().rollout.converged
+        yield RollbackCommand(planner.source, writer, planner.plan, settings.branch, planner.redactor, good)
 
 
 # -- verbs that act

@@ -13,7 +13,7 @@ from gitops_agent.cli.common import Call, flag, option, print_json, print_text, 
 if TYPE_CHECKING:
     from gitops_agent.proposals.rollback import RollbackCommit
 
-_COMMITS_HELP = "Commits to revert, or a range A..B (default: the newest commit)."
+_COMMITS_HELP = "Commits to revert, or a range A..B (default: the newest; if it is empty, back to the last good)."
 _COMMITS = typer.Argument(metavar="COMMIT", help=_COMMITS_HELP)
 _BRANCH = option("--branch-name", "NAME", "Push to this new branch, for review, instead.")
 

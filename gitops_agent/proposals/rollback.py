@@ -24,7 +24,8 @@ class RollbackCommit:
 class RollbackCommand:
     """Makes a revert commit, plans it, pushes it. Live systems follow by the next pass.
 
-    ``plan`` gives the plan of a commit; ``redactor`` masks what the verb prints.
+    ``plan`` gives the plan of a commit; ``redactor`` masks what the verb prints. ``last_good``: the last commit
+    whose changes were all in, where one is on record.
     """
 
     source: Mirror
@@ -32,6 +33,7 @@ class RollbackCommand:
     plan: Callable[[str], Plan]
     branch: str
     redactor: Redactor
+    last_good: str | None = None
 
     def propose(self, commits: Sequence[str], to: str | None, message: str | None) -> RollbackCommit:
         """The commit that undoes these commits, or restores the tree of ``to``."""
@@ -39,6 +41,8 @@ class RollbackCommand:
             raise UsageError("give commits to revert or --to, not both")
         source = self.source
         head = source.refresh()
+        if not commits:
+            to = to or self._below_an_empty(head)
         if to is not None:
             target = revision_named(source, to)
             sha = self.writer.restore(target.sha, message or f'Restore "{target.subject}" ({target.short})')
@@ -46,6 +50,15 @@ class RollbackCommand:
             undone = self._chosen(commits, head)
             sha = self.writer.revert([revision.sha for revision in undone], message or _subject(undone))
         return RollbackCommit(sha, source.revision(sha).subject, self.plan(sha))
+
+    def _below_an_empty(self, head: Revision) -> str | None:
+        """The last good commit when the newest one changes nothing, but what is below it does: to revert an empty
+        commit (an approval, a note to the others) would take nothing back."""
+        source, good = self.source, self.last_good
+        is_empty = bool(head.parents) and source.revision(head.parents[0]).tree == head.tree
+        if not is_empty or good is None or not source.is_ancestor(good, head.sha):
+            return None
+        return good if source.revision(good).tree != head.tree else None
 
     def _chosen(self, commits: Sequence[str], head: Revision) -> list[Revision]:
         """The commits a person named, newest first; the head when none was."""

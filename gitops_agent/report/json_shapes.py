@@ -35,7 +35,7 @@ _KEYS: Mapping[type, str] = {
     AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at",
     Attempt: "failures error permanent stalled next_try_at=next_at",
     CommitRecord: "commit=sha phase summary subject author changed committed_at seen_at started_at finished_at "
-    "rolls_back_to rolled_back_by",
+    "reverts rolls_back_to rolled_back_by",
     Condition: "type status reason message last_transition_time=last_transition_at observed_commit",
     Control: "verb target actor at reason until",
     Evidence: "source said at",

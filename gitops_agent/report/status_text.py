@@ -241,6 +241,10 @@ def history_text(shape: Shape, style: Style = PLAIN) -> str:
 
 def _remarks(commit: Shape) -> str:
     remarks = [commit["summary"]] if commit["summary"] else []
+    if commit["reverts"]:
+        remarks.append(
+            f"reverts {', '.join(map(short, commit['reverts'][:3]))}{' …' if commit['reverts'][3:] else ''}"
+        )
     if commit["rollsBackTo"]:
         remarks.append(f"rolls back to {short(commit['rollsBackTo'])}")
     if commit["rolledBackBy"]:

@@ -4,7 +4,7 @@ A rollback has two signs, in this order: the commit restores the exact tree of a
 "This reverts commit …" and the difference it makes is the inverse of that commit's. Words alone prove nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,18 +21,27 @@ MOST_SEARCHED_COMMITS = 500
 Lookup = Callable[[str], CommitRecord | None]
 """The record of any commit, also of one that is long past."""
 
+Undoes = Callable[[str, str], bool]
+"""``undoes(later, earlier)``: whether a commit takes back an earlier one (with others it names, if any)."""
+
+Merged = Callable[[str], Sequence[str]]
+"""``merged(sha)``: the commits a merge brought in, newest first; none for other commits."""
+
+
+Reverter = Callable[[str], str | None]
+"""``reverter(sha)``: the commit that took an earlier one back already, if one did."""
+
 
 def register(
-    commits: CommitsState, known: str | None, head: Revision, source: Mirror, lookup: Lookup, now: float
+    commits: CommitsState, brought: Sequence[Revision], head: Revision, lookup: Lookup, now: float
 ) -> CommitsState:
-    """The records with one for every commit that a push brought, and marks on those that it takes back.
-
-    ``known``: the head that was seen before.
-    """
-    brought: Sequence[Revision] = source.between(known, head.sha) if known else (head,)
-    brought = brought or (head,)  # moved back to an earlier commit: only the head is new again
+    """The records with one for every commit that a push brought and that has none, and a fresh one for the head.
+    Nothing else changes until the head has passed the checks (``accept``)."""
     position = max((record.position for record in commits.newest_first[:1]), default=-1) + 1
-    new = [
+    known = {revision.sha: lookup(revision.sha) for revision in (*brought, head)}
+    # A commit that comes back (a force-push to where we were) starts over, but was first seen before.
+    new = [each for each in brought if known[each.sha] is None and each.sha != head.sha]
+    return commits.updated(
         CommitRecord(
             sha=revision.sha,
             tree=revision.tree,
@@ -41,37 +50,83 @@ def register(
             committed_at=revision.committed_at,
             position=position + index,
             phase=Phase.PENDING,
-            # A commit that comes back (a force-push to where we were) starts over, but was first seen before.
-            seen_at=now if (old := lookup(revision.sha)) is None else old.seen_at,
+            seen_at=now if (old := known[revision.sha]) is None else old.seen_at,
         )
-        for index, revision in enumerate(brought)
-    ]
-    open_ = (record for record in (*commits.newest_first, *new) if not record.phase.terminal)
+        for index, revision in enumerate((*new, head))
+    )
+
+
+def accept(
+    commits: CommitsState, brought: Sequence[Revision], head: Revision, source: Mirror, lookup: Lookup, now: float
+) -> CommitsState:
+    """The records when the head may be followed: it supersedes what was open, and takes back what it reverts."""
+    open_ = (each for each in commits.newest_first if each.sha != head.sha and not each.phase.terminal)
     why = f"superseded by {head.short}"
     closed = [replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=why) for record in open_]
-    updated = {record.sha: record for record in closed} | {head.sha: new[-1]}
-    if known:
-        updated |= _marked(brought, updated, source, lookup)
-    return commits.updated(updated.values())
+    commits = commits.updated(closed)
+    return commits.updated(_marked(brought, commits, source, lookup).values()) if brought else commits
+
+
+def refuse(
+    commits: CommitsState, pushed: Sequence[Revision], phase: Phase, findings: tuple[Finding, ...], now: float
+) -> CommitsState:
+    """The records when a head is not followed, nor what was pushed with it. It supersedes nothing: what was under
+    way before goes on."""
+    records = (commits.records.get(revision.sha) for revision in pushed)
+    open_ = (record for record in records if record is not None and not record.phase.terminal)
+    return commits.updated(stopped(record, phase, findings, now) for record in open_)
 
 
 def _marked(
-    brought: Sequence[Revision], updated: Mapping[str, CommitRecord], source: Mirror, lookup: Lookup
+    brought: Sequence[Revision], commits: CommitsState, source: Mirror, lookup: Lookup
 ) -> dict[str, CommitRecord]:
-    """The records that say on both sides which commits a push takes back."""
+    """The records that say on both sides which commits a push takes back, and which ones it brings back so."""
     history = source.history(brought[-1].sha, MOST_SEARCHED_COMMITS + len(brought))
     place = {revision.sha: index for index, revision in enumerate(history)}
-    marked = dict(updated)
+    merged = partial(_merged, source)
+    pairs = _Pairs(lambda sha: commits.records.get(sha) or lookup(sha), merged)
     for revision in brought:
         earlier = history[place[revision.sha] + 1 :] if revision.sha in place else ()
-        rollback = recognise(revision, earlier, source.undoes, partial(_merged, source))
-        if rollback is None:
-            continue
-        marked[revision.sha] = replace(marked[revision.sha], rolls_back_to=rollback.to)
-        for sha in rollback.undone:
-            if (record := marked.get(sha) or lookup(sha)) is not None:
-                marked[sha] = replace(record, rolled_back_by=revision.sha)
-    return marked
+        rollback = recognise(revision, earlier, source.undoes, merged, pairs.reverter)
+        own = pairs.record(revision.sha)
+        if rollback is not None and own is not None:
+            pairs.changed[own.sha] = replace(own, rolls_back_to=rollback.to, reverts=rollback.reverts)
+            for sha in rollback.undone:
+                pairs.take_back(sha, revision.sha)
+    return pairs.changed
+
+
+class _Pairs:
+    """Which commit takes back which. A revert that is itself taken back lets its commits count again."""
+
+    def __init__(self, lookup: Lookup, merged: Merged) -> None:
+        self._lookup = lookup
+        self._merged = merged
+        self.changed: dict[str, CommitRecord] = {}
+
+    def record(self, sha: str) -> CommitRecord | None:
+        return self.changed.get(sha) or self._lookup(sha)
+
+    def reverter(self, sha: str) -> str | None:
+        record = self.record(sha)
+        return record.rolled_back_by if record is not None else None
+
+    def take_back(self, sha: str, by: str) -> None:
+        if (record := self.record(sha)) is not None:
+            self.changed[sha] = replace(record, rolled_back_by=by)
+            for other in self._taken_back_by(record):
+                if self.reverter(other) == sha:
+                    self._bring_back(other)
+
+    def _bring_back(self, sha: str) -> None:
+        if (record := self.record(sha)) is not None:
+            self.changed[sha] = replace(record, rolled_back_by=None)
+            for other in self._taken_back_by(record):
+                if self.reverter(other) is None:
+                    self.take_back(other, sha)
+
+    def _taken_back_by(self, record: CommitRecord) -> Iterator[str]:
+        return (sha for reverted in record.reverts for sha in (reverted, *self._merged(reverted)))
 
 
 def _merged(source: Mirror, sha: str) -> Sequence[str]:
@@ -101,56 +156,65 @@ def stopped(
 
 # -- recognising a rollback
 
-Undoes = Callable[[str, str], bool]
-"""``undoes(later, earlier)``: whether a commit takes back an earlier one (with others it names, if any)."""
-
-Merged = Callable[[str], Sequence[str]]
-"""``merged(sha)``: the commits a merge brought in, newest first; none for other commits."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """``to``: the commit whose state is back; ``undone``: the commits that no longer count, newest first."""
+    """``to``: the newest commit whose very state is back, if there is one. ``reverts``: the commits that it takes
+    back itself, newest first; ``undone``: these, and what those of them that are merges brought in."""
 
-    to: str
+    to: str | None
+    reverts: tuple[str, ...]
     undone: tuple[str, ...]
 
 
 def recognise(
-    revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged = lambda _: ()
+    revision: Revision,
+    earlier: Sequence[Revision],
+    undoes: Undoes,
+    merged: Merged = lambda _: (),
+    reverter: Reverter = lambda _: None,
 ) -> Rollback | None:
-    """What a commit rolls back, if it does. ``earlier``: its ancestors as far as we know them, newest first."""
-    return _by_tree(revision, earlier) or _by_message(revision, earlier, undoes, merged)
-
-
-def _by_tree(revision: Revision, earlier: Sequence[Revision]) -> Rollback | None:
+    """What a commit rolls back, if it does. ``earlier``: its ancestors as far as we know them, newest first.
+    Where its message names what it reverts, and that is true, these are the pairs; a restored tree without such
+    words takes back everything since that was not taken back before."""
     known = {other.sha: other for other in earlier}
+    match = _same_state(revision, earlier, known)
+    named = _named(revision, earlier, undoes)
+    if named:
+        undone = {sha for other in named for sha in (other, *merged(other))}
+        return Rollback(match, named, _in_order(undone, earlier))
+    if match is None:
+        return None
+    since = _reach(revision.parents[:1], known) - _reach([match], known)
+    reverted = _in_order(since - _cancelled(since, reverter), earlier)
+    return Rollback(match, reverted, reverted)
+
+
+def _same_state(revision: Revision, earlier: Sequence[Revision], known: Mapping[str, Revision]) -> str | None:
+    """The newest earlier commit that has the tree of a commit which differs from its parent's."""
     parent = known.get(revision.parents[0]) if revision.parents else None
     if parent is None or not revision.tree or revision.tree == parent.tree:
         return None
     # Only the first-parent side can be rolled back to: a merged revert branch already holds the same tree, and
     # matching that would say that the merge undoes nothing.
     mainline = _reach(revision.parents[:1], known)
-    match = next((other for other in earlier if other.sha in mainline and other.tree == revision.tree), None)
-    if match is None:
-        return None
-    return Rollback(match.sha, _in_order(mainline - _reach([match.sha], known), earlier))
+    return next((each.sha for each in earlier if each.sha in mainline and each.tree == revision.tree), None)
 
 
-def _by_message(
-    revision: Revision, earlier: Sequence[Revision], undoes: Undoes, merged: Merged
-) -> Rollback | None:
+def _named(revision: Revision, earlier: Sequence[Revision], undoes: Undoes) -> tuple[str, ...]:
+    """The commits that the message says it reverts, as far as that is true, newest first."""
     taken_back = set()
     for prefix in named_reverts(revision.message):
-        matches = [other for other in earlier if other.sha.startswith(prefix)]
-        if len(matches) == 1 and undoes(revision.sha, matches[0].sha):
+        matches = [other.sha for other in earlier if other.sha.startswith(prefix)]
+        if len(matches) == 1 and undoes(revision.sha, matches[0]):
             taken_back.add(matches[0])
-    if not taken_back:
-        return None
-    reverted = [other for other in earlier if other in taken_back]
-    undone = {sha for other in reverted for sha in (other.sha, *merged(other.sha))}
-    to = reverted[-1].parents[:1]
-    return Rollback(to[0], _in_order(undone, earlier)) if to else None
+    return tuple(other.sha for other in earlier if other.sha in taken_back)
+
+
+def _cancelled(since: set[str], reverter: Reverter) -> set[str]:
+    """Of some commits in a row, those that were taken back by others of them, and these."""
+    pairs = {sha: by for sha in since if (by := reverter(sha)) in since}
+    return {*pairs, *(by for by in pairs.values() if by is not None)}
 
 
 def _reach(heads: Iterable[str], known: Mapping[str, Revision]) -> set[str]:

@@ -4,7 +4,7 @@ The newest commit is a candidate when it is trusted and valid. Otherwise the las
 the newest one's record says why. A source that does not answer changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -20,7 +20,7 @@ from gitops_agent.model.state import RolloutState, SourceState, State
 from gitops_agent.model.status import Phase
 from gitops_agent.ports import Clock
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
-from gitops_agent.source.commits import Lookup, register, stopped
+from gitops_agent.source.commits import Lookup, accept, refuse, register
 from gitops_agent.source.mirror import Mirror
 
 log = structlog.get_logger(__name__)
@@ -137,12 +137,28 @@ class SourceTracker:
             return None
 
     def _registered(self, state: State, head: Revision, now: Now) -> State:
-        known = state.source.head
-        if head.sha == known:
+        """The state with records for what a push brought. Counted from the last head that passed the checks: what
+        was refused in between brought nothing, and back to that head is no news."""
+        if head.sha == state.source.head:
             return state
-        look_up = lambda sha: state.commits.records.get(sha) or self._lookup(sha)  # noqa: E731
-        commits = register(state.commits, known, head, self._source, look_up, now.wall)
+        commits = state.commits
+        if head.sha != state.source.verified:
+            commits = register(commits, self._brought(state, head), head, self._look_up(state), now.wall)
         return replace(state, commits=commits, source=replace(state.source, head=head.sha))
+
+    def _brought(self, state: State, head: Revision) -> Sequence[Revision]:
+        return self._source.between(state.source.verified or state.source.head, head.sha)
+
+    def _look_up(self, state: State) -> Lookup:
+        return lambda sha: state.commits.records.get(sha) or self._lookup(sha)
+
+    def _accepted(self, state: State, head: Revision, now: Now) -> State:
+        """The state when the head has passed the checks: what was open is superseded, what it reverts marked."""
+        if head.sha == state.source.verified:
+            return state
+        brought = self._brought(state, head) if state.source.verified else ()
+        commits = accept(state.commits, brought, head, self._source, self._look_up(state), now.wall)
+        return replace(state, commits=commits, source=replace(state.source, verified=head.sha))
 
     def _candidate(
         self, state: State, head: Revision, in_force: Snapshot | None, now: Now
@@ -156,12 +172,12 @@ class SourceTracker:
         found = self._examine(state, head, in_force)
         if errors(found):
             return self._reject(state, head, Phase.REFUSED, found, now), None
-        state = replace(state, source=replace(state.source, verified=head.sha))
+        state = self._accepted(state, head, now)
         snapshot, found = self._loaded(state, head, in_force, found, now)
         if snapshot is None:
             return self._reject(state, head, Phase.INVALID, found, now), None
         snapshot = self._snapshots[head.sha] = replace(snapshot, findings=found + snapshot.findings)
-        return _accepted(state, snapshot, now), snapshot
+        return _valid(state, snapshot, now), snapshot
 
     def _loaded(
         self, state: State, head: Revision, in_force: Snapshot | None, found: tuple[Finding, ...], now: Now
@@ -209,10 +225,8 @@ class SourceTracker:
         self, state: State, head: Revision, phase: Phase, findings: tuple[Finding, ...], now: Now
     ) -> State:
         self._rejected = head.sha
-        record = state.commits.records.get(head.sha)
-        if record is None or record.phase.terminal:
-            return state
-        return replace(state, commits=state.commits.updated([stopped(record, phase, findings, now.wall)]))
+        pushed = (*self._brought(state, head), head)
+        return replace(state, commits=refuse(state.commits, pushed, phase, findings, now.wall))
 
     def _forget_unused(self, state: State, target: Snapshot | None) -> None:
         """Keep the snapshots in use and no others: each is a whole fleet."""
@@ -221,7 +235,7 @@ class SourceTracker:
         self._snapshots = {sha: each for sha, each in self._snapshots.items() if sha in used}
 
 
-def _accepted(state: State, snapshot: Snapshot, now: Now) -> State:
+def _valid(state: State, snapshot: Snapshot, now: Now) -> State:
     """The state when the newest commit is valid: its freezes are the ones in force."""
     sha, record = snapshot.revision.sha, state.commits.records.get(snapshot.revision.sha)
     if record is not None and record.phase in (Phase.REFUSED, Phase.INVALID):

@@ -33,7 +33,7 @@ def commit_phase(summary: Summary) -> Summary:
     updated = _progressed(record, summary, progress)
     summary = _with_record(with_gate(summary, progress), updated)
     if updated.phase is Phase.CONVERGED:
-        summary = _converged(summary, forward=record.rolls_back_to is None)
+        summary = _converged(summary, forward=not record.reverts)
     return summary.with_rollout(judged_agents=frozenset()) if updated.phase.terminal else summary
 
 

@@ -93,8 +93,8 @@ def test_a_merge_its_revert_an_invalid_commit_and_any_earlier_state(fleet: Fleet
     assert pids(fleet, "a", "b", "d", "e") == now
     assert story(fleet, invalid, recently_repaired) == [(recently_repaired, None), (None, again)]
 
-    # All of it at once, invalid commits and reverts included. It goes to the newest commit with that tree, and
-    # who is taken back twice names the newer one.
+    # All of it at once. It goes to the newest commit with that tree; what was taken back before, and the revert
+    # that did it, stay a pair.
     end = restore(fleet, start)
     assert fleet.once()["phase"] == "Converged"
     assert picture(fleet, "a", "b", "c") == before
@@ -102,8 +102,8 @@ def test_a_merge_its_revert_an_invalid_commit_and_any_earlier_state(fleet: Fleet
     assert story(fleet, end, again, invalid, recently_repaired) == [
         (None, back),
         (end, merge),
-        (end, None),
-        (end, again),
+        (recently_repaired, None),
+        (None, again),
     ]
 
 

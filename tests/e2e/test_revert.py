@@ -57,6 +57,7 @@ def test_a_revert_of_a_revert_brings_it_back(fleet: Fleet) -> None:
     known = commits(fleet)
     assert known[again]["rollsBackTo"] == change
     assert known[back]["rolledBackBy"] == again
+    assert known[change]["rolledBackBy"] is None, "it counts again"
     assert known[again]["phase"] == "Converged"
 
 
@@ -71,7 +72,7 @@ def test_several_commits_and_one_in_the_middle(fleet: Fleet) -> None:
     assert [words(fleet, name) for name in "abc"] == ["Two.", "One.", "Two."]
     known = commits(fleet)
     assert known[middle]["rolledBackBy"] == without_middle
-    assert known[without_middle]["rollsBackTo"] == first, "the state before it, as far as it goes"
+    assert (known[without_middle]["reverts"], known[without_middle]["rollsBackTo"]) == ([middle], None)
     assert known[first]["rolledBackBy"] is known[last]["rolledBackBy"] is None
 
     fleet.git("revert", "--no-edit", "--no-commit", last, first)

@@ -46,9 +46,7 @@ def restore(world: World, sha: str) -> str:
 
 
 def record(world: World, sha: str) -> CommitRecord:
-    found = world.journal.commit_record(sha)
-    assert found is not None
-    return found
+    return world.record(sha)
 
 
 def starts(world: World) -> dict[str, int]:
@@ -147,7 +145,8 @@ def test_a_commit_in_the_middle_is_taken_back_and_the_others_stay(ten: World) ->
     assert ten.converge().phase is Phase.CONVERGED
     assert following(ten, "second") == {"a0", "a2"}
     assert restarted(ten, before) == {"a1"}
-    assert record(ten, back).rolls_back_to == first
+    assert record(ten, back).reverts == (middle,)
+    assert record(ten, back).rolls_back_to is None  # no earlier commit had this very state
     assert [record(ten, sha).rolled_back_by for sha in (first, middle, last)] == [None, back, None]
 
 
@@ -341,7 +340,7 @@ class Author:
     def __init__(self, world: World) -> None:
         self.world = world
         self.shas = [world.repository.commit({"z": FIRST}, policy=GENEROUS)]
-        self.undone: dict[str, str] = {}
+        self.takes_back: dict[str, list[str]] = {}
         self.goes_to: dict[str, str | None] = {}
 
     def take(self, what: str, given: Any) -> None:
@@ -398,13 +397,22 @@ class Author:
         trees = {old: self.world.repository.commits[old].revision.tree for old in self.shas}
         mine = self.world.repository.commits[sha].revision.tree
         match = next((old for old in reversed(self.shas) if trees[old] == mine), None) if mine != tree else None
-        if match is not None:
-            undone = self.shas[self.shas.index(match) + 1 :]
-        else:
-            undone = [reverts] if reverts and mine != tree else []
-        self.goes_to[sha] = match or (self.shas[self.shas.index(reverts) - 1] if reverts and undone else None)
-        self.undone.update(dict.fromkeys(undone, sha))
+        undone = [reverts] if reverts and mine != tree else []
+        if match is not None and not undone:
+            since, by = self.shas[self.shas.index(match) + 1 :], self.undone()
+            pairs = {(old, by[old]) for old in since if by.get(old) in since}
+            undone = [old for old in since if not any(old in pair for pair in pairs)]
+        self.goes_to[sha] = match
+        self.takes_back[sha] = undone
         self.shas.append(sha)
+
+    def undone(self) -> dict[str, str]:
+        """What no longer counts, and by which commit: one that was not taken back itself."""
+        found: dict[str, str] = {}
+        for sha in reversed(self.shas):
+            if sha not in found:
+                found |= {old: sha for old in self.takes_back.get(sha, ()) if old not in found}
+        return found
 
 
 @given(steps)
@@ -425,7 +433,9 @@ def test_whatever_the_history_live_is_what_the_newest_tree_asks_for(story: list[
             resource: fields for resource, fields in world.running.items() if resource not in retained
         } == wanted
         assert {resource.agent.name for resource in retained} <= set(NAMES)
+        undone = author.undone()
         for sha in author.shas[1:]:
             found = world.journal.commit_record(sha)
             assert found is not None
-            assert (found.rolled_back_by, found.rolls_back_to) == (author.undone.get(sha), author.goes_to[sha])
+            assert (found.rolled_back_by, found.rolls_back_to) == (undone.get(sha), author.goes_to[sha])
+            assert set(found.reverts) == set(author.takes_back[sha])

@@ -231,3 +231,64 @@ def test_a_rollback_is_marked_on_both_sides(world: World) -> None:
     assert (undone.rolled_back_by, done.rolls_back_to) == (back, first)
     assert world.running == world.wanted(first)
     assert key("two") not in world.journal.state().status.agents
+
+
+def test_several_reverts_in_one_push_each_name_their_own_commit(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    fleets = [["one", "two"], ["one", "two", "three"], ["one", "two", "three", "four"]]
+    changes = [world.commit(*names) for names in fleets]
+    world.converge()
+    backs = [
+        world.commit(*names, message=f"Back\n\nThis reverts commit {change}.")
+        for names, change in zip([*fleets[1::-1], ["one"]], reversed(changes), strict=True)
+    ]
+    assert world.converge().phase is Phase.CONVERGED
+    undone = [world.record(change).rolled_back_by for change in reversed(changes)]
+    assert undone == backs, "the newest change by the first revert, and so on"
+    assert [world.record(back).reverts for back in backs] == [(change,) for change in reversed(changes)]
+    assert world.record(backs[-1]).rolls_back_to == world.repository.commits[changes[0]].revision.parents[0]
+
+
+def test_a_revert_of_a_revert_brings_the_commit_back(world: World) -> None:
+    world.commit("one")
+    world.converge()
+    change = world.commit("one", "two")
+    back = world.commit("one", message=f"Back\n\nThis reverts commit {change}.")
+    again = world.commit("one", "two", message=f"Again\n\nThis reverts commit {back}.")
+    assert world.converge().phase is Phase.CONVERGED
+    assert (world.record(again).reverts, world.record(again).rolls_back_to) == ((back,), change)
+    assert (world.record(back).rolled_back_by, world.record(change).rolled_back_by) == (again, None)
+
+
+def test_a_refused_rewrite_supersedes_nothing_and_takes_nothing_back(world: World) -> None:
+    first = world.commit("one")
+    world.converge()
+    under_way = world.commit("one", "two")
+    world.run()
+    assert not world.record(under_way).phase.terminal
+    world.commit("three", parent=first)
+    rewritten = world.commit("one", message=f"Back\n\nThis reverts commit {under_way}.")
+    result = world.converge()
+    assert (result.phase, world.phase(rewritten)) == (Phase.REFUSED, Phase.REFUSED)
+    assert world.phase(under_way) is Phase.CONVERGED, "what was under way went on"
+    assert world.record(under_way).rolled_back_by is None
+
+
+def test_a_rewrite_that_is_undone_leaves_every_earlier_record_as_it_was(world: World) -> None:
+    first = world.commit("one")
+    world.converge()
+    shas = [world.commit("one", "two"), world.commit("one", "three"), world.commit("one", "four")]
+    world.converge()
+    before = {sha: world.record(sha) for sha in (first, *shas)}
+    rewritten = world.commit("five", parent=first)
+    world.run()
+    world.repository.head = shas[-1]
+    result = world.converge()
+    assert (result.phase, result.state.source.head) == (Phase.CONVERGED, shas[-1])
+    assert {sha: world.record(sha) for sha in before} == before
+    assert world.phase(rewritten) is Phase.REFUSED
+    follower = world.commit("one", "six", parent=shas[-1])
+    assert world.converge().phase is Phase.CONVERGED
+    assert {sha: world.record(sha).phase for sha in before} == {sha: each.phase for sha, each in before.items()}
+    assert world.running == world.wanted(follower)

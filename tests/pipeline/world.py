@@ -19,7 +19,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.passes import PassResult, Request, is_settled
 from gitops_agent.model.plan import Action
 from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Phase
+from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
@@ -178,6 +178,11 @@ class World:
         agents = self.repository.load(self.repository.revision(sha)).agents.values()
         every = [resource for agent in agents for resource in agent.resources if not resource.stopped]
         return {each.key: each.fields for each in every if each.driver == self.live.name}
+
+    def record(self, sha: str) -> CommitRecord:
+        record = self.journal.commit_record(sha)
+        assert record is not None, sha
+        return record
 
     def phase(self, sha: str) -> Phase | None:
         record = self.journal.commit_record(sha)

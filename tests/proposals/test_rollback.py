@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ class Branch:
         self.restored: list[tuple[str, str]] = []
         self.pushed: list[tuple[str, str]] = []
         self.stray = "f" * 40
+        self.empty: frozenset[str] = frozenset()
 
     def refresh(self) -> Revision:
         return self.revision(HISTORY[-1])
@@ -34,7 +36,12 @@ class Branch:
         found = [sha for sha in [*HISTORY, self.stray, "new"] if sha.startswith(ref)]
         if not found:
             raise SourceRefused(f"there is no commit {ref}", hint="see gitops-agent history")
-        return Revision(found[0], "t", (), "Ada", 0.0, 0.0, f"commit {found[0][:2]}")
+        at = HISTORY.index(found[0]) if found[0] in HISTORY else 0
+        tree = next((sha for sha in HISTORY[at::-1] if sha not in self.empty), "")
+        return Revision(found[0], tree, tuple(HISTORY[at - 1 : at]), "Ada", 0.0, 0.0, f"commit {found[0][:2]}")
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        return HISTORY.index(old) <= HISTORY.index(new)
 
     def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
         assert old is not None
@@ -99,6 +106,15 @@ def test_an_earlier_tree_is_restored(command: RollbackCommand, branch: Branch) -
     command.propose([], "40", None)
     command.propose([], "40", "Back to Monday")
     assert branch.restored == [("40", f'Restore "commit 40" ({HISTORY[40][:10]})'), ("40", "Back to Monday")]
+
+
+def test_an_empty_commit_on_top_goes_back_to_the_last_good_tree(command: RollbackCommand, branch: Branch) -> None:
+    branch.empty = frozenset(HISTORY[98:])  # 97 is blocked, and two approvals of it are empty
+    replace(command, last_good=HISTORY[96]).propose([], None, None)
+    assert branch.restored == [("96", f'Restore "commit 96" ({HISTORY[96][:10]})')]
+    assert branch.reverted == []
+    replace(command, last_good=HISTORY[99]).propose([], None, None)
+    assert branch.reverted == [(["99"], 'Revert "commit 99"')], "the fleet is as the empty commit asks for already"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def test_a_restored_tree_is_a_rollback_to_its_newest_holder(trees: list[int]) ->
         assert found is None
     else:
         shas = [other.sha for other in earlier]
-        assert found == Rollback(holders[0], tuple(shas[: shas.index(holders[0])]))
+        undone = tuple(shas[: shas.index(holders[0])])
+        assert found == Rollback(holders[0], undone, undone)
 
 
 @pytest.mark.unit
@@ -81,7 +82,7 @@ def test_a_named_commit_is_found_by_prefix(width: int) -> None:
     first, second, third = ("aa" * 20, "bb" * 20, "cc" * 20)
     earlier = [revision(third, "t3", second), revision(second, "t2", first), revision(first, "t1")]
     head = revision("dd" * 20, "t4", third, message=f'Revert "x"\n\nThis reverts commit {second[:width]}.')
-    assert recognise(head, earlier, always) == Rollback(first, (second,))
+    assert recognise(head, earlier, always) == Rollback(None, (second,), (second,))
 
 
 @pytest.mark.unit
@@ -174,7 +175,7 @@ def test_git_revert_of_the_last_commit(repository: Repository) -> None:
     first = repository.head()
     second = repository.commit("a", "1")
     repository.git("revert", "--no-edit", "HEAD")
-    assert repository.judge() == Rollback(first, (second,))
+    assert repository.judge() == Rollback(first, (second,), (second,))
 
 
 def test_an_ordinary_commit_is_none(repository: Repository) -> None:
@@ -187,10 +188,7 @@ def test_git_revert_of_several_commits_one_by_one(repository: Repository) -> Non
     first = repository.head()
     shas = [repository.commit("a", text) for text in ("1", "2", "3")]
     repository.git("revert", "--no-edit", "HEAD~3..HEAD")
-    found = repository.judge()
-    assert found is not None
-    assert found.to == first
-    assert set(shas) < set(found.undone)
+    assert repository.judge() == Rollback(first, (shas[0],), (shas[0],))
 
 
 def test_git_revert_of_several_commits_at_once(repository: Repository) -> None:
@@ -198,15 +196,14 @@ def test_git_revert_of_several_commits_at_once(repository: Repository) -> None:
     shas = [repository.commit("a", text) for text in ("1", "2", "3")]
     repository.git("revert", "--no-commit", "HEAD~3..HEAD")
     repository.git("commit", "-q", "-m", "Back to where we were")
-    assert repository.judge() == Rollback(first, tuple(reversed(shas)))
+    assert repository.judge() == Rollback(first, tuple(reversed(shas)), tuple(reversed(shas)))
 
 
 def test_git_revert_of_one_in_the_middle(repository: Repository) -> None:
-    first = repository.head()
     second = repository.commit("a", "1")
     repository.commit("b", "1")
     repository.git("revert", "--no-edit", second)
-    assert repository.judge() == Rollback(first, (second,))
+    assert repository.judge() == Rollback(None, (second,), (second,))
 
 
 def test_a_revert_that_was_edited_is_not_one(repository: Repository) -> None:
@@ -223,7 +220,7 @@ def test_git_revert_of_a_revert(repository: Repository) -> None:
     repository.git("revert", "--no-edit", "HEAD")
     reverting = repository.head()
     repository.git("revert", "--no-edit", "HEAD")
-    assert repository.judge() == Rollback(second, (reverting,))
+    assert repository.judge() == Rollback(second, (reverting,), (reverting,))
 
 
 def test_git_revert_of_a_revert_with_work_in_between(repository: Repository) -> None:
@@ -232,7 +229,7 @@ def test_git_revert_of_a_revert_with_work_in_between(repository: Repository) -> 
     reverting = repository.head()
     repository.commit("b", "1")
     repository.git("revert", "--no-edit", reverting)
-    assert repository.judge() == Rollback(second, (reverting,))
+    assert repository.judge() == Rollback(None, (reverting,), (reverting,))
 
 
 def feature(repository: Repository, base: str) -> list[str]:
@@ -254,7 +251,8 @@ def test_git_revert_of_a_merge(repository: Repository, later_work: bool) -> None
     repository.git("revert", "--no-edit", "-m", "1", brought[-1])
     found = repository.judge()
     assert found is not None
-    assert found.to == mainline
+    assert found.to == (None if later_work else mainline)
+    assert found.reverts == (brought[-1],)
     assert set(found.undone) == set(brought)
 
 
@@ -265,4 +263,4 @@ def test_a_merged_revert_branch_undoes_what_the_revert_undid(repository: Reposit
     repository.git("revert", "--no-edit", second)
     repository.git("checkout", "-q", "main")
     repository.git("merge", "-q", "--no-ff", "-m", "Merge the revert", "undo")
-    assert repository.judge() == Rollback(first, (second,))
+    assert repository.judge() == Rollback(first, (second,), (second,))

@@ -26,6 +26,7 @@ API_VERSION = "gitops-agent.dev/v1"
 KIND = "ConvergenceStatus"
 _MESSAGE_CHARACTERS = 400  # characters of one message
 _MAX_AGENTS = 1_000  # more never fit the bytes
+_MAX_REVERTS = 50
 _AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
 _MAX_CHARACTERS = 262_144  # a note beyond this is not ours
 _UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
@@ -97,6 +98,7 @@ def render_note(
         "planDigest": record.plan,
         "startedAt": iso_or_none(record.started_at),
         "finishedAt": iso_or_none(record.finished_at),
+        "Reverts": list(record.reverts[:_MAX_REVERTS]) or None,
         "RollsBackTo": record.rolls_back_to,
         "RolledBackBy": record.rolled_back_by,
         "agents": agents,
@@ -119,6 +121,10 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
         summary = clipped(escape_control(redact(record.summary)), 160)
         # "Superseded by …" rather than "Superseded, superseded by …".
         parts = [summary.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, summary]
+    if record.reverts:
+        parts.append(
+            f"reverts {', '.join(sha[:10] for sha in record.reverts[:3])}{' …' if record.reverts[3:] else ''}"
+        )
     if record.rolls_back_to:
         parts.append(f"rolls back to {record.rolls_back_to[:10]}")
     if record.rolled_back_by:
