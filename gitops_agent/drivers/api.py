@@ -152,10 +152,12 @@ class ExecResult:
 @dataclass(frozen=True, slots=True)
 class RunAs:
     """How a command is run. ``runtime``: what ``Plugin.run_as`` made of the document, for an agent that may be
-    gone; None: as it runs now. ``env``: variables of ours, added last."""
+    gone; None: as it runs now. ``env``: variables of ours, added last. ``instance``: which running copy
+    (``AgentInstance.id``) it is about; "": any."""
 
     runtime: Fields | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    instance: str = ""
 
 
 AS_IT_RUNS = RunAs()

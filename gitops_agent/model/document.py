@@ -180,6 +180,12 @@ class Stop(Strict):
     grace: Duration = "10s"
 
 
+class Update(Strict):
+    """How copies of an agent follow a change: this many at a time, those before them Ready first."""
+
+    max_unavailable: Annotated[int, Field(ge=1, le=1000)] = 1
+
+
 class Runtime(Strict):
     """What runs the agent and how. A driver may add a block of its own name (``Plugin.options``)."""
 
@@ -193,6 +199,7 @@ class Runtime(Strict):
     stop: Stop = Stop()
     reload: Literal["Restart", "Hot"] = "Restart"
     min_uptime: Duration = "1s"
+    update: Update = Update()
 
 
 class Model(Strict):

@@ -30,7 +30,8 @@ class Health:
     """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
     ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
-    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it."""
+    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
+    ``instances``: of an agent that runs in several copies, those to be restarted, or else those not Ready."""
 
     state: HealthState
     reason: str
@@ -41,6 +42,7 @@ class Health:
     disputes: str = ""
     agree: int = 1
     oppose: int = 0
+    instances: tuple[str, ...] = ()
 
 
 HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")
@@ -53,6 +55,11 @@ _RANK = {
     HealthState.UNHEALTHY: 3,
     HealthState.STUCK: 4,
 }
+
+
+def rank(state: HealthState) -> int:
+    """How bad a state is: the worst of several counts."""
+    return _RANK[state]
 
 
 def worst(healths: Iterable[Health]) -> Health:

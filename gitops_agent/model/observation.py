@@ -36,13 +36,17 @@ class AgentInstance:
     """One running copy of an agent: a process, a pane, a pod.
     ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
-    at which it answers HTTP probes; "" when it cannot be reached from here."""
+    at which it answers HTTP probes; "" when it cannot be reached from here. ``behind``: it is still to be replaced
+    by one that is as applied. ``reason``: the driver's reason code against this copy; where no copy has one, that
+    of the observation is about all."""
 
     id: str
     started_at: float | None = None
     ready: bool | None = None
     heartbeat: Heartbeat | None = None
     address: str = ""
+    behind: bool = False
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

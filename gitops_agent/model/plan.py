@@ -70,7 +70,8 @@ class Decision(StrEnum):
 class Action:
     """One step for one resource, with the three legs it was decided on.
     ``message`` is for people and never steers. ``patch`` is the RFC 6902 difference from what is (live, or base
-    where live does not show the field) to what is desired."""
+    where live does not show the field) to what is desired. ``instances``: the copies of an agent that are not
+    well, where it has several: those that a restart is for, or that a driver may replace first."""
 
     key: ResourceKey
     driver: str
@@ -88,6 +89,7 @@ class Action:
     deletion_policy: DeletionPolicy = DeletionPolicy.DELETE
     idempotent: bool = True
     evidence: tuple[Evidence, ...] = ()
+    instances: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

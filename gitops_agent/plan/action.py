@@ -30,8 +30,11 @@ _WAY_OUT = {
 }
 
 
-def make_action(three_way: ThreeWay, found: Classification, health: Health | None = None) -> Action:
-    """The action of a classification; ``health`` is what asked for it or casts doubt on it, if health did."""
+def make_action(
+    three_way: ThreeWay, found: Classification, health: Health | None = None, unwell: tuple[str, ...] = ()
+) -> Action:
+    """The action of a classification; ``health`` is what asked for it or casts doubt on it, if health did.
+    ``unwell``: the copies of the agent that are not well."""
     base, live = three_way.base, three_way.live
     leg = three_way.desired or base or live
     assert leg is not None, "a resource without any leg cannot differ"
@@ -62,6 +65,7 @@ def make_action(three_way: ThreeWay, found: Classification, health: Health | Non
         deletion_policy=owner.deletion_policy if owner is not None else DeletionPolicy.DELETE,
         idempotent=applied is None or applied.idempotent,
         evidence=evidence,
+        instances=unwell if three_way.key.kind == Kind.RUNTIME else (),
     )
 
 

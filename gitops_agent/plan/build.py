@@ -49,7 +49,8 @@ def build(
         if difference is Difference.RETAINED:
             findings.append(retained(three_way))
             continue
-        action = make_action(three_way, classify(difference, three_way, context, health), health)
+        unwell = healths[three_way.key.agent].instances if three_way.key.agent in healths else ()
+        action = make_action(three_way, classify(difference, three_way, context, health), health, unwell)
         actions.append(_approved(as_hook(action, context) if action.key.kind == Kind.HOOK else action, context))
     ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.

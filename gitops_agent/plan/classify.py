@@ -50,7 +50,8 @@ def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
 ) -> Classification:
     """The classification of one difference (not RETAINED; IN_SYNC only where health asks for a restart).
-    ``health`` is what the cross-check says of a runtime that makes no progress, or of the driver's reason."""
+    ``health`` is what the cross-check says of a runtime that makes no progress, or of the driver's reason; for
+    copies that follow, that the next may."""
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
@@ -62,7 +63,8 @@ def classify(
         drift_class = _class(difference, three_way, reason)
     if not drift_class.is_drift:
         # A commit asked for it, and the source verified the commit: there is nothing to be unsure of.
-        decision = Decision.WAIT if drift_class is Class.LAG else Decision.REPAIR
+        waits = drift_class is Class.LAG or (reason == ReasonCode.REPLICAS_FOLLOW and health is None)
+        decision = Decision.WAIT if waits else Decision.REPAIR
         return Classification(verb, drift_class, reason, Confidence.HIGH, decision)
     repeats = context.limits(three_way.key.agent.tenant).oscillation.repairs
     repeated = len(recent_repairs(context, three_way.key)) >= repeats
@@ -153,6 +155,8 @@ def _leaving(three_way: ThreeWay, verb: Verb) -> str:
 
 
 def _class(difference: Difference, three_way: ThreeWay, reason: str) -> Class:
+    if reason == ReasonCode.REPLICAS_FOLLOW:
+        return Class.CHANGE
     if difference in (Difference.DRIFT, Difference.CONFLICT, Difference.MISSING_EXTERNAL):
         return class_of(three_way.reason_of(reason), present=three_way.present)
     if difference is Difference.AMBIGUOUS:

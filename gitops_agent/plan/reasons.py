@@ -65,6 +65,11 @@ class ReasonCode(StrEnum):
         _CHANGE,
         _ASK,
     )
+    REPLICAS_FOLLOW = (
+        "ReplicasFollow",
+        "A commit is carried out copy by copy: the next follow when those before them are Ready.",
+        _CHANGE,
+    )
     PROGRESSING = "Progressing", "It was applied, and the live system is still working on it.", _LAG, _WAIT
     NOT_SEEN_YET = (
         "NotSeenYet",

@@ -25,8 +25,9 @@ Agents = Mapping[AgentKey, Agent]
 
 
 def started(since: Since, starting: Collection[AgentKey], stopping: Collection[AgentKey], active: float) -> Since:
-    """The same deadlines with some agents' time running from now on (unless it does already), others' ended."""
-    news = [key for key in starting if key not in since]
+    """The same deadlines with some agents' time running from now on (unless it does already), others' ended; of
+    those that are both it begins anew."""
+    news = [key for key in starting if key not in since or key in stopping]
     if not news and not any(key in since for key in stopping):
         return since
     kept = {key: at for key, at in since.items() if key not in stopping}

@@ -11,6 +11,7 @@ from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import agents_in
 from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
 from gitops_agent.status.summary import Summary
@@ -25,7 +26,8 @@ def agent_conditions(summary: Summary) -> Summary:
     waiting = record.held_by("dependencies", "lease")
     changed: list[AgentStatus] = []
     starting: list[AgentKey] = []
-    stopping: set[AgentKey] = set()
+    # The next copies of an agent are a step forward: each has the whole time to become Ready.
+    stopping = {a.key.agent for a, _ in record.executed if a.reason == ReasonCode.REPLICAS_FOLLOW}
     for view in _views(summary):
         key = view.agent.key
         previous = known.get(key)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from gitops_agent.drivers.local.procfs import ProcessTable, this_host
 from gitops_agent.drivers.local.stop import wait_gone
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.observation import Base
-from gitops_agent.model.plan import Verb
+from gitops_agent.model.plan import Class, Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, process_key, until
 
 STUBBORN = (
@@ -123,15 +124,57 @@ def test_a_restart_replaces_what_ran_when_it_was_planned_and_nothing_younger(fle
     assert fleet.pids() == between
 
 
-def test_another_spec_replaces_every_replica_and_only_once(fleet: Fleet) -> None:
-    fleet.run(*SLEEP, replicas=2)
-    before = fleet.pids()
-    changed = fleet.fields("sleep", "301", replicas=2)
+def test_another_spec_replaces_one_replica_at_a_time_and_each_only_once(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, replicas=3)
+    first, second, third = fleet.pids()
+    changed = fleet.fields("sleep", "301", replicas=3)
+    done = fleet.apply(changed, Verb.RESTART)
+    assert done.message.endswith("2 to follow")
+    new, *rest = fleet.pids()
+    assert (new != first, rest) == (True, [second, third])
+    seen = fleet.look()
+    assert (seen.reason, [each.behind for each in seen.instances]) == ("ReplicasFollow", [False, True, True])
+    fleet.restart()  # what is left to do can be seen, and is not remembered
+    assert fleet.look().reason == "ReplicasFollow"
+    fleet.apply(changed, Verb.RESTART)
+    assert fleet.pids()[0] == new
+    assert fleet.pids()[2] == third
     fleet.apply(changed, Verb.RESTART)
     after = fleet.pids()
-    assert len(after) == 2
-    assert not set(before) & set(after)
+    assert after[0] == new
+    assert not {first, second, third} & set(after)
     assert fleet.look().reason is None
+
+
+def test_as_many_replicas_follow_at_once_as_may_be_down(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, replicas=3)
+    before = fleet.pids()
+    changed = fleet.fields("sleep", "301", replicas=3, update={"maxUnavailable": 2})
+    kill(before[0])
+    until(lambda: len(fleet.pids()) == 2)
+    fleet.apply(changed, Verb.RESTART)
+    assert len(fleet.pids()) == 3
+    assert set(fleet.pids()) & set(before) == {before[2]}, "one was down already"
+
+
+def test_a_replica_that_is_not_well_is_replaced_first_and_costs_nothing(fleet: Fleet) -> None:
+    fleet.run(*SLEEP, replicas=3)
+    before = fleet.pids()
+    fields, base = fleet.fields("sleep", "301", replicas=3), fleet.bases[process_key(BOT)]
+    step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
+    fleet.driver.apply(replace(step, instances=(str(before[1]), str(before[2]))), "intent")
+    assert set(fleet.pids()) & set(before) == {before[0]}
+
+
+def test_a_restart_of_one_stuck_replica_leaves_its_siblings_alone(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP, replicas=2)
+    first, second = fleet.pids()
+    base = fleet.bases[process_key(BOT)]
+    step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
+    stuck = replace(step, instances=(str(second),), drift_class=Class.STUCK_PROGRESS)
+    fleet.driver.apply(stuck, "intent")
+    assert fleet.pids()[0] == first
+    assert second not in fleet.pids()
 
 
 def test_scaling_starts_and_stops_only_the_difference(fleet: Fleet) -> None:

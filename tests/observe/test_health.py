@@ -276,25 +276,57 @@ def test_an_agent_that_never_beats_is_as_stale_as_it_is_old(ward: Ward) -> None:
     assert said(ward.look(heartbeat())) == STALE
 
 
-def test_the_stalest_replica_decides(ward: Ward) -> None:
+def test_the_stalest_replica_decides_and_only_it_is_restarted(ward: Ward) -> None:
     now = ward.clock.now()
     ward.clock.advance(100)
     ward.beats = (Heartbeat(now + 95), Heartbeat(now + 10))
-    assert said(ward.look(heartbeat())) == STALE
-    # A restart would end all replicas: the tool call of any of them forbids it.
-    ward.beats = (Heartbeat(now + 95, pending=("crm",)), Heartbeat(now + 10))
     health = ward.look(heartbeat())
-    assert (health.state, health.reason, health.restart) == (HealthState.STUCK, "ToolCallInProgress", False)
+    assert (*said(health), health.restart, health.instances) == (*STALE, True, ("1",))
+    assert health.message.startswith("1: no heartbeat for")
 
 
-def test_a_replica_at_work_does_not_hide_one_that_hangs(ward: Ward) -> None:
-    """The older of two stale ones waits for a tool; the other does not, and needs its restart."""
+def test_a_replica_at_work_neither_hides_one_that_hangs_nor_is_cut_off(ward: Ward) -> None:
+    """Both are stale; one of them waits for a tool, the other does not, and needs its restart."""
     now = ward.clock.now()
     ward.clock.advance(300)
     ward.beats = (Heartbeat(now + 10, pending=("crm",)), Heartbeat(now + 100))
     health = ward.look(heartbeat())
-    assert health.state is HealthState.STUCK
-    assert not health.restart, "a restart of the agent would cut off the tool call of its sibling"
+    assert (*said(health), health.restart, health.instances) == (*STALE, True, ("1",))
+
+
+def test_each_replica_answers_its_own_probe(ward: Ward) -> None:
+    ward.clock.advance(60)
+    ward.beats = (None, None, None)
+    assert said(ward.look(LIVENESS)) == HEALTHY
+    ward.runner.broken_instances = {"2"}
+    found = []
+    for _ in range(3):
+        ward.clock.advance(5)
+        found.append(ward.look(LIVENESS))
+    assert [health.restart for health in found] == [False, False, True]
+    assert found[-1].instances == ("2",)
+    assert found[-1].message.startswith("2: liveness probe failed 3 times")
+
+
+# -- replicas that follow one after the other
+
+
+def test_the_next_replica_follows_when_those_before_it_are_ready(ward: Ward) -> None:
+    """Also where an earlier spec was not well: what is to be replaced keeps none waiting."""
+    ward.clock.advance(60)
+    ward.beats = (None, None, None)
+    ward.behind = {"1", "2"}
+    ward.runner.broken_instances = {"0", "2"}
+    waiting = ward.look(READINESS)
+    assert said(waiting) == (HealthState.STARTING, "NotReadyYet")
+    assert waiting.instances == ("0", "2")
+    ward.runner.broken_instances = {"2"}
+    ward.clock.advance(1)
+    follows = ward.look(READINESS)
+    assert said(follows) == (HealthState.STARTING, "ReplicasFollow")
+    assert follows.instances == ("2",), "begin with the one that is not well"
+    assert ward.monitor.due() == {ONE}, "at once"
+    assert ward.look(READINESS).recheck_at != ward.clock.monotonic(), "but not again and again, should it be held"
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])

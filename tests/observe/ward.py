@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, Executing, RunAs
@@ -40,11 +41,12 @@ class Answering:
     def __init__(self) -> None:
         self.ok = True
         self.broken: set[str] = set()
+        self.broken_instances: set[str] = set()
         self.asked: list[tuple[AgentKey, tuple[str, ...], float]] = []
 
     def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         self.asked.append((agent, tuple(command), timeout))
-        ok = self.ok and command[0] not in self.broken
+        ok = self.ok and command[0] not in self.broken and how.instance not in self.broken_instances
         return ExecResult(ok, "fine" if ok else "exit code 1")
 
 
@@ -59,6 +61,7 @@ class Ward:
         self.started = clock.now()
         self.handle = 1
         self.beats: tuple[Heartbeat | None, ...] = ()
+        self.behind: set[str] = set()
 
     def restart(self) -> None:
         self.started = self.clock.now()
@@ -76,7 +79,10 @@ class Ward:
         given = {
             "fields": Fields.of({"replicas": 1}),
             "handle": Fields.of({"handle": self.handle}),
-            "instances": instances(more.pop("started_at", self.started), more.pop("heartbeats", self.beats)),
+            "instances": tuple(
+                replace(each, behind=each.id in self.behind)
+                for each in instances(more.pop("started_at", self.started), more.pop("heartbeats", self.beats))
+            ),
             "observed_at": self.clock.now(),
             **more,
         }

@@ -59,6 +59,8 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> ThreeWay:
 
 def plan_of(three_way: ThreeWay, row: dict[str, Any]) -> Plan:
     health = Health(HealthState.STUCK, row["health"], "It is stuck.", restart=True) if "health" in row else None
+    if "ready" in row:
+        health = Health(HealthState.STARTING, row["ready"], "The next may follow.")
     return make.plan(
         make.snapshot([three_way.agent] if three_way.agent else [make.agent("other/bot")]),
         [three_way.live] if three_way.live else [],

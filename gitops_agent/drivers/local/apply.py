@@ -1,13 +1,14 @@
-"""Converges the replicas of an agent: ends what is wrong and starts what is missing, one by one."""
+"""Converges the replicas of an agent in steps: ends what is wrong and starts what is missing, a few at a time."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
-from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, ObserveError, Verb
+from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Class, ObserveError, Verb
 from gitops_agent.drivers.local.assess import ReplicaSet
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
@@ -45,36 +46,38 @@ class ProcessApplier(ProcessObserver):
         self._end_foreign(task)
         if task.action.verb in (Verb.STOP, Verb.DELETE) or wanted is None or wanted.replicas == 0:
             return self._end_all(task)
-        started, stopped = self._converge(task, wanted)
+        done = self._converge(task, wanted)
         replicas = self._current(task, wanted)
         self._registry.watch(task.agent, wanted, replicas)
-        return Applied(_summary(started, stopped), encode(this_host(), replicas))
+        return Applied(done.summary, encode(this_host(), replicas))
 
-    def _converge(self, task: _Task, wanted: Desired) -> tuple[list[ReplicaHandle], list[Replica]]:
-        """Rolling: one replica is down at a time. What was started, what was stopped."""
+    def _converge(self, task: _Task, wanted: Desired) -> _Done:
+        """One step: what is too many ends, what is missing starts, and of those to be replaced as many as may be
+        down at a time. The others follow when core has seen these Ready; what is left can be seen by its marks."""
         tree = self.supervised_tree({task.agent: task.handle})
         replica_set = self.replica_set(task.agent, wanted, tree)
-        replaced = task.to_replace(replica_set, wanted)
-        stopped = [*replica_set.extra, *(r for r in replica_set.replicas if r.number >= wanted.replicas)]
-        for replica in stopped:
+        done = _Done()
+        for replica in (*replica_set.extra, *(r for r in replica_set.replicas if r.number >= wanted.replicas)):
             self._end(task, replica)
+            done.stopped.append(replica)
         self._launcher.release(task.agent, wanted.replicas)
-        started: list[ReplicaHandle] = []
         present = {replica.number: replica for replica in replica_set.replicas}
+        replaced, done.left = task.next_to_replace(replica_set, wanted)
         for number in range(wanted.replicas):
             old = present.get(number)
             if old is not None and old.proc.pid not in replaced:
-                self._keep(old, wanted)
+                if self._keep(old, wanted):
+                    done.resumed.append(old)
                 continue
             if old is not None:
                 # A spec that cannot start must not cost us one that runs.
                 self._launcher.check(task.agent, wanted, number)
                 self._end(task, old)
-                stopped.append(old)
+                done.stopped.append(old)
             # One more sweep: a kill between a fork and its record left a marked process.
             if all(twin.number != number for twin in self._tree(task).ours.get(task.agent, ())):
-                started.append(self._start(task.agent, wanted, number))
-        return started, stopped
+                done.started.append(self._start(task.agent, wanted, number))
+        return done
 
     def _start(self, agent: AgentKey, wanted: Desired, number: int) -> ReplicaHandle:
         known = self._launcher.start(agent, wanted, number)
@@ -83,11 +86,11 @@ class ProcessApplier(ProcessObserver):
         self._registry.watch(agent, wanted, sorted([*others, known]))
         return known
 
-    def _keep(self, replica: Replica, wanted: Desired) -> None:
+    def _keep(self, replica: Replica, wanted: Desired) -> bool:
+        """Look after a replica that stays; whether it was suspended and is resumed."""
         self._context.logs.rotate(replica.agent, replica.number)
         self._context.memory.confine(replica.agent, replica.record, wanted.memory_limit)
-        if replica.proc.status == "Suspended":
-            send_group(replica.proc, signal.SIGCONT, self._table)
+        return replica.proc.status == "Suspended" and send_group(replica.proc, signal.SIGCONT, self._table)
 
     def _current(self, task: _Task, wanted: Desired) -> list[ReplicaHandle]:
         live = self.replica_set(task.agent, wanted, self._tree(task)).replicas
@@ -105,7 +108,7 @@ class ProcessApplier(ProcessObserver):
         with suppress(OSError), self._dirs.opened(task.agent) as folder:
             for replica in replicas:
                 remove_at(folder, self._dirs.heartbeat(task.agent, replica.number).name)
-        return Applied(_summary([], replicas), encode(this_host(), ()))
+        return Applied(_Done(stopped=list(replicas)).summary, encode(this_host(), ()))
 
     def _end(self, task: _Task, replica: Replica) -> None:
         self._registry.unwatch(task.agent, replica.proc.pid)
@@ -157,18 +160,46 @@ class _Task:
         known = action.base or action.desired
         self.how = Desired.of(known).stop if known is not None else FALLBACK
 
-    def to_replace(self, replica_set: ReplicaSet, wanted: Desired) -> set[int]:
-        """The replicas to be replaced; a restart with none at fault means those that ran when it was planned."""
-        wrong = {replica.proc.pid for replica in replica_set.replicas if replica.spec != wanted.spec}
-        wrong |= replica_set.faults.keys()
-        if self.action.verb is Verb.RESTART and not wrong:
+    def next_to_replace(self, replica_set: ReplicaSet, wanted: Desired) -> tuple[set[int], int]:
+        """The pids of the replicas to be replaced now, and how many are left for later.
+        Those that are not well go at once: that costs nothing. Of the others as many as ``maxUnavailable`` leaves
+        room for, what is down already and what is not well counted."""
+        replicas, restarts = replica_set.replicas, self.action.verb is Verb.RESTART
+        unwell = {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
+        wrong = {r.proc.pid for r in replicas if replica_set.is_behind(r, wanted)}
+        if restarts and self.action.drift_class is Class.STUCK_PROGRESS:
+            wrong |= unwell  # it is they that the restart is for
+        if restarts and not wrong:  # none is at fault: those that ran when it was planned, and nothing younger
             planned = {known.identity for known in self.handle.replicas}
-            wrong = {r.proc.pid for r in replica_set.replicas if r.proc.identity in planned}
-        return wrong
+            return {r.proc.pid for r in replicas if r.proc.identity in planned}, 0
+        missing = wanted.replicas - sum(replica.number < wanted.replicas for replica in replicas)
+        room = max(0, wanted.max_unavailable - missing - len(unwell))
+        sound = [r.proc.pid for r in replicas if r.proc.pid in wrong - unwell]
+        return (wrong & unwell) | set(sound[:room]), len(sound[room:])
 
 
-def _summary(started: Iterable[ReplicaHandle], stopped: Iterable[Replica]) -> str:
-    begun = ", ".join(f"{known.number} (pid {known.pid})" for known in started)
-    ended = ", ".join(f"{replica.number} (pid {replica.proc.pid})" for replica in stopped)
-    parts = [f"stopped replica {ended}" if ended else "", f"started replica {begun}" if begun else ""]
-    return ", ".join(part for part in parts if part) or "nothing to do"
+@dataclass(slots=True)
+class _Done:
+    """What one step did. ``left``: how many replicas are to be replaced later."""
+
+    started: list[ReplicaHandle] = field(default_factory=list)
+    stopped: list[Replica] = field(default_factory=list)
+    resumed: list[Replica] = field(default_factory=list)
+    left: int = 0
+
+    @property
+    def summary(self) -> str:
+        """In one sentence."""
+        named = {
+            "stopped": [(replica.number, replica.proc.pid) for replica in self.stopped],
+            "started": [(known.number, known.pid) for known in self.started],
+            "resumed (SIGCONT)": [(replica.number, replica.proc.pid) for replica in self.resumed],
+        }
+        parts = [
+            f"{verb} replica " + ", ".join(f"{number} (pid {pid})" for number, pid in found)
+            for verb, found in named.items()
+            if found
+        ]
+        if self.left:
+            parts.append(f"{self.left} to follow")
+        return ", ".join(parts) or "nothing to do"

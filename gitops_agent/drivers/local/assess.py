@@ -16,6 +16,10 @@ class ReplicaSet:
     extra: tuple[Replica, ...]
     faults: Mapping[int, str]
 
+    def is_behind(self, replica: Replica, base: Desired | None) -> bool:
+        """Whether a replica is to be replaced by one that is as applied."""
+        return replica.proc.pid in self.faults or (base is not None and replica.spec != base.spec)
+
     @property
     def all(self) -> tuple[Replica, ...]:
         """Every live replica."""
@@ -55,8 +59,11 @@ def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, 
             return reason, text.format(_pids(pids))
     surplus = [*replica_set.extra]
     if base is not None:
-        if strangers := [replica.proc.pid for replica in replica_set.all if replica.spec != base.spec]:
-            return "SpecDiffers", f"{_pids(strangers)} runs another spec than the one last applied"
+        if strangers := [replica for replica in replica_set.all if replica.spec != base.spec]:
+            listed = _pids([replica.proc.pid for replica in strangers])
+            if all(replica.known for replica in strangers):  # we left them for later: they follow one by one
+                return "ReplicasFollow", f"{listed} still runs the spec before the one applied"
+            return "SpecDiffers", f"{listed} runs another spec than the one last applied"
         surplus += [replica for replica in replica_set.replicas if replica.number >= base.replicas]
     if surplus:
         return "ExtraReplica", f"{_pids([replica.proc.pid for replica in surplus])} is one replica too many"

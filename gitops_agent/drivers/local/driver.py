@@ -36,10 +36,14 @@ class LocalDriver(ProcessApplier):
         own = self._context.environment
         try:
             workdir = own.workdir(agent, desired)
-            environment = {**own.build(agent, desired, 0), **how.env}
+            environment = {**own.build(agent, desired, self._number(agent, how.instance)), **how.env}
         except ApplyError as problem:
             return ExecResult(False, problem.message, started=False)
         return run(command, workdir, environment, timeout, own.mask(desired, environment))
+
+    def _number(self, agent: AgentKey, instance: str) -> int:
+        """The number of the replica with this pid; the first where none is named."""
+        return next((known.number for known in self._registry.replicas(agent) if str(known.pid) == instance), 0)
 
     def logs(self, agent: AgentKey, lines: int, *, follow: bool = False) -> Iterator[LogLine]:
         """The log files of an agent, also of one that is gone."""

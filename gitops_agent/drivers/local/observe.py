@@ -139,6 +139,8 @@ class ProcessObserver:
                     started[each.proc.pid],
                     heartbeat=read_heartbeat(self._dirs, agent, each.number, sweep.now),
                     address=LOOPBACK,
+                    behind=replica_set.is_behind(each, base),
+                    reason="Suspended" if each.proc.status == "Suspended" else None,
                 )
                 for each in replica_set.replicas
             ),

@@ -12,7 +12,7 @@ from typing import Any
 
 from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Refused, Resource
 from gitops_agent.model.catalog import Reason, Repair
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, Update
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
 from gitops_agent.model.health_spec import health_fields
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
@@ -51,6 +51,7 @@ class Desired:
     stop: tuple[int, float]  # signal and grace in seconds
     memory_limit: int | None
     spec: str
+    max_unavailable: int = 1
 
     @staticmethod
     @lru_cache(65_536)  # those of a fleet are asked for with every observation, and rarely change
@@ -65,6 +66,7 @@ class Desired:
             stop=(signal.Signals[value["stop"]["signal"]], min(value["stop"]["grace"], MAX_GRACE_SECONDS)),
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
+            max_unavailable=value.get("maxUnavailable", 1),
         )
 
     @classmethod
@@ -102,6 +104,8 @@ def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
         "stop": {"signal": runtime.stop.signal, "grace": seconds(runtime.stop.grace)},
         "memoryLimit": memory_bytes(limit) if limit is not None else None,
         **health_fields(asked.document),
+        # Only where a document says so: a field that all have would touch all agents with a new version of ours.
+        **({"maxUnavailable": runtime.update.max_unavailable} if runtime.update != Update() else {}),
     }
     key = runtime_key(asked.agent, driver)
     return (Resource(key, driver, Fields.of(fields), restart_on=("spec",), stopped=stopped),)

@@ -10,13 +10,14 @@ that hangs runs as well.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState, worst
+from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState, rank, worst
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, HeartbeatState, ProbeState
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
 STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
+REPLICAS_FOLLOW = "ReplicasFollow"
 LIVENESS_FAILED, HEARTBEAT_STALE, SOURCES_DISAGREE = "LivenessFailed", "HeartbeatStale", "SourcesDisagree"
 
 Report = tuple[bool | None, Evidence]
@@ -48,6 +49,33 @@ def aggregate(runtime: Health, others: Sequence[Health]) -> Health:
     decides = runtime if runtime.restart else worst(listed)
     dues = [health.recheck_at for health in listed if health.recheck_at is not None]
     return replace(decides, recheck_at=min(dues, default=None))
+
+
+def combined(copies: Sequence[HealthTarget], found: Sequence[Health]) -> Health:
+    """The health of an agent by that of its copies: the worst, one that asks for a restart first.
+    Copies that are behind, or not well themselves, are replaced once all that were replaced before are Ready."""
+    if len(copies) == 1 and not _is_behind(copies[0]):
+        return found[0]
+    each = list(zip(copies, found, strict=True))
+    asking = [(copy, health) for copy, health in each if health.restart]
+    unready = [(copy, health) for copy, health in each if health.state is not HealthState.HEALTHY]
+    concerned = asking or unready
+    behind = [copy for copy, _ in each if _is_behind(copy)]
+    dues = [health.recheck_at for health in found if health.recheck_at is not None]
+    decides = max((health for _, health in concerned or each), key=lambda health: rank(health.state))
+    of = next(copy for copy, health in each if health is decides)
+    if concerned and len(copies) > 1:
+        decides = replace(decides, message=f"{of.instance}: {decides.message}")
+    # A copy to be replaced that is not well itself is no loss, so it keeps none waiting.
+    if behind and not asking and all(_is_behind(copy) for copy, _ in unready):
+        message = f"{len(behind)} of {len(copies)} copies are still to be replaced, one after the other"
+        decides = Health(HealthState.STARTING, REPLICAS_FOLLOW, message)
+    ids = tuple(copy.instance for copy, _ in concerned)
+    return replace(decides, instances=ids, recheck_at=min(dues, default=None))
+
+
+def _is_behind(copy: HealthTarget) -> bool:
+    return copy.runtime is not None and any(each.behind for each in copy.runtime.instances)
 
 
 def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health:
@@ -133,7 +161,7 @@ def _reports(
 def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | None, str]:
     within = f"within {heartbeat.limit:g} s"
     if not heartbeat.stale:
-        return (True, f"written {within}") if heartbeat.all_wrote else (None, "none yet")
+        return (True, f"written {within}") if heartbeat.wrote else (None, "none yet")
     if not heartbeat.calls:
         return False, f"none {within}"
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.

@@ -1,4 +1,4 @@
-"""What we remember of one run of an agent: since when it runs, and the answers of its probes and heartbeats.
+"""What we remember of one run of one copy of an agent: since when it runs, what its probes and heartbeats said.
 
 Ages are measured on the monotonic clock from the moment we first saw a thing, so a wall clock that jumps an hour
 neither ages every heartbeat at once nor makes every process young again.
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gitops_agent.drivers.api import ExecResult
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.observation import EMPTY, AgentInstance, Heartbeat, Observation
+from gitops_agent.model.observation import EMPTY, Heartbeat, Observation
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
@@ -68,14 +68,13 @@ class ProbeState:
 
 
 class HeartbeatState(NamedTuple):
-    """The heartbeats of all instances together: the stalest counts.
-    ``all_wrote``: every instance has written one in this run. ``calls``: the tool calls in progress; a restart
-    ends all instances, so those of any of them count."""
+    """How the heartbeat of one copy stands. ``wrote``: it has written one in this run. ``calls``: the tool calls
+    in progress."""
 
     age: float
     limit: float
     calls: tuple[str, ...]
-    all_wrote: bool
+    wrote: bool
 
     @property
     def stale(self) -> bool:
@@ -84,8 +83,8 @@ class HeartbeatState(NamedTuple):
 
 
 @dataclass(slots=True)
-class _InstanceHeartbeat:
-    """The newest heartbeat of one instance: when it was written, and when we last looked (monotonic)."""
+class _NewestHeartbeat:
+    """The newest heartbeat: when it was written, and when we last looked (monotonic)."""
 
     newest: Heartbeat | None
     written_at: float
@@ -94,21 +93,23 @@ class _InstanceHeartbeat:
 
 @dataclass(slots=True)
 class HealthHistory:
-    """What we remember of one run of one agent: it begins anew when the agent starts again.
+    """What we remember of one run of one copy of an agent: it begins anew when that starts again.
     ``started_at`` is by the wall clock, ``born_at`` by the monotonic one."""
 
-    started_at: float
+    started_at: float | None
     handle: Fields
     born_at: float
-    heartbeats: dict[str, _InstanceHeartbeat] = field(default_factory=dict)
+    newest: _NewestHeartbeat | None = None
     probes: dict[str, ProbeState] = field(default_factory=dict)
     heartbeat: HeartbeatState | None = None
     was_healthy: bool = False
 
     @classmethod
-    def begin(cls, seen: Observation, started_at: float, now: ClockReading) -> "HealthHistory":
-        """The history of an agent that is seen for the first time, though it may have run for long."""
-        return cls(started_at, seen.handle, now.monotonic - max(0.0, now.wall - started_at))
+    def begin(cls, seen: Observation, now: ClockReading) -> "HealthHistory":
+        """The history of a copy that is seen for the first time, though it may have run for long."""
+        started_at = seen.started_at
+        age = 0.0 if started_at is None else max(0.0, now.wall - started_at)
+        return cls(started_at, seen.handle, now.monotonic - age)
 
     def uptime(self, monotonic: float) -> float:
         """How long it runs."""
@@ -128,28 +129,28 @@ class HealthHistory:
             del self.probes[name]
         for name, spec in probes.items():
             if (known := self.probes.get(name)) is None or known.spec != spec:
-                self.probes[name] = ProbeState(spec, target.began_with(self.started_at))
+                from_start = self.started_at is None or target.began_with(self.started_at)
+                self.probes[name] = ProbeState(spec, from_start)
 
-    def read_heartbeats(self, target: HealthTarget, now: ClockReading) -> None:
-        """Take note of the heartbeats, if any are asked for."""
+    def read_heartbeat(self, target: HealthTarget, now: ClockReading) -> None:
+        """Take note of the heartbeat, if one is asked for."""
         spec = target.spec.get("heartbeat")
         if not spec or target.runtime is None:
             self.heartbeat = None
             return
-        instances = target.runtime.instances
-        age = max(self._age(each, now) for each in instances)
-        calls = tuple(call for each in instances if each.heartbeat is not None for call in each.heartbeat.pending)
-        all_wrote = all(self.heartbeats[each.id].newest is not None for each in instances)
-        self.heartbeat = HeartbeatState(age, seconds(spec.get("staleAfter", "60s")), calls, all_wrote)
+        beat = target.runtime.instances[0].heartbeat
+        age, calls = self._age(beat, now), beat.pending if beat is not None else ()
+        wrote = self.newest is not None and self.newest.newest is not None
+        self.heartbeat = HeartbeatState(age, seconds(spec.get("staleAfter", "60s")), calls, wrote)
 
-    def _age(self, instance: AgentInstance, now: ClockReading) -> float:
-        known, beat = self.heartbeats.get(instance.id), instance.heartbeat
+    def _age(self, beat: Heartbeat | None, now: ClockReading) -> float:
+        known = self.newest
         if known is None or (beat is not None and known.newest != beat):
             age = self.uptime(now.monotonic) if beat is None else max(0.0, now.wall - beat.at)
             if known is not None:
                 # It was written since we last looked, whatever the wall clock did meanwhile.
                 age = min(age, now.monotonic - known.looked_at)
-            known = self.heartbeats[instance.id] = _InstanceHeartbeat(beat, now.monotonic - age, now.monotonic)
+            known = self.newest = _NewestHeartbeat(beat, now.monotonic - age, now.monotonic)
         known.looked_at = now.monotonic
         return now.monotonic - known.written_at
 

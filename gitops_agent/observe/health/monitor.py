@@ -5,18 +5,26 @@ HEAD. A probe is believed under the definition it has passed under: one that was
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from gitops_agent.drivers.api import ExecResult, Executing
+from gitops_agent.drivers.api import ExecResult, Executing, RunAs
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState
 from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import AgentStatus
-from gitops_agent.observe.health.evaluate import aggregate, alive, cross_checked, known_health, suspicion
+from gitops_agent.observe.health.evaluate import (
+    REPLICAS_FOLLOW,
+    aggregate,
+    alive,
+    combined,
+    cross_checked,
+    known_health,
+    suspicion,
+)
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 from gitops_agent.ports import Clock
@@ -45,7 +53,8 @@ class HealthMonitor:
         self._clock = clock
         self._pool = pool
         self._reported = reported
-        self._histories: dict[AgentKey, HealthHistory] = {}
+        self._histories: dict[AgentKey, dict[str, HealthHistory]] = {}  # of each running copy, by its id
+        self._following: dict[AgentKey, frozenset[str]] = {}
         self._proven: dict[AgentKey, ProbeSpec | None] = {}
         self._recheck: dict[AgentKey, float] = {}
 
@@ -63,15 +72,17 @@ class HealthMonitor:
         """The health of each target; probes that are due run side by side first.
         Agents of the scope that are not among the targets (retired, removed) are not to be looked at again."""
         now = self._now()
-        there = [target for target in targets if self._remember(target, now)]
+        copies = {target.agent: self._remember(target, now) for target in targets}
+        there = [copy for each in copies.values() for copy in each]
         self._remember_proven(there)
         began = now.monotonic
         self._run_probes(there, lambda state: state.due_at <= began)
         # What a probe answered a period ago says nothing about a suspicion of now.
-        suspected = {target.agent: target for target in there if self._suspicion(target) is not None}
-        self._run_probes(suspected.values(), lambda state: state.asked.monotonic < began)
+        suspected = [copy for copy in there if self._suspicion(copy) is not None]
+        self._run_probes(suspected, lambda state: state.asked.monotonic < began)
         ended = self._now()
-        verdicts = {each.agent: self._verdict(each, ended, suspected=each.agent in suspected) for each in targets}
+        doubted = {(copy.agent, copy.instance) for copy in suspected}
+        verdicts = {each.agent: self._verdict(each, copies[each.agent], ended, doubted) for each in targets}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
         soon = ended.monotonic + DRIVER_RECHECK_SECONDS
@@ -87,22 +98,26 @@ class HealthMonitor:
         """Agents that left Git are not looked at again."""
         for agent in agents:
             self._histories.pop(agent, None)
+            self._following.pop(agent, None)
             self._proven.pop(agent, None)
             self._recheck.pop(agent, None)
 
-    def _remember(self, target: HealthTarget, now: ClockReading) -> bool:
-        """Whether core has to find out its health; if so, what was seen of it is remembered."""
+    def _remember(self, target: HealthTarget, now: ClockReading) -> tuple[HealthTarget, ...]:
+        """The copies whose health core has to find out, each with a history; what was seen of it is remembered."""
         seen = target.runtime
         ours = seen is not None and seen.fields is not None and seen.owner is Owner.OURS and seen.health is None
         if seen is None or not ours or seen.started_at is None:
             self._histories.pop(target.agent, None)
-            return False
-        history = self._histories.get(target.agent)
-        if history is None or not history.is_of(seen):
-            history = self._histories[target.agent] = HealthHistory.begin(seen, seen.started_at, now)
-        history.set_probes(target)
-        history.read_heartbeats(target, now)
-        return True
+            return ()
+        copies, known = target.copies, self._histories.get(target.agent, {})
+        kept = {copy.instance: known.get(copy.instance) for copy in copies}
+        self._histories[target.agent] = {
+            copy.instance: _history(kept[copy.instance], copy, now) for copy in copies
+        }
+        return copies
+
+    def _history(self, copy: HealthTarget) -> HealthHistory:
+        return self._histories[copy.agent][copy.instance]
 
     def _remember_proven(self, targets: Sequence[HealthTarget]) -> None:
         """An agent that was Ready before we began had passed its probes as they are defined."""
@@ -115,37 +130,73 @@ class HealthMonitor:
                 ready = known is not None and known.ready and known.lifecycle is Lifecycle.RUNNING
                 self._proven[agent] = spec if ready else None
 
-    def _run_probes(self, targets: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
-        runs = [
-            (target.agent, name, state, self._pool.submit(probe, state.spec, target))
-            for target in targets
-            for name, state in self._histories[target.agent].probes.items()
-            if wanted(state)
-        ]
+    def _run_probes(self, copies: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
+        asked: dict[object, Future[ExecResult]] = {}
+        runs = []
+        for copy in copies:
+            for name, state in self._history(copy).probes.items():
+                if not wanted(state):
+                    continue
+                # Copies that answer at one address are asked once, and the answer is about all of them.
+                about = copy.addresses if state.spec.get("http") else copy.instance
+                key = (copy.agent, name, about)
+                if key not in asked:
+                    asked[key] = self._pool.submit(probe, state.spec, copy)
+                runs.append((copy.agent, name, state, asked[key]))
         for agent, name, state, future in runs:
             state.take(future.result(), self._now())
             if state.passed and name == "liveness":
                 self._proven[agent] = state.spec
 
-    def _suspicion(self, target: HealthTarget) -> str | None:
-        history, proven = self._histories[target.agent], self._proven.get(target.agent)
-        return suspicion(target, history, proven, self._clock.monotonic())
+    def _suspicion(self, copy: HealthTarget) -> str | None:
+        return suspicion(copy, self._history(copy), self._proven.get(copy.agent), self._clock.monotonic())
 
-    def _verdict(self, target: HealthTarget, now: ClockReading, *, suspected: bool) -> Health:
+    def _verdict(
+        self,
+        target: HealthTarget,
+        copies: Sequence[HealthTarget],
+        now: ClockReading,
+        doubted: Container[tuple[AgentKey, str]],
+    ) -> Health:
         known = known_health(target)
         if known is not None:
             return aggregate(known, target.others)
-        history = self._histories[target.agent]
+        found = [self._copy_verdict(copy, now, (copy.agent, copy.instance) in doubted) for copy in copies]
+        together = combined(copies, found)
+        if together.reason == REPLICAS_FOLLOW:
+            together = self._followed(target.agent, together, now)
+        return aggregate(together, target.others)
+
+    def _copy_verdict(self, copy: HealthTarget, now: ClockReading, suspected: bool) -> Health:
+        history = self._history(copy)
         # Asked afresh, the source may report otherwise.
-        if suspected and (reason := self._suspicion(target)) is not None:
-            health = cross_checked(target, history, reason, self._proven.get(target.agent), now)
+        if suspected and (reason := self._suspicion(copy)) is not None:
+            health = cross_checked(copy, history, reason, self._proven.get(copy.agent), now)
         else:
-            health = alive(target, history, now)
+            health = alive(copy, history, now)
         history.was_healthy = history.was_healthy or health.state is HealthState.HEALTHY
-        return aggregate(health, target.others)
+        return health
+
+    def _followed(self, agent: AgentKey, health: Health, now: ClockReading) -> Health:
+        """The next copies may follow now: looked at again at once, and once only, should a guard hold them."""
+        known = frozenset(self._histories[agent])
+        if self._following.get(agent) == known:
+            return health
+        self._following[agent] = known
+        return replace(health, recheck_at=now.monotonic)
 
     def _now(self) -> ClockReading:
         return ClockReading(self._clock.monotonic(), self._clock.now())
+
+
+def _history(known: HealthHistory | None, copy: HealthTarget, now: ClockReading) -> HealthHistory:
+    """What is remembered of one copy, with what was just seen of it; anew when it is another process by now."""
+    seen = copy.runtime
+    assert seen is not None
+    history = known if known is not None and known.is_of(seen) else HealthHistory.begin(seen, now)
+    history.set_probes(copy)
+    history.read_heartbeat(copy, now)
+    return history
 
 
 def _is_unsettled(target: HealthTarget) -> bool:
@@ -168,14 +219,14 @@ def probe(spec: ProbeSpec, target: HealthTarget) -> ExecResult:
             return _http(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
         if target.executing is None:
             return ExecResult(False, "this runtime cannot run commands")
-        return _exec(spec["exec"]["command"], target.agent, timeout, target.executing)
+        return _exec(spec["exec"]["command"], target, timeout, target.executing)
     except (Exception, SystemExit) as problem:  # one agent's probe must not stop those of its siblings
         return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
 
 
-def _exec(command: Sequence[str], agent: AgentKey, timeout: float, executing: Executing) -> ExecResult:
-    """The answer of a command, with the command and the begin of its output."""
-    answer = executing.exec(agent, command, timeout)
+def _exec(command: Sequence[str], target: HealthTarget, timeout: float, executing: Executing) -> ExecResult:
+    """The answer of a command run as one copy, with the command and the begin of its output."""
+    answer = executing.exec(target.agent, command, timeout, RunAs(instance=target.instance))
     shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
     return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
 

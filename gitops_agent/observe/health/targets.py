@@ -1,6 +1,7 @@
 """Which agents are asked for their health, and by which spec: the one last applied, or else the desired one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -36,6 +37,25 @@ class HealthTarget(NamedTuple):
     kept: bool = False
     suspicion: str | None = None
     others: tuple[Health, ...] = ()
+
+    @property
+    def copies(self) -> "tuple[HealthTarget, ...]":
+        """One target for each running copy, with what is about it alone: each has a health of its own."""
+        seen = self.runtime
+        if seen is None or len(seen.instances) < 2:
+            return (self,)
+        named = any(each.reason for each in seen.instances)
+        return tuple(
+            self._replace(
+                runtime=replace(seen, instances=(each,)), suspicion=each.reason if named else self.suspicion
+            )
+            for each in seen.instances
+        )
+
+    @property
+    def instance(self) -> str:
+        """The id of the one copy that it is about."""
+        return self.runtime.instances[0].id if self.runtime is not None and self.runtime.instances else ""
 
     @property
     def addresses(self) -> tuple[str, ...]:
