@@ -22,6 +22,7 @@ def plan(
     """Say what would happen, why, and which guard would stop it. Changes nothing."""
     from gitops_agent.cli.exit_codes import BLOCKED, DONE
     from gitops_agent.cli.progress import fetch_bar
+    from gitops_agent.query.plan_preview import PLAN_HELD
     from gitops_agent.report.json_shapes import plan_shape
     from gitops_agent.report.plan_text import plan_text
     from gitops_agent.wiring import open_planner
@@ -29,7 +30,7 @@ def plan(
     with fetch_bar(call) as fetching, open_planner(call.source_settings(), call.environment, fetching) as planner:
         found = planner.plan(commit)
     show(call, planner.redactor.tree(plan_shape(found)), plan_text)
-    return BLOCKED if found.blocked else DONE
+    return BLOCKED if found.blocked or any(each.code == PLAN_HELD for each in found.findings) else DONE
 
 
 def once(

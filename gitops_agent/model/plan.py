@@ -117,7 +117,7 @@ class Verdict:
     """The verdict of one guard: which resources it holds, and the finding that says why and how to release.
     ``for_people``: what it holds is released by people alone; otherwise by time, or when another agent is Ready.
     ``freeze``: the scope in which acting should stop until people have looked. ``decision``: what becomes of the
-    actions it holds."""
+    actions it holds. ``due_at``: when time releases what it holds, by resource, where that is known."""
 
     guard: str
     effect: Effect
@@ -126,6 +126,7 @@ class Verdict:
     for_people: bool = False
     freeze: str = ""
     decision: Decision = Decision.WAIT
+    due_at: Mapping[ResourceKey, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

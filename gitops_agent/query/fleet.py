@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops_agent.errors import UsageError
+from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.model.key import listed, named
 from gitops_agent.model.observation import listed_instances
-from gitops_agent.model.status import ConditionType, Phase
-from gitops_agent.report.json_shapes import explanation_shape, status_shape
+from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
+from gitops_agent.report.json_shapes import explanation_shape, status_shape, to_json
 from gitops_agent.report.words import Shape, is_about, own_name
 from gitops_agent.status.findings import current_findings
 from gitops_agent.support.clock import SystemClock
@@ -36,6 +36,7 @@ _SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
 _ALL_ACTIONS = 100_000  # more than the journal keeps of any agent within its retention
 _SEARCHED_ACTIONS = 20_000  # the newest, searched for the name of an agent that is gone
 _SUGGESTED_NAMES = 10
+_SHOWN_LINES = 5  # of the last output
 _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 
 
@@ -81,7 +82,7 @@ class FleetReader:
         own_commit = status.observed_commit if status else state.rollout.enforced
         turned_down = head.findings if head and status and head.sha != status.observed_commit else ()
         concerning = _concerning(agent, state, current_findings(state))
-        return explanation_shape(
+        shape = explanation_shape(
             agent,
             state,
             self.journal.commit_record(own_commit) if own_commit else None,
@@ -89,6 +90,15 @@ class FleetReader:
             [finding for finding in concerning if finding not in turned_down],
             self.now,
         )
+        if status is None and concerning:
+            shape["undeclared"] = [to_json(each) for each in self._last_seen(agent)]
+        return shape
+
+    def _last_seen(self, agent: AgentKey) -> list[ResourceStatus]:
+        """What was live of an agent when it was last observed, though no document declares it."""
+        newest = {seen.key: seen for seen in reversed(self.journal.observations(agent, limit=_SHOWN_ACTIONS))}
+        there = (newest[key] for key in sorted(newest) if newest[key].fields is not None)
+        return [ResourceStatus(seen.key, seen.driver, seen.state, "", seen.live) for seen in there]
 
     def workflows(self) -> WorkflowInputs:
         """What is known of everything in flight."""
@@ -99,9 +109,20 @@ class FleetReader:
 
     def find(self, text: str) -> AgentKey:
         """The agent a person means, also one that is gone; UsageError with what there is otherwise."""
-        known = self.journal.state().status.agents
+        state, text = self.journal.state(), text.partition(":")[0]  # a finding names a resource of it
+        known, found = state.status.agents, named(text, state.status.agents) or named(text, _reported(state))
         gone = (entry.key.agent for entry in self.journal.entries(limit=_SEARCHED_ACTIONS))
-        return one_agent(text, named(text, known) or named(text, set(gone)), known)
+        return one_agent(text, found or named(text, set(gone)), known)
+
+
+def _reported(state: State) -> set[AgentKey]:
+    """The agents that are not in Git and that findings speak of, such as orphans."""
+    from gitops_agent.model.key import AgentKey
+
+    names = (each.address.partition(":")[0] for each in state.status.findings)
+    return {
+        AgentKey.parse(name) for name in names if name.count("/") == 1 and not name.endswith((".yaml", ".yml"))
+    }
 
 
 def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey]) -> AgentKey:
@@ -127,6 +148,25 @@ def agent_logs(
         why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
         raise UsageError(f"{agent} has no logs: {why}")
     return logging.logs(agent, lines, follow=follow)
+
+
+def keeps_ending(known: Shape) -> bool:
+    """Whether an agent fails again and again, so that what it wrote last says why; ``known``: of ``explain``."""
+    status = known["status"]
+    return status is not None and not status["ready"] and any(_is_runtime(each) for each in known["attempts"])
+
+
+def last_output(agent: AgentKey, known: Shape, drivers: Connections) -> list[str]:
+    """The last lines that an agent wrote; none where its driver keeps no logs, or they cannot be read now."""
+    try:
+        found = [line.text for line in agent_logs(agent, known, drivers, _SHOWN_LINES, follow=False)]
+    except (GitopsAgentError, OSError):
+        return []
+    return found[-_SHOWN_LINES:]
+
+
+def _is_runtime(attempt: Shape) -> bool:
+    return own_name(attempt["resource"]).startswith("runtime/")
 
 
 def instances(known: Shape) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
 from gitops_agent.errors import SourceError
+from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.passes import Live, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.revision import Revision
@@ -21,6 +22,9 @@ from gitops_agent.rollout.waves import announced
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.secrets import Redactor
+
+PLAN_HELD = "PlanHeld"
+"""The code of a finding that says why nothing of a plan will happen as things stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Planner:
         step = next_step(state, source, around)
         wanted = without_given_up(target, state)
         plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
-        return replace(plan, findings=(*plan.findings, *announced(step.rollout)))
+        held = _held(state, plan)
+        return replace(plan, findings=(*held, *plan.findings, *(() if held else announced(step.rollout))))
 
     def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
         """The plan for what is in force now, which that is, and the drivers that were unreachable."""
@@ -72,3 +77,23 @@ class Planner:
     def _live(self, state: State, snapshot: Snapshot) -> Live:
         observer, bases = self.pipeline.stages.observer, state.reconcile.bases
         return observer.evaluate_health(observer.observe(snapshot, bases, None), snapshot, bases)
+
+
+def _held(state: State, plan: Plan) -> tuple[Finding, ...]:
+    """What keeps all of a plan from happening, as one finding; nothing where some of it will happen."""
+    rollout, sha = state.rollout.rollout, plan.commit[:10]
+    live = [action for action in plan.actions if action.verb.touches_live]
+    if not live:
+        return ()
+    if rollout is not None and rollout.commit == plan.commit and rollout.failed:
+        why = f"the rollout of {sha} is held: {rollout.failed.rstrip('.')}"
+        way_out = f"Push a fix or a revert; or, when what was wrong is not in Git, gitops-agent retry {sha}."
+    elif any(action in plan.allowed for action in live):
+        return ()
+    else:
+        holding = [each for each in plan.verdicts if any(action.key in each.held for action in live)]
+        if not any(each.for_people for each in holding):
+            return ()
+        why = "; ".join(dict.fromkeys(each.findings[0].summary for each in holding if each.findings))
+        way_out = "The guards below say how to go on."
+    return (Finding(Severity.WARNING, PLAN_HELD, sha, f"none of this will happen now: {why}", way_out),)

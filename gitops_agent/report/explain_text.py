@@ -20,6 +20,8 @@ def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: 
     """Prose under five headings, each line a whole sentence (escaped here, once, for all of them)."""
     agent, done = shape["status"], _done(shape, everything)
     sections: dict[str, Iterable[str]] = {"Gone": [gone_text(shape)], "Done": done}
+    if shape["findings"]:
+        sections = {"Not in Git": _undeclared(shape), "Done": done}
     if agent is not None:
         sections = {
             "Desired": _desired(shape, agent),
@@ -33,6 +35,13 @@ def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: 
         lines = [f"  {line}" for each in sentences for line in escape_control(each, lines=True).split("\n")]
         blocks.append("\n".join([style.paint(title, "bold"), *lines]))
     return page(blocks, style)
+
+
+def _undeclared(shape: Shape) -> Iterator[str]:
+    """What is live of an agent that no document declares."""
+    yield f"No document declares {shape['agent']}, and something of it is there:"
+    yield from map(_resource, shape["undeclared"])
+    yield from _holds(shape)
 
 
 def gone_text(shape: Shape) -> str:
@@ -111,6 +120,9 @@ def _in_the_way(shape: Shape, agent: Shape) -> Iterator[str]:
     failing = _failing(shape, agent)
     found = [*_turned_down(shape, agent), *_failures(failing), *_conditions(agent, failing), *_holds(shape)]
     yield from found or ["Nothing."]
+    if shape["lastOutput"]:
+        yield f"Its last output (more: gitops-agent logs {shape['agent']}):"
+        yield from (f"  | {_line(line)}" for line in shape["lastOutput"])
 
 
 def _turned_down(shape: Shape, agent: Shape) -> Iterator[str]:
@@ -159,9 +171,22 @@ def _holds(shape: Shape) -> Iterator[str]:
     yield from (text[:1].upper() + text[1:] for text in texts)
 
 
+_WAITS = {
+    "Paused": "It stays as it is while it is paused.",
+    "ObserveMode": "It stays as it is: its document asks to observe it only.",
+    "Frozen": "It stays as it is until the freeze ends.",
+    "MassDrift": "It stays as it is until the freeze ends.",
+}
+
+
 def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
+    drifted = any(each["type"] == "Drifted" for each in agent["conditions"])
+    waits = [_WAITS[each["code"]] for each in shape["findings"] if each["code"] in _WAITS]
+    if waits and (drifted or not agent["ready"]):
+        yield waits[0]
+        return
     failing = _failing(shape, agent)
-    at = min(filter(None, (each["nextTryAt"] for each in (*failing, agent))), default=None)
+    at = agent["nextTryAt"] or min(filter(None, (each["nextTryAt"] for each in failing)), default=None)
     if at is not None:
         hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
         is_hopeless = failing and all(attempt["permanent"] for attempt in failing)

@@ -219,6 +219,8 @@ def explanation_shape(
         "actions": list(map(to_json, entries)),
         "attempts": [{"resource": str(key), **to_json(attempt)} for key, attempt in attempts],
         "findings": findings_shape(findings),
+        "lastOutput": [],
+        "undeclared": [],
         "journalAgeSeconds": age_shape(state, now),
     }
 

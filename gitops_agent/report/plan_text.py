@@ -41,6 +41,9 @@ def plan_text(shape: Shape, style: Style = PLAIN) -> str:
     listed = [finding for verdict in verdicts for finding in verdict["findings"]]
     # What stops the plan comes before what it would do, so that it is seen without scrolling.
     blocks = [f"plan for {short(shape['commit'])}, digest {shape['digest']}"]
+    held = [finding for finding in shape["findings"] if finding["code"] == "PlanHeld"]
+    blocks.append(findings_text(held, style))
+    listed += held
     blocks += [_verdict(each, style) for each in verdicts]
     for agent, actions in groupby(shape["actions"], key=itemgetter("agent")):
         lines = [line for action in actions for line in _action(action, style)]

@@ -29,6 +29,8 @@ from gitops_agent.support.text import escape_control
 
 _LONGEST_ACTION_SECONDS = 600.0  # after which an action that was begun and has no outcome is taken for stuck
 _TAKING_AWAY = frozenset({Verb.DELETE, Verb.STOP, Verb.FORGET, Verb.RELEASE})
+_APPROVABLE = ("MassDelete", "MassChange")
+_HOLDS = (*_APPROVABLE, "EmptySource", "FailedBefore", "Frozen", "MassDrift")
 _shape_of = shaper("kind subject stuck message done since next actor commit reason way_out")
 _REASONS = {Result.FAILED: "HookFailed", Result.UNKNOWN: "HookUnknown"}
 
@@ -102,15 +104,19 @@ def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
     head = known.state.head
     if head is None or head.phase is not Phase.BLOCKED:
         return
+    holds = [each for each in head.findings if each.code in _HOLDS]
+    approvable = any(each.code in _APPROVABLE for each in holds)
+    approve = f"look with gitops-agent plan; then gitops-agent approve {head.plan}, or push a better commit"
     yield Workflow(
         "commit",
         short(head.sha),
         stuck=True,
         since=head.started_at,
         commit=head.sha,
-        reason=next((each.code for each in head.findings), "Blocked"),
+        reason=next((each.code for each in (*holds, *head.findings)), "Blocked"),
         message=head.summary,
-        way_out=f"look with gitops-agent plan; then gitops-agent approve {head.plan}, or push a better commit",
+        # Not everything that stops a commit is released by an approval: the finding itself says what does.
+        way_out=approve if approvable else next((each.detail for each in holds), "look with gitops-agent plan"),
     )
 
 

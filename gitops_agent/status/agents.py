@@ -78,6 +78,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     unreachable = live.observed.unreachable
     frozen = record.held_by("freeze", "mass_drift")
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
+    due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
     rollout = summary.state.rollout.rollout if summary.is_halted else None
     behind = dict.fromkeys(rollout.waiting, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
@@ -100,6 +101,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             frozen=key in frozen,
             busy=key in busy,
             halted=behind.get(key),
+            due_at=due_at.get(key),
             longest_delay=longest_delay(summary, key) if attempts else MAX_DELAY_SECONDS,
         )
 

@@ -31,7 +31,7 @@ class AgentView(NamedTuple):
     ``deadline_passed``: the seconds in which it did not become healthy, once they are over. ``held``: a guard that
     only people release holds something of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is
     under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
-    furthest that a next try may be away.
+    furthest that a next try may be away. ``due_at``: when a guard lets it be tried again, at the latest.
     """
 
     agent: Agent
@@ -47,6 +47,7 @@ class AgentView(NamedTuple):
     busy: bool = False
     halted: Rollout | None = None
     longest_delay: float = MAX_DELAY_SECONDS
+    due_at: float | None = None
 
 
 def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -83,7 +84,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         observed_commit=commit,
         resources=tuple(_resources(view)),
         origin=str(view.agent.origin),
-        next_try_at=min(tries, default=None) if view.pending or not ready else None,
+        next_try_at=view.due_at or (min(tries, default=None) if view.pending or not ready else None),
     )
 
 

@@ -46,6 +46,8 @@ def _waits(summary: Summary) -> Iterator[float | None]:
             attempt = attempts[action.key]
             due = attempt.is_due(now.wall, longest_delay(summary, action.key.agent))
             yield MIN_REQUEUE_SECONDS if due else max(MIN_REQUEUE_SECONDS, attempt.next_at - now.wall)
+    for verdict in record.plan.verdicts:
+        yield from (max(MIN_REQUEUE_SECONDS, at - now.wall) for at in verdict.due_at.values())
     # Drivers that rest are given one action again.
     for circuit in state.reconcile.circuits.values() if record.held_by("breaker") else ():
         if circuit.open_until is not None:

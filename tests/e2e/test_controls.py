@@ -30,6 +30,10 @@ def test_a_freeze_stops_repair_until_it_is_lifted_and_survives_a_restart(fleet: 
         text = fleet.call("status", "a").out
         assert "looking into it" in text
         assert said["controls"][0]["actor"] in text
+        plan = fleet.call("plan")
+        assert plan.code == 4
+        assert "none of this will happen now: frozen until it is lifted: looking into it" in plan.out
+        assert "Next\n  It stays as it is until the freeze ends." in fleet.call("explain", "a").out
 
         # What the scope does not cover is repaired as ever.
         other = fleet.kill("b")

@@ -174,6 +174,10 @@ def test_a_tree_that_failed_is_not_tried_again_until_somebody_says_so(gate: Gate
     gate.start("Hold")
     fleet, bad = gate.fleet, gate.push("typo")
     fleet.once(code=5)
+    plan = fleet.call("plan")
+    assert plan.code == 4
+    assert f"none of this will happen now: the rollout of {bad[:10]} is held" in plan.out
+    assert "in waves of" not in plan.out
     fleet.revert("HEAD")
     fleet.once()
     again = fleet.revert("HEAD")

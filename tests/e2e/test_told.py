@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -79,6 +80,30 @@ def test_what_holds_an_agent_is_told_where_people_look(fleet: Fleet) -> None:
     conditions = {name: fleet.condition(fleet.status(), name) for name in ("free", "parked")}
     moments = [condition["lastTransitionTime"] for condition in conditions.values() if condition]
     assert moments[0] <= moments[1], "stopped since it was stopped, not since it was first Ready"
+
+
+def test_an_agent_that_keeps_ending_is_explained_by_its_own_words(fleet: Fleet) -> None:
+    crash = fleet.agent("crash", "sh", "-c", "echo no such model; exit 3", rollout={"healthTimeout": "2s"})
+    fleet.commit({"crash.yaml": crash})
+    fleet.once(code=5)
+    told = fleet.call("explain", "crash").out
+    assert f"gitops-agent logs {fleet.key('crash')}):\n    | no such model" in told
+    assert "exited with code 3" in told
+    assert "Next\n  It is tried again " in told
+    assert fleet.ask("explain", "crash")["lastOutput"][-1] == "no such model"
+
+
+def test_an_orphan_is_explained_by_the_name_that_its_finding_prints(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("stays", "lost"))
+    fleet.once()
+    fleet.commit({"lost.yaml": None})
+    shutil.rmtree(fleet.state)
+    answer = fleet.once()
+    (orphan,) = (finding for finding in answer["findings"] if finding["code"] == "Orphan")
+    told = fleet.call("explain", orphan["address"])
+    assert (told.code, told.err) == (0, "")
+    assert f"No document declares {fleet.key('lost')}, and something of it is there:" in told.out
+    assert str(fleet.pid("lost")) in told.out
 
 
 def test_an_agent_that_was_deleted_is_remembered(fleet: Fleet) -> None:

@@ -67,7 +67,9 @@ def test_a_resource_repaired_too_often_is_held(moments: list[float], policy: Any
 
 
 def test_repeated_drift_says_how_often_and_when_it_is_tried_again() -> None:
-    (finding,) = repaired([300.0, 200.0, 100.0, 50.0, 20.0, 10.0]).findings
+    plan = repaired([300.0, 200.0, 100.0, 50.0, 20.0, 10.0])
+    (finding,) = plan.findings
+    assert verdict(plan, "oscillation").due_at == {plan.actions[0].key: make.NOW + 400.0}
     assert (finding.severity, finding.code) == (Severity.WARNING, "RepeatedDrift")
     # Two of the six have to leave the window of ten minutes: the second one left 200 s ago.
     assert finding.summary.startswith("repaired 6 times within 10m")

@@ -119,7 +119,8 @@ def test_a_quiet_fleet_has_nothing_in_flight() -> None:
 
 
 def test_what_a_guard_stopped_is_stuck() -> None:
-    stopped = replace(a_record(), phase=Phase.BLOCKED, plan="d1d1d1d1", summary="*: too many go")
+    much = Finding(Severity.WARNING, "MassDelete", "*", "too many go")
+    stopped = replace(a_record(), phase=Phase.BLOCKED, plan="d1d1d1d1", summary="*: too many go", findings=(much,))
     tripped = Control(ControlVerb.FREEZE, "*", "guard mass_drift", NOW - 9.0, "many moved", plan="d2d2")
     mine = Control(ControlVerb.FREEZE, "acme", "ada", NOW - 9.0, "maintenance")
     held = known(head=stopped, freezes=[tripped, mine])
@@ -127,6 +128,19 @@ def test_what_a_guard_stopped_is_stuck() -> None:
     assert "gitops-agent approve d1d1d1d1" in workflows_text(held)
     assert "gitops-agent unfreeze --scope '*'" in workflows_text(held)
     check("workflows", workflows_shape(held))
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [("Frozen", "gitops-agent unfreeze"), ("EmptySource", "Restore the documents"), ("FailedBefore", "retry a1")],
+)
+def test_an_approval_is_advised_only_where_it_would_help(code: str, way_out: str) -> None:
+    hold = Finding(Severity.WARNING, code, "*", "stopped", f"To go on: {way_out}.")
+    others = (Finding(Severity.WARNING, "Other", "a.yaml:1:1", "something else", "Elsewhere."), hold)
+    stopped = replace(a_record(), phase=Phase.BLOCKED, plan="d1d1d1d1", summary="stopped", findings=others)
+    (found,) = workflows(known(head=stopped))
+    assert (found.reason, found.way_out) == (code, f"To go on: {way_out}.")
+    assert "approve" not in workflows_text(known(head=stopped))
 
 
 def test_provisioning_says_what_is_done_what_is_next_and_what_holds_it() -> None:
