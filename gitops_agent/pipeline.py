@@ -52,8 +52,7 @@ class Pipeline:
     @gc_paused()
     def run(self, request: Request) -> PassResult:
         """Run one pass over the requested agents, or over all of them."""
-        stages, write, now = self.stages, self._writer, self.now()
-        health = stages.observer.monitor
+        stages, write, now, health = self.stages, self._writer, self.now(), self.stages.observer.monitor
         if request.fetch or self._source_changed:
             stages.source.fetch()
         stages.executor.collect_finished()
@@ -99,7 +98,8 @@ class Pipeline:
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
         # 6. What it means for agents and commits; when to run again.
-        record = PassRecord(source, decision, directives, plan, executed, live, stages.executor.running)
+        running, changed = stages.executor.running, lambda: self._journal.changed_agents(plan.commit)
+        record = PassRecord(source, decision, directives, plan, executed, live, running, changed)
         summary = summarize(record, state, now := self.now(), stages.terms)
         dues = (health.next_due(), stages.leases.next_due(), stages.executor.next_due())
         proposals = stages.proposals.progress(before.proposals, summary.state, record, now)

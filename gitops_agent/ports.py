@@ -110,6 +110,9 @@ class JournalReader(Protocol):
     ) -> Sequence[ActionRecord]:
         """Executed actions, newest first."""
 
+    def changed_agents(self, commit: str) -> int:
+        """How many agents were changed for a commit."""
+
     def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """The plans on record whose digest begins so, of some commits or of all, newest first."""
 

@@ -33,6 +33,7 @@ def _column(field: str) -> Label[Any]:
 
 
 _ENTRY = [_column(each.name) for each in fields(ActionRecord)]
+_CHANGING = [verb for verb in Verb if verb.touches_live or verb is Verb.RELEASE]
 _REPAIRS = (
     intents.c.drift_class.in_([member for member in Class if member.is_drift]),
     intents.c.verb.in_([verb for verb in Verb if verb.touches_live]),
@@ -74,6 +75,13 @@ class History:
         query = select(*_ENTRY).filter_by(**_given(agent=agent, commit=commit))
         found = self._found(query.order_by(intents.c.seq.desc()).limit(limit))
         return [ActionRecord(**{**row._mapping, "outcome": row.outcome or ""}) for row in found]
+
+    def changed_agents(self, commit: str) -> int:
+        """How many agents were changed for a commit: what it asked for was done to something of theirs."""
+        asked = or_(intents.c.drift_class == Class.CHANGE, intents.c.base.is_distinct_from(intents.c.desired))
+        query = select(func.count(intents.c.agent.distinct())).filter_by(commit=commit, result=Result.DONE)
+        ((count,),) = self._found(query.where(intents.c.verb.in_(_CHANGING), asked))
+        return int(count)
 
     def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """The plans on record whose digest begins so, once for each commit they were made for, newest first."""

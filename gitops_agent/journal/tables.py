@@ -16,7 +16,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Intent
 from gitops_agent.model.state import MAX_RECORDS, AgentStatuses
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.model.status import INHERITED, AgentStatus, CommitRecord, ConditionType, Phase
 
 
 def state_rows(connection: Connection) -> dict[str, JSON]:
@@ -89,7 +89,7 @@ class StoredStatuses(AgentStatuses):
         return self._unsettled.not_ready
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
-        """The agents with a condition: Drifted, Halted, Reconciling or Stuck."""
+        """The agents with a condition, whichever but Ready."""
         return self._unsettled.having(condition)
 
     __contains__ = Mapping.__contains__
@@ -140,7 +140,13 @@ def records_among(connection: Connection, shas: Iterable[str]) -> dict[str, Comm
 def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
     """What ``model.state.trimmed`` would leave of all records."""
     column = schema.commits.c
-    converged = records(connection, column.phase == Phase.CONVERGED, column.sha != (head or ""), limit=1)
+    other = column.sha != (head or "")
+    inherited = func.json_extract(column.value, "$.cause") == INHERITED
+    found = (
+        *records(connection, column.phase == Phase.CONVERGED, other, limit=1),
+        *records(connection, column.phase == Phase.DEGRADED, inherited, other, limit=1),
+    )
+    converged = sorted(found, key=lambda each: -each.position)[:1]
     since = column.position >= (converged[0].position if converged else -1)
     kept = {each.sha: each for each in (*records(connection, since, limit=MAX_RECORDS), *converged)}
     if head is not None and head not in kept:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.quantity import iso
 
 
 class Lifecycle(StrEnum):
@@ -98,6 +99,17 @@ class Agent:
     canary: bool = False
     pause_after_ready: float = 0.0
     abandoned: str = ""
+
+
+def pause_words(pause: Pause) -> str:
+    """A pause for people: ``paused until 2030-01-31T18:00:00Z: audit``."""
+    until = "until the document says otherwise" if pause.until is None else f"until {iso(pause.until)}"
+    return f"paused {until}: {pause.reason or 'no reason given'}"
+
+
+def hands_off_words(agent: Agent) -> str:
+    """Why an agent is not acted on, for people."""
+    return "only observed (mode: Observe)" if agent.pause is None else pause_words(agent.pause)
 
 
 # -- fields that the live system decides (``spec.authority``)

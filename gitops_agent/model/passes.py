@@ -1,6 +1,6 @@
 """One pass as values: what asked for it, what its stages found and did, and what it ended with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -140,7 +140,8 @@ class ProposalProgress:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """Everything one pass saw, decided and did. ``running``: actions that are still under way."""
+    """Everything one pass saw, decided and did. ``running``: actions that are still under way. ``changed``: how
+    many agents were changed so far for the commit of the plan, asked only while that is open."""
 
     source: SourceResult
     decision: RolloutDecision
@@ -149,6 +150,7 @@ class PassRecord:
     executed: Sequence[Executed]
     live: Live
     running: tuple[Action, ...] = ()
+    changed: Callable[[], int] = lambda: 0
 
     @property
     def snapshot(self) -> Snapshot:

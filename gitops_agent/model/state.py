@@ -29,7 +29,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.rollout import FailedTree, Rollout
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -101,9 +101,8 @@ class CommitsState:
         return tuple(sorted(self.records.values(), key=lambda record: -record.position))
 
     def converged_before(self, head: str | None) -> CommitRecord | None:
-        """The newest commit that converged, apart from the head itself."""
-        others = (each for each in self.newest_first if each.sha != head)
-        return next((each for each in others if each.phase is Phase.CONVERGED), None)
+        """The newest commit whose own changes are all in, apart from the head itself."""
+        return next((each for each in self.newest_first if each.sha != head and each.is_in), None)
 
     def updated(self, records: Iterable[CommitRecord]) -> "CommitsState":
         """The same with some records added or replaced."""
@@ -140,9 +139,9 @@ class RolloutState:
 
     ``enforced``: the last commit that every agent follows. ``released``: agents that follow another one, with its
     sha. ``rollout``: the newest rollout, under way, held or done. ``failed_trees``: not tried again by themselves.
-    ``converged`` and ``converged_policy``: the last commit that converged. ``judged_agents``: those that must be
-    Ready before the newest commit has converged. ``unready_since`` and ``provisioning_since``: in seconds of
-    active time (``model.passes.Now``)."""
+    ``converged`` and ``converged_policy``: the last commit whose own changes are all in. ``judged_agents``: those
+    that must be Ready before that is so of the newest commit. ``unready_since`` and ``provisioning_since``: in
+    seconds of active time (``model.passes.Now``)."""
 
     enforced: str | None = None
     released: Mapping[AgentKey, str] = field(default_factory=dict)
@@ -177,7 +176,14 @@ class ControlState:
     retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
-_INDEXED = (ConditionType.DRIFTED, ConditionType.HALTED, ConditionType.RECONCILING, ConditionType.STUCK)
+_INDEXED = (
+    ConditionType.DRIFTED,
+    ConditionType.FROZEN,
+    ConditionType.HALTED,
+    ConditionType.RECONCILING,
+    ConditionType.STALLED,
+    ConditionType.STUCK,
+)
 
 
 class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
@@ -196,7 +202,7 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
         return {kind: _with_condition(self._known, kind) for kind in _INDEXED}
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
-        """The agents with a condition: Drifted, Halted, Reconciling or Stuck."""
+        """The agents with a condition, whichever but Ready."""
         return self._having[condition]
 
     def updated(self, changed: Iterable[AgentStatus], removed: Collection[AgentKey] = ()) -> "AgentStatuses":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.agent import Lifecycle, Mode, Pause
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.health import Health as Health
 from gitops_agent.model.health import HealthState as HealthState
@@ -56,7 +56,8 @@ class ResourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent in status output. ``next_try_at`` is set while something waits to be tried again."""
+    """One agent in status output. ``next_try_at`` is set while something waits to be tried again. ``pause``: the
+    one in force. ``failing_since``: the commit in force when it last stopped being Ready; "" while it is."""
 
     agent: AgentKey
     ready: bool
@@ -66,6 +67,18 @@ class AgentStatus:
     resources: tuple[ResourceStatus, ...] = ()
     origin: str = ""
     next_try_at: float | None = None
+    mode: Mode = Mode.ENFORCE
+    pause: Pause | None = None
+    failing_since: str = ""
+
+    @property
+    def is_hands_off(self) -> bool:
+        """Whether its document asks us not to act on it for now."""
+        return self.pause is not None or self.mode is Mode.OBSERVE
+
+    def find(self, kind: ConditionType) -> Condition | None:
+        """A condition, if it is there."""
+        return next((condition for condition in self.conditions if condition.type is kind), None)
 
     def has(self, kind: ConditionType) -> bool:
         """Whether a condition is there."""
@@ -93,13 +106,15 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How the fleet stands under the newest commit now, which may be another matter than its verdict.
-    ``cause``: who or what is in the way, for people; "" when nothing is."""
+    ``ready`` counts what is on its way back as well. ``cause``: who or what is in the way, for people; "" when
+    nothing is. ``frozen``: the scopes of the freezes in force."""
 
     phase: Phase
     since: float
     ready: int
     total: int
     cause: str = ""
+    frozen: tuple[str, ...] = ()
 
 
 class EventKind(StrEnum):

@@ -1,16 +1,19 @@
 """The statuses of agents after a pass. Pure steps of ``summarize``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS
-from gitops_agent.model.plan import Action
+from gitops_agent.model.passes import PassRecord
+from gitops_agent.model.plan import Action, Effect
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import agents_in
 from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.plan.context import is_paused
 from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
@@ -24,7 +27,9 @@ def agent_conditions(summary: Summary) -> Summary:
     good = rollout.enforced or record.snapshot.revision.sha
     # An agent that waits for another, or for a lease, has not begun: its time starts when it may.
     waiting = record.held_by("dependencies", "lease")
+    bases, touched = state.reconcile.bases, {action.key.agent for action, _ in record.executed}
     changed: list[AgentStatus] = []
+    lasting: list[Base] = []
     starting: list[AgentKey] = []
     # The next copies of an agent are a step forward: each has the whole time to become Ready.
     stopping = {a.key.agent for a, _ in record.executed if a.reason == ReasonCode.REPLICAS_FOLLOW}
@@ -39,17 +44,27 @@ def agent_conditions(summary: Summary) -> Summary:
             starting.append(key)
         if status is not previous and status != previous:
             changed.append(status)
+        settled = status.ready and not any(action.key.kind == Kind.HOOK for action in view.pending)
+        if settled and (key in touched or previous is None or not previous.ready):
+            lasting += [base for each in view.agent.resources if (base := bases.get(each.key)) is not None]
     became_ready = any(each.ready and (each.agent not in known or not known[each.agent].ready) for each in changed)
     removed, over = _left(summary)
     changed += over
     since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
-    summary = replace(summary, became_ready=became_ready)
+    summary = _established(replace(summary, became_ready=became_ready), lasting)
     if since is not rollout.unready_since:
         summary = summary.with_rollout(unready_since=since)
     if removed and any(key in state.control.retried_at for key in removed):
         kept = {key: at for key, at in state.control.retried_at.items() if key not in removed}
         summary = summary.with_state(control=replace(summary.state.control, retried_at=kept))
     return _with_statuses(summary, changed, removed)
+
+
+def _established(summary: Summary, bases: Iterable[Base]) -> Summary:
+    """With what agents consist of that were Ready once: from now on its loss is one, whatever its commit became.
+    A hook asks whether its agent was there before it, so an agent that still owes one is not."""
+    young = {base.key: replace(base, established=True) for base in bases if not base.established}
+    return summary.with_reconcile(bases={**summary.state.reconcile.bases, **young}) if young else summary
 
 
 def halted_agents(summary: Summary) -> Summary:
@@ -79,6 +94,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     frozen = record.held_by("freeze", "mass_drift")
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
+    blocking, repeated = _blocking(record), record.held_by("oscillation")
     rollout = summary.state.rollout.rollout if summary.is_halted else None
     behind = dict.fromkeys(rollout.waiting, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
@@ -103,7 +119,16 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             halted=behind.get(key),
             due_at=due_at.get(key),
             longest_delay=longest_delay(summary, key) if attempts else MAX_DELAY_SECONDS,
+            blocked_by=blocking.get(key, ""),
+            repeated=key in repeated,
+            pause=agent.pause if agent.pause is not None and is_paused(agent, summary.now.wall) else None,
         )
+
+
+def _blocking(record: PassRecord) -> dict[AgentKey, str]:
+    """The agents of which a guard holds what a commit asks for until people decide, with its code."""
+    blocks = [verdict for verdict in record.plan.verdicts if verdict.effect is Effect.BLOCK and verdict.findings]
+    return {key.agent: verdict.findings[0].code for verdict in blocks for key in verdict.held}
 
 
 def longest_delay(summary: Summary, agent: AgentKey) -> float:

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+from gitops_agent.model.agent import hands_off_words
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Effect, Plan
 from gitops_agent.model.quantity import counted
-from gitops_agent.model.status import APPROVED_BY, CommitRecord, Phase
+from gitops_agent.model.status import APPROVED_BY, INHERITED, CommitRecord, Phase
+from gitops_agent.plan.context import is_hands_off
+from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.rollout import state as transitions
 from gitops_agent.source.commits import stopped
+from gitops_agent.status import standing
 from gitops_agent.status.gate import Progress, progress_of, with_gate, with_shut_gate
 from gitops_agent.status.summary import Summary
 
@@ -32,8 +36,9 @@ def commit_phase(summary: Summary) -> Summary:
     progress = progress_of(summary)
     updated = _progressed(record, summary, progress)
     summary = _with_record(with_gate(summary, progress), updated)
-    if updated.phase is Phase.CONVERGED:
-        summary = _converged(summary, forward=not record.reverts)
+    if updated.is_in:
+        # Where somebody is still down, the trees that failed stay on record.
+        summary = _converged(summary, forward=not record.reverts and not updated.cause)
     return summary.with_rollout(judged_agents=frozenset()) if updated.phase.terminal else summary
 
 
@@ -75,6 +80,7 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
         plan=record.plan or summary.record.plan.digest,
         started_at=record.started_at or now,
         agents=total,
+        changed=summary.record.changed(),
         findings=_with_approvals(record, warnings + summary.record.plan.findings),
     )
     held = len(rollout.waiting) if rollout is not None else 0
@@ -82,16 +88,52 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
     if why := progress.failure:
         found = (*running.findings, _held(record, why, held)) if held else running.findings
         keep = f"; the rollout is held, {_keep(held, 'what it has', 'what they have')}" if held else ""
-        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found)
+        return replace(
+            running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found, cause=""
+        )
     if progress.gate_is_open and wave:
         return replace(running, summary=f"{wave} is Ready, {counted(held, 'agent')} to follow")
     if not progress.open_agents:
-        text = f"{record.changed} changed" if record.changed else "nothing to change"
-        return replace(running, phase=Phase.CONVERGED, finished_at=now, summary=text)
+        return _verdict(running, summary)
     if progress.frozen:
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     waiting = f"waiting for {len(progress.open_agents)} of {total} agents"
     return replace(running, summary=f"{wave}, {waiting}" if wave else waiting)
+
+
+def _verdict(record: CommitRecord, summary: Summary) -> CommitRecord:
+    """The record of a commit whose own changes are all in: Converged, unless others are not Ready. Those that are
+    on their way back are waited for, each for as long as it is given."""
+    found, now = standing.obstacles_of(summary), summary.now.wall
+    if not found and (waiting := standing.on_their_way(summary)):
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        return replace(record, summary=f"its own changes are in; waiting for {min(waiting)}{more}")
+    done, ended = _what_was_done(record, summary), replace(record, finished_at=now, cause="")
+    if not found:
+        return replace(ended, phase=Phase.CONVERGED, summary=done)
+    who = standing.named(found)
+    finding = standing.inherited(record.sha, who)
+    return replace(
+        ended,
+        phase=Phase.DEGRADED,
+        cause=INHERITED,
+        summary=f"{done}; inherited: {who}",
+        findings=(*record.findings, finding),
+    )
+
+
+def _what_was_done(record: CommitRecord, summary: Summary) -> str:
+    """What was changed for a commit, and what was not because its document asks us not to act."""
+    agents, now = summary.record.snapshot.agents, summary.now.wall
+    asked = {
+        a.key.agent for a in summary.record.pending if is_from_commit(a)
+    } & summary.state.rollout.judged_agents
+    left = sorted(key for key in asked if is_hands_off(agents.get(key), now))
+    if not left:
+        return f"{record.changed} changed" if record.changed else "nothing to change"
+    done = f"{record.changed} changed; not done" if record.changed else "nothing done"
+    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+    return f"{done}: {left[0]} is {hands_off_words(agents[left[0]])}{more}"
 
 
 def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

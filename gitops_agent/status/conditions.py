@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.agent import Agent, Lifecycle, Pause
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
@@ -19,6 +19,9 @@ _FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
 ABANDONED = "ProvisioningTimedOut"
 """The reason of an agent that did not become Ready in time and was taken down again."""
 
+REPEATED_DRIFT = "RepeatedDrift"
+"""The reason of an agent whose drift was repaired too often, and waits for its time."""
+
 RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
@@ -32,6 +35,8 @@ class AgentView(NamedTuple):
     only people release holds something of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is
     under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
     furthest that a next try may be away. ``due_at``: when a guard lets it be tried again, at the latest.
+    ``blocked_by``: the code of the guard that holds what a commit asks of it until people decide. ``repeated``:
+    its drift was repaired too often, and rests. ``pause``: the one in force.
     """
 
     agent: Agent
@@ -48,6 +53,9 @@ class AgentView(NamedTuple):
     halted: Rollout | None = None
     longest_delay: float = MAX_DELAY_SECONDS
     due_at: float | None = None
+    blocked_by: str = ""
+    repeated: bool = False
+    pause: Pause | None = None
 
 
 def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now: float) -> AgentStatus:
@@ -61,7 +69,9 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     owed = next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
     starting = view.busy or (view.health is not None and view.health.state is HealthState.STARTING)
     if stalled is None and not view.held and (starting or owed is not None):
-        if not ready:
+        if view.repeated and owed is not None:
+            statements.append((ConditionType.RECONCILING, True, REPEATED_DRIFT, owed.message))
+        elif not ready:
             statements.append((ConditionType.RECONCILING, True, reason, message))
         elif owed is not None:  # healthy, and its drift waits for its time
             statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
@@ -85,7 +95,17 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         resources=tuple(_resources(view)),
         origin=str(view.agent.origin),
         next_try_at=view.due_at or (min(tries, default=None) if view.pending or not ready else None),
+        mode=view.agent.mode,
+        pause=view.pause,
+        failing_since=_failing_since(previous, commit, ready=ready),
     )
+
+
+def _failing_since(previous: AgentStatus | None, commit: str, *, ready: bool) -> str:
+    """The commit in force when an agent stopped being Ready, or at which it was first seen without being so."""
+    if ready:
+        return ""
+    return previous.failing_since if previous is not None and previous.failing_since else commit
 
 
 def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
@@ -106,6 +126,8 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.origin == str(view.agent.origin)
         and status.next_try_at is None
         and not view.attempts
+        and status.mode is view.agent.mode
+        and status.pause == view.pause
         and _are_resources(status.resources, view)
     )
 
@@ -192,6 +214,8 @@ def _given_up(agent: Agent) -> str:
 def _stalled(view: AgentView) -> tuple[str, str] | None:
     if view.agent.abandoned:
         return ABANDONED, _given_up(view.agent)
+    if view.blocked_by:
+        return view.blocked_by, "what a commit asks of it is held until people decide"
     for attempt in view.attempts:
         if attempt.permanent:
             return "CannotApply", attempt.error

@@ -45,7 +45,9 @@ def progress_of(summary: Summary) -> Progress:
     agents, statuses, rollout = record.snapshot.agents, state.status.agents, state.rollout.rollout
     # An agent that waits for a later wave may still suffer from an earlier commit: this one has not reached it.
     later = frozenset(rollout.waiting) if rollout is not None else frozenset[AgentKey]()
-    open_ = (action for action in (*record.pending, *record.running) if action.key.agent not in later)
+    # What an agent owes that this commit did not move, an earlier one left: it is inherited, and fails no gate.
+    own = state.rollout.judged_agents - later
+    open_ = (action for action in (*record.pending, *record.running) if action.key.agent in own)
     owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), wall)]
     # Of an agent that left Git, only what is still to be taken away counts.
     unready = {

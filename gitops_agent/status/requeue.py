@@ -19,6 +19,9 @@ UNREACHABLE_REQUEUE_SECONDS = 5.0
 
 MIN_CIRCUIT_REQUEUE_SECONDS = 1.0
 
+STABLE_AFTER_SECONDS = 60.0
+"""A healthy agent this long after its last permitted retry starts again with no failures on record."""
+
 SHORTEST_WAIT_SECONDS = 0.01
 """No cause asks for less. A moment computed from two clocks may be a rounding error away, again and again."""
 
@@ -48,6 +51,11 @@ def _waits(summary: Summary) -> Iterator[float | None]:
             yield MIN_REQUEUE_SECONDS if due else max(MIN_REQUEUE_SECONDS, attempt.next_at - now.wall)
     for verdict in record.plan.verdicts:
         yield from (max(MIN_REQUEUE_SECONDS, at - now.wall) for at in verdict.due_at.values())
+    # What kept failing and is well now counts as well when it has stayed so.
+    well = state.status.agents.having(ConditionType.STALLED) - state.status.agents.not_ready
+    for key, attempt in attempts.items() if well else ():
+        if attempt.stalled and key.agent in well:
+            yield max(0.0, attempt.next_at + STABLE_AFTER_SECONDS - now.wall) + MIN_REQUEUE_SECONDS
     # Drivers that rest are given one action again.
     for circuit in state.reconcile.circuits.values() if record.held_by("breaker") else ():
         if circuit.open_until is not None:

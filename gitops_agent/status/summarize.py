@@ -19,18 +19,16 @@ from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
 from gitops_agent.status.findings import agent_of, current_findings
-from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, is_busy, next_run
+from gitops_agent.status.requeue import MIN_REQUEUE_SECONDS, STABLE_AFTER_SECONDS, is_busy, next_run
+from gitops_agent.status.standing import fleet_standing
 from gitops_agent.status.summary import Summary, Terms
-
-STABLE_AFTER_SECONDS = 60.0
-"""A healthy agent this long after its last permitted retry starts again with no failures on record."""
 
 Step = Callable[[Summary], Summary]
 
 
 def summarize(record: PassRecord, state: State, now: Now, terms: Terms) -> Summary:
     """The state that a pass leaves, with everything it means; nothing is written here."""
-    summary = Summary(record, state, now, terms)
+    summary = Summary(record, state, now, terms, state.status.agents)
     for step in STEPS:
         summary = step(summary)
     return summary
@@ -69,7 +67,7 @@ def mark_started(state: State, source: SourceResult, now: Now) -> State:
     record = state.commits.records.get(sha)
     if record is None or record.phase is not Phase.PENDING or record.started_at is not None:
         return state
-    begun = replace(record, started_at=now.wall, changed=len(source.changed))
+    begun = replace(record, started_at=now.wall)
     return replace(state, commits=state.commits.updated([begun]))
 
 
@@ -155,6 +153,7 @@ STEPS: tuple[Step, ...] = (
     agent_conditions,
     commit_phase,
     halted_agents,
+    fleet_standing,
     proposals_due,
     reverts_reported,
     findings,

@@ -1,11 +1,11 @@
 """Summary: what the steps of ``summarize`` hand on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.passes import Now, PassRecord
-from gitops_agent.model.state import State
+from gitops_agent.model.state import AgentStatuses, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,14 @@ NO_TERMS = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A pass, and the state that it leaves so far. ``became_ready``: some agent did in this pass."""
+    """A pass, and the state that it leaves so far. ``before``: the statuses of agents before it.
+    ``became_ready``: some agent did in this pass."""
 
     record: PassRecord
     state: State
     now: Now
     terms: Terms
+    before: AgentStatuses = field(default_factory=AgentStatuses)
     became_ready: bool = False
 
     @property

@@ -33,17 +33,32 @@ def test_agents_that_outlived_a_degraded_commit_count_when_they_are_deleted(worl
     assert len(world.running) == 2 * len(FLEET)
 
 
-def test_deleting_what_a_degraded_commit_made_is_a_loss_but_reverting_it_is_not(world: World) -> None:
-    first = world.commit("old-1", "old-2")
+def test_deleting_what_was_ready_is_a_loss_whatever_its_commit_became(world: World) -> None:
+    world.commit("old-1", "old-2")
     world.converge()
     world.live.fail_always(key=runtime_key(key("bot-0")))
     world.repository.commit({name: {} for name in ("old-1", "old-2", *FLEET)})
     assert world.converge().phase is Phase.DEGRADED
     world.commit("old-1", "old-2", "extra")
     assert world.converge().phase is Phase.BLOCKED, "this removes them, and says nothing of a way back"
-    world.commit("old-1", "old-2")  # the very tree of the first commit: a rollback
-    assert world.converge().phase is Phase.CONVERGED
-    assert world.running == world.wanted(first)
+    world.commit("old-1", "old-2")  # the very tree of the first commit: a rollback, which asks no less
+    assert world.converge().phase is Phase.BLOCKED
+    assert len(world.running) == 2 * (len(FLEET) + 2) - 1
+
+
+def test_a_rollback_in_a_fleet_that_never_converged_asks_before_it_deletes_nearly_all(world: World) -> None:
+    """One agent that never becomes Ready must not make the loss of all others look like a failed try."""
+    names = [f"bot-{number}" for number in range(31)]
+    world.live.fail_always(key=runtime_key(key("bot-0")))
+    first = world.commit("bot-0")
+    assert world.converge().phase is Phase.DEGRADED
+    for count in (11, 21, 31):
+        world.commit(*names[:count])
+        assert world.converge().phase is Phase.DEGRADED
+    world.repository.commit({"bot-0": {}}, message="Back to the first")
+    assert world.converge().phase is Phase.BLOCKED
+    assert len({resource.agent for resource in world.running}) == 31, "nothing was taken away"
+    assert world.phase(first) is Phase.DEGRADED
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from gitops_agent.cli.exit_codes import exit_code
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.testing.memory_driver import config_key, runtime_key
 
@@ -160,16 +161,45 @@ def test_drift_that_waits_for_its_time_is_still_on_its_way(world: World) -> None
 # -- who counts
 
 
-def test_only_the_agents_a_commit_touches_decide_its_phase(world: World) -> None:
+def test_a_commit_on_top_of_a_failed_agent_says_who_and_since_which_commit(world: World) -> None:
+    """Its own changes are in: its gate is open, its policy counts, nothing is reverted. The fleet is not well."""
+    world.live.fail_always("command not found", key=ONE, permanent=True)
+    policy = {"rollout": {"onFailure": "Revert"}, "massDelete": {"min": 7, "ratio": 0.5}}
+    first = world.repository.commit({"one": {"rollout": {"healthTimeout": "30s"}}, "two": {}})
+    assert world.converge().phase is Phase.DEGRADED
+    commands = {"two": {"runtime": {"command": ["new"]}}, "one": {"rollout": {"healthTimeout": "30s"}}}
+    second = world.repository.commit(commands, policy=policy)
+    result = world.converge()
+    record = world.journal.commit_record(second)
+    assert record is not None
+    assert (record.phase, record.cause, record.changed) == (Phase.DEGRADED, "Inherited", 1)
+    assert record.summary == f"1 changed; inherited: acme/one CannotApply since {first[:10]}"
+    assert [each.code for each in record.findings if each.severity == "warning"] == ["Inherited"]
+    assert exit_code(result) == 5
+    rollout = world.journal.state().rollout
+    assert (rollout.converged, rollout.rollout and rollout.rollout.failed) == (second, "")
+    assert rollout.converged_policy is not None
+    assert rollout.converged_policy.mass_delete.min == 7, "its policy counts for the next commit"
+    assert world.repository.head == second, "nothing is reverted for it"
+
+    world.live.heal()
+    world.clock.advance(400)
+    assert world.run().phase is Phase.DEGRADED, "it has just been started"
+    world.clock.advance(1)
+    assert exit_code(world.run()) == 0
+    record = world.journal.commit_record(second)
+    assert record is not None
+    assert (record.phase, record.cause, record.summary) == (Phase.CONVERGED, "", "1 changed")
+    assert not [each for each in record.findings if each.code == "Inherited"]
+
+
+def test_an_agent_on_its_way_back_is_waited_for(world: World) -> None:
     world.commit("one", "two")
     world.converge()
-    world.live.fail_always("broken", key=ONE)
     world.live.remove(ONE)
-    world.repository.commit({"one": {}, "two": {"runtime": {"command": ["new"]}}})
-    world.run()
-    world.clock.advance(1)
-    assert world.run().phase is Phase.CONVERGED
-    assert not world.status("one").ready
+    head = world.repository.commit({"one": {}, "two": {"runtime": {"command": ["new"]}}})
+    world.converge()
+    assert (world.phase(head), world.status("one").ready) == (Phase.CONVERGED, True)
 
 
 @pytest.mark.parametrize("between", ["", "broken"])

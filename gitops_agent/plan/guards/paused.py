@@ -1,9 +1,8 @@
 """Paused agents: nothing is done until the pause ends or the document ends it."""
 
-from gitops_agent.model.agent import Agent
+from gitops_agent.model.agent import Agent, pause_words
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.plan import Plan, Verdict
-from gitops_agent.model.quantity import iso
 from gitops_agent.plan.context import PlanContext, is_paused
 from gitops_agent.plan.guards.verdicts import due_in_git, trim
 from gitops_agent.plan.reasons import Hold
@@ -18,9 +17,8 @@ def paused(plan: Plan, context: PlanContext) -> Verdict:
 
 def _finding(agent: Agent) -> Finding:
     assert agent.pause is not None
-    until = "until the document says otherwise" if agent.pause.until is None else f"until {iso(agent.pause.until)}"
     return Hold.PAUSED.finding(
         agent.key,
-        f"paused {until}: {agent.pause.reason or 'no reason given'}",
+        pause_words(agent.pause),
         f"Differences are still found and reported. To go on, set spec.reconcile.paused: false in {agent.origin}.",
     )
