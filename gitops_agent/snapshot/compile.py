@@ -22,9 +22,11 @@ from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
 from gitops_agent.snapshot.compiled_file import DELETIONS, LIFECYCLES, MODES, AgentUnit, Labels, PoolUnit, Shared
-from gitops_agent.snapshot.schema import nearest
+from gitops_agent.snapshot.schema import REVOKE, nearest
+from gitops_agent.support.secrets import secret_line
 
 _RUNTIME = Kind.RUNTIME.value
+_NAME_A_FILE = "Name a regular UTF-8 file of the repository, relative to this document."
 
 
 class Draft(NamedTuple):
@@ -140,6 +142,8 @@ def _with_instructions(context: CompileContext, made: Draft, content: bytes) -> 
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise _bad_file(made, Code.NOT_UTF8, "is not UTF-8 text") from None
+    if line := secret_line(text):
+        raise _bad_file(made, Code.LITERAL_SECRET, f"holds a secret in line {line}", REVOKE)
     spec = made.document.spec.model_copy(update={"instructions": text, "instructions_from": None})
     return made.document.model_copy(update={"spec": spec})
 
@@ -155,9 +159,8 @@ def _reference(made: Draft) -> str:
     return reference.file if reference is not None else ""
 
 
-def _bad_file(made: Draft, code: Code, reason: str) -> Invalid:
+def _bad_file(made: Draft, code: Code, reason: str, detail: str = _NAME_A_FILE) -> Invalid:
     summary = f"agent {made.key}: {shown(_reference(made))} {reason}"
-    detail = "Name a regular UTF-8 file of the repository, relative to this document."
     return Invalid(Issue(code, ("spec", "instructionsFrom", "file"), summary, detail, origin=made.origin))
 
 

@@ -5,7 +5,7 @@ environment, of secrets, or of free text.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, get_args
 
@@ -16,11 +16,11 @@ from pydantic.json_schema import models_json_schema
 from gitops_agent.model import document as schema
 from gitops_agent.model import quantity
 from gitops_agent.model.agent import Origin
-from gitops_agent.model.document import API_VERSION, DOCUMENTS, AgentDocument, Strict
+from gitops_agent.model.document import API_VERSION, DOCUMENTS, Strict
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
 from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.yaml_documents import Document
-from gitops_agent.support.secrets import looks_secret
+from gitops_agent.support.secrets import looks_secret, may_hold_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
@@ -30,6 +30,10 @@ _SECRET_MODELS = ("SecretRef", "PoolKey", "ValueFrom", "Channel")
 _NEVER_SHOWN = _SECRET_SLOTS | {
     *("env", "keys", "command", "parameters", "instructions", "hooks", "checks", "patches", "limits", "[key]"),
 }
+REVOKE = (
+    "Revoke it, then name where it is kept: valueFrom: {secretRef: {provider: env, name: …}}. "
+    "The value is not shown here."
+)
 _REFERENCE = "Secrets are referenced, never written: {provider: env, name: NAME_OF_VARIABLE}."
 
 _FORMATS = {
@@ -81,9 +85,12 @@ def check(raw: bytes, kind: str, documents: Documents, origin: Origin = NOWHERE)
     """The model of the JSON of a document; Invalid with everything that is wrong with it otherwise."""
     try:
         model: Strict = documents[kind].__pydantic_validator__.validate_json(raw)
-        issues = _literal_secrets(model) if isinstance(model, AgentDocument) else []
+        issues = []
     except ValidationError as invalid:
         issues = _explained(invalid, documents[kind])
+    if may_hold_secret(raw):
+        known = {issue.loc for issue in issues if issue.code is Code.LITERAL_SECRET}
+        issues += [issue for issue in _literal_secrets(orjson.loads(raw)) if issue.loc not in known]
     if issues:
         raise Invalid(*(issue._replace(origin=origin) for issue in issues))
     return model
@@ -127,19 +134,19 @@ def _unknown(document: Document) -> Issue:
     return Issue(Code.UNKNOWN_KIND, (wrong or "kind",), summary, expected, at_key=True)
 
 
-def _literal_secrets(document: AgentDocument) -> list[Issue]:
-    """An issue for each value that has the form of a credential."""
-    runtime = document.spec.runtime
-    found: list[Loc] = [
-        ("env", at, "value") for at, each in enumerate(runtime.env) if each.value and looks_secret(each.value)
-    ]
-    found += [("command", at) for at, argument in enumerate(runtime.command) if looks_secret(argument)]
-    summary = "a secret is written into the document"
-    detail = (
-        "Revoke it, then name where it is kept: valueFrom: {secretRef: {provider: env, name: …}}. "
-        "The value is not shown here."
-    )
-    return [Issue(Code.LITERAL_SECRET, ("spec", "runtime", *loc), summary, detail) for loc in found]
+def _literal_secrets(value: Any, loc: Loc = ()) -> Iterator[Issue]:
+    """An issue for each text and each key that has the form of a credential."""
+    if isinstance(value, str) and looks_secret(value):
+        yield Issue(Code.LITERAL_SECRET, loc, f"{_dotted(loc)}: a secret is written into the document", REVOKE)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if looks_secret(key):
+                summary = f"{_dotted(loc)}: a secret is written into a key"
+                yield Issue(Code.LITERAL_SECRET, (*loc, key), summary, REVOKE, at_key=True)
+            yield from _literal_secrets(item, (*loc, key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _literal_secrets(item, (*loc, at))
 
 
 def _explained(invalid: ValidationError, model: type[BaseModel]) -> list[Issue]:

@@ -80,7 +80,6 @@ RUNTIME = {"driver": "process", "command": ["run"]}
         (add("other", "/metadata/name"), "OverlayChangesIdentity"),
         (add("other", "/metadata/tenant"), "OverlayChangesIdentity"),
         ({"op": "replace", "path": "", "value": []}, "OverlayChangesIdentity"),
-        (add([{"name": "A", "value": "sk-" + "canary0" * 5}], "/spec/runtime/env"), "LiteralSecret"),
         (add({}, "/status"), "StatusAuthored"),
     ],
 )
