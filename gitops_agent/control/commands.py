@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
-from gitops_agent.model.document import REF_PATTERN
 from gitops_agent.model.key import listed, named
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
+from gitops_agent.model.scalars import REF_PATTERN
 from gitops_agent.model.status import APPROVED_BY
 from gitops_agent.ports import Clock, PlanRecord
 from gitops_agent.settings import Settings

@@ -8,13 +8,14 @@ list in place of an object holds the first fields in order: so journals before v
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import orjson
+from pydantic import ValidationError
 
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -100,8 +101,32 @@ def _of_model(hint: Any) -> Coder:
     """A pydantic model: only what was set, so that later defaults count."""
     return Coder(
         lambda value: value.model_dump(mode="json", by_alias=True, exclude_unset=True),
-        lambda found: hint.model_validate_json(orjson.dumps(found)),
+        partial(_model, hint),
     )
+
+
+def _model(hint: Any, found: Any) -> Any:
+    """The model of what was kept. What this version no longer accepts (a field that left, a limit that became
+    narrower) falls back to its default: a journal of an earlier version stays readable."""
+    while True:
+        try:
+            return hint.model_validate_json(orjson.dumps(found))
+        except ValidationError as refused:
+            places = [error["loc"] for error in refused.errors(include_url=False)]
+            if not all(_dropped(found, place) for place in places):
+                raise
+
+
+def _dropped(found: Any, place: tuple[str | int, ...]) -> bool:
+    """Remove what stands at a place, or the nearest thing around it; whether there was anything."""
+    for depth in range(len(place), 0, -1):
+        box = found
+        for step in place[: depth - 1]:
+            box = box.get(step) if isinstance(box, dict) else None
+        if isinstance(box, dict) and place[depth - 1] in box:
+            del box[place[depth - 1]]
+            return True
+    return False
 
 
 def _optional(args: tuple[Any, ...]) -> Coder:

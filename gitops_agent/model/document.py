@@ -1,95 +1,43 @@
 """The documents people write, as strict pydantic models: Agent, Policy, Overlay, CredentialPool.
 
 Types only: no defaults that depend on the environment, no lookups. Field names are camelCase in YAML and
-snake_case here. Durations and quantities stay the text that was written (checked in the compiled validator, which
-keeps ten thousand documents fast); ``model/quantity.py`` turns them into numbers.
+snake_case here. What a single value may look like is in ``model/scalars.py``.
 """
 
-from collections import Counter
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from gitops_agent.model.quantity import (
-    CPU_PATTERN,
-    DURATION_PATTERN,
-    MEMORY_PATTERN,
-    MOMENT_PATTERN,
-    PERCENT_PATTERN,
-    epoch,
-    seconds,
+from gitops_agent.model.quantity import seconds
+from gitops_agent.model.scalars import (
+    HOST_PATTERN,
+    URL_PATH_PATTERN,
+    AgentRef,
+    Argument,
+    Cpu,
+    Duration,
+    EnvName,
+    HookTimeout,
+    HttpUrl,
+    LabelText,
+    Memory,
+    Moment,
+    Name,
+    Patch,
+    Percent,
+    ProbePeriod,
+    ProbeTimeout,
+    RelativePath,
+    Text,
+    UpToADay,
+    UpToAnHour,
+    Word,
+    distinct,
 )
 
 API_VERSION = "gitops-agent.dev/v1"
 API_GROUP = "gitops-agent.dev/"
-
-NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-REF_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"
-ENV_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-LABEL_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
-# Text reaches terminals, notes and pages: control characters other than tab and line feed stop here.
-TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
-WORD_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
-ARGUMENT_PATTERN = r"^[^\x00]*$"
-URL_PATTERN = r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$"
-HOST_PATTERN = r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$"
-URL_PATH_PATTERN = r"^/[^\s\x00-\x1f]*$"
-
-Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-AgentRef = Annotated[str, StringConstraints(pattern=REF_PATTERN)]
-EnvName = Annotated[str, StringConstraints(pattern=ENV_PATTERN)]
-LabelText = Annotated[str, StringConstraints(max_length=63, pattern=LABEL_PATTERN)]
-Text = Annotated[str, StringConstraints(max_length=4096, pattern=TEXT_PATTERN)]
-Word = Annotated[str, StringConstraints(max_length=256, pattern=WORD_PATTERN)]
-Argument = Annotated[str, StringConstraints(max_length=32768, pattern=ARGUMENT_PATTERN)]
-Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN)]
-Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
-Cpu = Annotated[str, StringConstraints(pattern=CPU_PATTERN)]
-Percent = Annotated[str, StringConstraints(pattern=PERCENT_PATTERN)]
-HttpUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN, max_length=2048)]
-RelativePath = Annotated[str, StringConstraints(max_length=1024, pattern=WORD_PATTERN)]
-
-
-def _real(moment: str) -> str:
-    epoch(moment)
-    return moment
-
-
-Moment = Annotated[str, StringConstraints(pattern=MOMENT_PATTERN), AfterValidator(_real)]
-
-_OPERANDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": None}
-
-
-def _is_pointer(value: object) -> bool:
-    return isinstance(value, str) and (value == "" or value.startswith("/"))
-
-
-def _patch(patch: dict[str, Any]) -> dict[str, Any]:
-    """One operation of RFC 6902."""
-    operation = patch.get("op")
-    if not isinstance(operation, str) or operation not in _OPERANDS:
-        raise ValueError(f"op must be one of {', '.join(_OPERANDS)}")
-    operand = _OPERANDS[operation]
-    if not _is_pointer(patch.get("path")) or (operand == "from" and not _is_pointer(patch.get("from"))):
-        raise ValueError("path and from are JSON pointers such as /spec/runtime/replicas")
-    if operand is not None and operand not in patch:
-        raise ValueError(f"{operation} needs {operand}")
-    return patch
-
-
-Patch = Annotated[dict[str, Any], AfterValidator(_patch)]
-
-_Named = TypeVar("_Named")
-
-
-def distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
-    """Refuse two items of one name: which of them holds would be a guess."""
-    names = [getattr(item, "name", item) for item in items]
-    if len(set(names)) != len(names):
-        twice = sorted(str(name)[:64] for name, count in Counter(names).items() if count > 1)[:5]
-        raise ValueError(f"each name may stand once; given more than once: {', '.join(twice)}")
-    return items
 
 
 class Strict(BaseModel):
@@ -133,9 +81,6 @@ class Metadata(Strict):
 RESERVED_ENV = "MANAGED_AGENT_"
 """Environment variables that mark what we own: never authored."""
 
-LONGEST_HOOK_SECONDS = 3600.0
-"""Seconds that a hook may take at most."""
-
 
 class ValueFrom(Strict):
     """The source of an environment variable that is not written in Git."""
@@ -143,10 +88,16 @@ class ValueFrom(Strict):
     secret_ref: SecretRef
 
 
+def _unreserved(name: str) -> str:
+    if name.startswith(RESERVED_ENV):
+        raise ValueError(f"names that begin with {RESERVED_ENV} are set by gitops-agent")
+    return name
+
+
 class EnvVar(Strict):
     """One environment variable of the agent."""
 
-    name: EnvName
+    name: Annotated[EnvName, AfterValidator(_unreserved)]
     value: Argument | None = None
     value_from: ValueFrom | None = None
 
@@ -154,8 +105,6 @@ class EnvVar(Strict):
     def _one_source(self) -> "EnvVar":
         if (self.value is None) == (self.value_from is None):
             raise ValueError("give exactly one of value and valueFrom")
-        if self.name.startswith(RESERVED_ENV):
-            raise ValueError(f"names that begin with {RESERVED_ENV} are set by gitops-agent")
         return self
 
 
@@ -177,7 +126,7 @@ class Stop(Strict):
     """How the runtime is asked to end: a signal its driver knows, a grace, then SIGKILL for the whole group."""
 
     signal: Word = "SIGTERM"
-    grace: Duration = "10s"
+    grace: UpToAnHour = "10s"
 
 
 class Update(Strict):
@@ -198,7 +147,7 @@ class Runtime(Strict):
     resources: Resources = Resources()
     stop: Stop = Stop()
     reload: Literal["Restart", "Hot"] = "Restart"
-    min_uptime: Duration = "1s"
+    min_uptime: UpToAnHour = "1s"
     update: Update = Update()
 
 
@@ -281,8 +230,8 @@ class Probe(Strict):
 
     http: HttpProbe | None = None
     exec: ExecProbe | None = None
-    period: Duration = "10s"
-    timeout: Duration = "1s"
+    period: ProbePeriod = "10s"
+    timeout: ProbeTimeout = "1s"
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
 
     @model_validator(mode="after")
@@ -302,7 +251,7 @@ class Probes(Strict):
 class HeartbeatSpec(Strict):
     """The agent writes a heartbeat; when it is stale and no tool call is in progress, this happens."""
 
-    stale_after: Duration = "60s"
+    stale_after: UpToADay = "60s"
     on_stale: Literal["Restart", "Report"] = "Restart"
 
 
@@ -322,7 +271,7 @@ class AgentRollout(Strict):
     than the policy asks for.
     """
 
-    health_timeout: Duration = "2m"
+    health_timeout: UpToADay = "2m"
     pause: Duration = "0s"
     canary: bool = False
     depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(distinct)] = ()
@@ -340,14 +289,12 @@ class Hook(Strict):
 
     command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
     http: HttpHook | None = None
-    timeout: Duration = "30s"
+    timeout: HookTimeout = "30s"
 
     @model_validator(mode="after")
     def _one_way(self) -> "Hook":
         if (self.command is None) == (self.http is None):
             raise ValueError("give exactly one of command and http")
-        if not 0 < seconds(self.timeout) <= LONGEST_HOOK_SECONDS:
-            raise ValueError("timeout is more than 0s and at most 1h")
         return self
 
 
@@ -437,7 +384,7 @@ class PolicyRollout(Strict):
     canary: Annotated[int, Field(ge=1)] = 1
     second: Percent = "10%"
     pause: Duration = "0s"
-    health_timeout: Duration | None = None
+    health_timeout: UpToADay | None = None
     on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
 
 
@@ -452,14 +399,14 @@ class Breaker(Strict):
     """After so many failures of a driver in a row nothing is tried through it for a while."""
 
     failures: Annotated[int, Field(ge=1)] = 5
-    pause: Duration = "30s"
+    pause: UpToADay = "30s"
 
 
 class Backoff(Strict):
     """The pause after the first failure of something, doubled with each one in a row up to the longest."""
 
-    first: Duration = "1s"
-    longest: Duration = "5m"
+    first: UpToADay = "1s"
+    longest: UpToADay = "5m"
 
     @model_validator(mode="after")
     def _in_order(self) -> "Backoff":
@@ -479,7 +426,7 @@ class HostRestart(Strict):
 class Provisioning(Strict):
     """How long a new agent may take to become Ready, and whether what was built of it is then taken down again."""
 
-    deadline: Duration = "10m"
+    deadline: UpToADay = "10m"
     on_timeout: Literal["Keep", "Compensate"] = "Keep"
 
 

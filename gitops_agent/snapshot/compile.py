@@ -14,9 +14,10 @@ from typing import NamedTuple
 from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, Origin, Pause, Resource
-from gitops_agent.model.document import NAME_PATTERN, AgentDocument, AgentSpec
+from gitops_agent.model.document import AgentDocument, AgentSpec
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.quantity import epoch, seconds
+from gitops_agent.model.scalars import NAME_PATTERN
 from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays

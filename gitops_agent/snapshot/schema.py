@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import orjson
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
-from gitops_agent.model import document as schema
-from gitops_agent.model import quantity
+from gitops_agent.model import quantity, scalars
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import API_VERSION, DOCUMENTS, Strict
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
@@ -42,17 +42,20 @@ _FORMATS = {
     quantity.CPU_PATTERN: "an amount of CPU such as 250m or 1.5",
     quantity.PERCENT_PATTERN: "a percentage such as 10%",
     quantity.MOMENT_PATTERN: "a moment such as 2030-01-31T18:00:00Z",
-    schema.NAME_PATTERN: "a name of lower-case letters, digits and dashes (at most 63)",
-    schema.REF_PATTERN: "an agent as name or tenant/name",
-    schema.ENV_PATTERN: "the name of an environment variable",
-    schema.LABEL_PATTERN: "text without control characters",
-    schema.TEXT_PATTERN: "text without control characters",
-    schema.WORD_PATTERN: "a word or a line without control characters",
-    schema.ARGUMENT_PATTERN: "text without the character NUL",
-    schema.URL_PATTERN: "an http or https address without user or password",
-    schema.HOST_PATTERN: "a host name in lower case",
-    schema.URL_PATH_PATTERN: "a path that begins with /",
+    scalars.NAME_PATTERN: "a name of lower-case letters, digits and dashes (at most 63)",
+    scalars.REF_PATTERN: "an agent as name or tenant/name",
+    scalars.ENV_PATTERN: "the name of an environment variable",
+    scalars.LABEL_PATTERN: "text without control characters",
+    scalars.TEXT_PATTERN: "text without control characters",
+    scalars.WORD_PATTERN: "a word or a line without control characters",
+    scalars.ARGUMENT_PATTERN: "text without the character NUL",
+    scalars.URL_PATTERN: "an http or https address without user or password",
+    scalars.HOST_PATTERN: "a host name in lower case",
+    scalars.URL_PATH_PATTERN: "a path that begins with /",
 }
+
+_UNITS = {quantity.DURATION_PATTERN: "s", quantity.MEMORY_PATTERN: "Mi", quantity.PERCENT_PATTERN: "%"}
+"""What is usually meant by a number alone."""
 
 _TYPES = {
     "string_type": "text",
@@ -181,10 +184,26 @@ def _issue(error: Mapping[str, Any], model: type[BaseModel]) -> Issue:
     elif code is Code.UNKNOWN_WORD and isinstance(found, str):
         seen += nearest(found, expected.replace(" or ", ", ").split(", "))
     elif expected == "text" and isinstance(found, (bool, int, float)):
-        detail += " Put the value in quotes."
+        detail = _as_text(found, _patterns(_field_at(model, loc)))
+    elif code is Code.BAD_FORMAT and isinstance(found, str) and found.isdecimal():
+        detail += _with_unit(found, {error["ctx"]["pattern"]})
     elif expected == "a list" and isinstance(found, str):
         detail += " Write [item, item], or one item per line after a dash."
     return Issue(code, at, f"{_dotted(at)}: found {seen}", detail, is_key)
+
+
+def _as_text(found: bool | int | float, patterns: set[str]) -> str:
+    """The way out for a number or a yes/no where text is due."""
+    known = [_FORMATS[pattern] for pattern in _UNITS if pattern in patterns]
+    if known and not isinstance(found, bool):
+        return f"Expected {known[0]}.{_with_unit(str(found), patterns)}"
+    return "Expected text. Put the value in quotes."
+
+
+def _with_unit(number: str, patterns: set[str]) -> str:
+    """``Write 15s.`` for a number that only lacks its unit."""
+    units = (unit for pattern, unit in _UNITS.items() if pattern in patterns)
+    return next((f" Write {number}{unit}." for unit in units if number.isdecimal() and len(number) <= 6), "")
 
 
 def _expectation(kind: str, context: Mapping[str, Any]) -> tuple[Code, str] | None:
@@ -195,6 +214,8 @@ def _expectation(kind: str, context: Mapping[str, Any]) -> tuple[Code, str] | No
         return Code.WRONG_TYPE, _TYPES[kind]
     if kind == "string_pattern_mismatch":
         return Code.BAD_FORMAT, _FORMATS.get(context["pattern"], f"text that matches {context['pattern']}")
+    if kind == "value_error" and isinstance(context["error"], scalars.OutOfBounds):
+        return Code.OUT_OF_RANGE, str(context["error"])
     if kind in _RANGES:
         name, phrase = _RANGES[kind]
         return Code.OUT_OF_RANGE, phrase.format(context[name])
@@ -235,6 +256,26 @@ def _found(value: object, loc: Loc) -> str:
 def _dotted(loc: Loc) -> str:
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{shown(step)}" for step in loc)
     return text.removeprefix(".") or "document"
+
+
+def _field_at(model: type[BaseModel], loc: Loc) -> FieldInfo | None:
+    """The field of a model that a path leads to, or to an item of which."""
+    names = [step for step in loc if isinstance(step, str)]
+    parent = _model_at(model, tuple(names[:-1]))
+    fields = parent.model_fields.values() if parent is not None else ()
+    return next((field for field in fields if field.alias == names[-1]), None)
+
+
+def _patterns(field: FieldInfo | None) -> set[str]:
+    """What the text of a field must match."""
+    found: list[Any] = [] if field is None else [field.annotation, *field.metadata]
+    patterns: set[str] = set()
+    while found:
+        part = found.pop()
+        found += get_args(part)
+        if isinstance(pattern := getattr(part, "pattern", None), str):
+            patterns.add(pattern)
+    return patterns
 
 
 def _model_at(model: type[BaseModel] | None, loc: Loc) -> type[BaseModel] | None:

@@ -11,10 +11,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, quote_plus
 
-from pydantic_core import SchemaValidator, core_schema
+from pydantic import StringConstraints, TypeAdapter
 
 from gitops_agent.support.text import escape_control
 
@@ -47,13 +47,12 @@ _LITERAL = re.compile(
     re.VERBOSE,
 )
 # A net with wider meshes than that of all the above, but many times faster: it is cast over every document.
-_SUSPECT = SchemaValidator(
-    core_schema.str_schema(
-        pattern=r"(?:[spr]k[-_][A-Za-z0-9_-]{16}|gh[pousr]_[A-Za-z0-9]{20}|github_pat_|glpat-|xox[abeprs]-"
-        r"|[0-9]{8}:[A-Za-z0-9_-]{35}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza|hvs\.|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN "
-        r"|://[^\s/:@]{1,256}:[^\s/@]{1,256}@)"
-    )
+_SUSPECT_PATTERN = (
+    r"(?:[spr]k[-_][A-Za-z0-9_-]{16}|gh[pousr]_[A-Za-z0-9]{20}|github_pat_|glpat-|xox[abeprs]-"
+    r"|[0-9]{8}:[A-Za-z0-9_-]{35}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza|hvs\.|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN "
+    r"|://[^\s/:@]{1,256}:[^\s/@]{1,256}@)"
 )
+_SUSPECT = TypeAdapter(Annotated[str, StringConstraints(pattern=_SUSPECT_PATTERN)]).validator
 _WORD = (
     r"(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key"
     r"|credentials?|authorization|cookie|client[_-]?secret|webhook[_-]?url|dsn)"

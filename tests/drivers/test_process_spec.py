@@ -106,7 +106,7 @@ def test_stopped_is_absence_and_retired_is_nothing() -> None:
         ({"workdir": "here"}, "runtime.workdir 'here' is relative"),
         ({"image": "busybox"}, "runtime.image means nothing"),
         ({"stop": {"signal": "SIGKILL"}}, "runtime.stop.signal 'SIGKILL' is none of SIGTERM, SIGINT"),
-        ({"stop": {"grace": "1h1ms"}}, "runtime.stop.grace 1h1ms is more than 1h"),
+        ({"stop": {"grace": "1h1ms"}}, "at most 1h"),
         ({"env": [{"name": "MANAGED_AGENT_OWNER", "value": "me"}]}, "are set by gitops-agent"),
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "more than once"),
         (

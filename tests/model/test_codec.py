@@ -132,3 +132,10 @@ def test_keys_share_their_words() -> None:
     assert (one.agent.tenant is two.agent.tenant, one.kind is two.kind) == (True, True)
     with pytest.raises(ValueError, match="not a resource key"):
         ResourceKey.parse("acme/a")
+
+
+def test_a_policy_that_this_version_would_refuse_is_read_with_defaults_in_its_place() -> None:
+    kept = {"actionsOfOldTimes": 7, "breaker": {"pause": "90d", "failures": 3}, "tenants": {"acme": {"gone": 1}}}
+    read = from_json(PolicySpec, kept)
+    assert (read.breaker.pause, read.breaker.failures) == (PolicySpec().breaker.pause, 3)
+    assert "acme" in read.tenants

@@ -21,7 +21,7 @@ limits = st.sampled_from(
         Backoff(),
         Backoff(first="100ms", longest="100ms"),
         Backoff(first="30s", longest="1h"),
-        Backoff(first="1s", longest="10d"),
+        Backoff(first="1s", longest="24h"),
     ]
 )
 

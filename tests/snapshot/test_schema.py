@@ -236,3 +236,24 @@ def test_a_document_of_every_field_is_accepted() -> None:
     assert found.pause is not None
     assert (found.pause.reason, found.pause.until) == ("audit", epoch("2030-01-31T18:00:00Z"))
     assert (found.health_timeout, found.authority) == (30.0, (("runtime.replicas", "live"),))
+
+
+@pytest.mark.parametrize(
+    ("spec", "way_out"),
+    [
+        ("  rollout: {healthTimeout: 15}\n", "Write 15s."),
+        ("  rollout: {healthTimeout: '15'}\n", "Write 15s."),
+        ("  rollout: {healthTimeout: 25h}\n", "Expected a duration of at most 24h."),
+        ("  hooks: {onRetired: {command: [x], timeout: 0s}}\n", "at least 1ms"),
+        ("  probes: {liveness: {exec: {command: [x]}, timeout: 61s}}\n", "at most 1m"),
+    ],
+)
+def test_a_way_out_leads_on(spec: str, way_out: str) -> None:
+    assert way_out in single(f"{HEAD}spec:\n{RUNTIME}{spec}").detail
+
+
+def test_a_number_that_lacks_its_unit_gets_one() -> None:
+    found = findings_of(
+        f"{HEAD}spec:\n  runtime: {{driver: process, command: [x], resources: {{limits: {{memory: 512}}}}}}\n"
+    )
+    assert "Write 512Mi." in found[0].detail
