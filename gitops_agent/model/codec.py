@@ -105,6 +105,10 @@ def _of_model(hint: Any) -> Coder:
     )
 
 
+_OUTDATED = frozenset({"extra_forbidden", "value_error", "literal_error", "less_than_equal", "greater_than_equal"})
+"""What a document of an earlier version may be refused for; everything else is damage."""
+
+
 def _model(hint: Any, found: Any) -> Any:
     """The model of what was kept. What this version no longer accepts (a field that left, a limit that became
     narrower) falls back to its default: a journal of an earlier version stays readable."""
@@ -112,8 +116,8 @@ def _model(hint: Any, found: Any) -> Any:
         try:
             return hint.model_validate_json(orjson.dumps(found))
         except ValidationError as refused:
-            places = [error["loc"] for error in refused.errors(include_url=False)]
-            if not all(_dropped(found, place) for place in places):
+            wrong = refused.errors(include_url=False)
+            if not all(error["type"] in _OUTDATED and _dropped(found, error["loc"]) for error in wrong):
                 raise
 
 
