@@ -115,21 +115,19 @@ def _opened(
     environment: Mapping[str, str],
     journal: SqlJournal,
     stack: ExitStack,
-    *,
-    wrap: Callable[[Driver], Driver] = lambda driver: driver,
-    fetching: OnProgress | None = None,
+    drivers: Connections,
+    fetching: OnProgress | None,
 ) -> _Parts:
     clock = SystemClock()
     mirror = Mirror(settings, environment, clock, fetching)
-    drivers = connect_drivers(settings, clock, wrap)
     loader = stack.enter_context(_loader(settings, mirror, drivers))
     # Looking must not wait for doing: a slow stop holds a thread of the one pool, never of the other.
     apply_pool, observe_pool = (
         stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix=name))
         for name in ("apply", "observe")
     )
-    redactor = make_redactor(settings, environment)
     queue = WorkQueue()
+    redactor = drivers.redactor
     return _Parts(settings, journal, mirror, drivers, clock, loader, redactor, apply_pool, observe_pool, queue)
 
 
@@ -140,10 +138,11 @@ def _loader(settings: Settings, mirror: Mirror, drivers: Connections) -> Iterato
 
 
 def connect_drivers(
-    settings: Settings, clock: Clock, wrap: Callable[[Driver], Driver] = lambda driver: driver
+    settings: Settings, redactor: Redactor, wrap: Callable[[Driver], Driver] = lambda driver: driver
 ) -> Connections:
-    """The drivers of an instance, each connected when it is first asked for."""
-    context = Context(settings.instance, str(settings.state.absolute()), clock, hook_hosts=settings.hook_hosts)
+    """The drivers of an instance, each connected when it is first asked for. ``redactor`` learns their secrets."""
+    state_dir, hosts = str(settings.state.absolute()), settings.hook_hosts
+    context = Context(settings.instance, state_dir, SystemClock(), hook_hosts=hosts, redactor=redactor)
     return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
@@ -212,11 +211,12 @@ def open_planner(
         stack.enter_context(gc_paused())
         stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
         make_state_dir(settings.state)
+        drivers = connect_drivers(settings, make_redactor(settings, environment))
         if has_journal(settings.state):
             journal = stack.enter_context(open_journal(settings.state, read_only=True))
         else:
             journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
-        parts = _opened(settings, environment, journal, stack, fetching=fetching)
+        parts = _opened(settings, environment, journal, stack, drivers, fetching)
         yield Planner(parts.mirror, parts.loader, journal, _pipeline(parts), parts.redactor)
 
 
@@ -257,8 +257,10 @@ def open_instance(
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
         stack.enter_context(state_lock(settings.state))
-        journal, wrap = _with_faults(stack.enter_context(open_journal(settings.state)), environment)
-        parts = _opened(settings, environment, journal, stack, wrap=wrap, fetching=fetching)
+        opened = stack.enter_context(open_journal(settings.state, mask=redactor))
+        journal, wrap = _with_faults(opened, environment)
+        drivers = connect_drivers(settings, redactor, wrap)
+        parts = _opened(settings, environment, journal, stack, drivers, fetching)
         leases = stack.enter_context(_leases(parts, environment))
         liveness = Liveness(parts.clock, settings.livez_grace, MAX_GIT_CALLS * settings.git_timeout)
         notes = GitNotesSink(settings.instance, Notes(parts.mirror, settings), redactor, push=settings.push)

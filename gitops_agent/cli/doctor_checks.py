@@ -12,6 +12,7 @@ from gitops_agent.drivers.api import CheckResult
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.settings import Settings
 from gitops_agent.support.clock import SystemClock
+from gitops_agent.support.secrets import Redactor
 
 
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[CheckResult]:
@@ -51,7 +52,7 @@ def _drivers(settings: Settings) -> list[CheckResult]:
     from gitops_agent.wiring import connect_drivers
 
     try:
-        drivers = connect_drivers(settings, SystemClock())
+        drivers = connect_drivers(settings, Redactor())
         return [*drivers.checks(), CheckResult("drivers", True, ", ".join(drivers.plugins.names))]
     except GitopsAgentError as problem:
         return [CheckResult("drivers", False, problem.message, problem.hint)]

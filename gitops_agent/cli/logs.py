@@ -23,18 +23,17 @@ def logs(
     from gitops_agent.errors import UsageError
     from gitops_agent.query.fleet import agent_logs, instances, open_reader
     from gitops_agent.report.explain_text import gone_text
-    from gitops_agent.support.clock import SystemClock
     from gitops_agent.wiring import connect_drivers
 
     settings = call.settings()
     with open_reader(settings, call.environment) as reader:
         key = reader.find(agent)
         known = reader.explain(key)
+        bases = {each: base for each, base in reader.journal.state().reconcile.bases.items() if each.agent == key}
+        drivers = connect_drivers(settings, reader.redactor)
     running, is_gone = instances(known), known["status"] is None
     follow = follow and not is_gone and not call.is_json
-    found: Iterable[LogLine] = agent_logs(
-        key, known, connect_drivers(settings, SystemClock()), lines, follow=follow
-    )
+    found: Iterable[LogLine] = agent_logs(key, known, drivers, bases, lines, follow=follow)
     if follow:
         gc.enable()
     else:

@@ -39,9 +39,21 @@ from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Verb
 from gitops_agent.model.quantity import iso, memory_bytes, seconds
 from gitops_agent.ports import Clock
+from gitops_agent.support.secrets import Redactor
 
 # What an entry point names
-__all__ = ["Catalog", "CheckResult", "Class", "Clock", "Context", "Plugin", "Reason", "Repair", "ResourceKind"]
+__all__ = [
+    "Catalog",
+    "CheckResult",
+    "Class",
+    "Clock",
+    "Context",
+    "Plugin",
+    "Reason",
+    "Redactor",
+    "Repair",
+    "ResourceKind",
+]
 __all__ += ["BUILT_IN_KINDS", "CHANNEL", "CONFIG", "CREDENTIAL", "DNS", "ENTITLEMENT", "HOOK", "RUNTIME", "Kind"]
 # The pure part
 __all__ += ["JSON", "AgentDocument", "AgentKey", "Compilation", "Fields", "Refused", "Resource", "ResourceKey"]
@@ -203,7 +215,9 @@ class Context:
     """What a driver of one instance is connected with.
     ``settings``: ``drivers.<name>`` of the settings file, validated by ``Plugin.settings``; None without one.
     ``state_dir``: a folder of this host that drivers of local things may use. ``hook_hosts``: the hosts that HTTP
-    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked."""
+    hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked.
+    ``redactor``: hides secrets in text. A driver adds each secret that it resolves (``redactor.learn``) and gives
+    what agents and live systems say through it; what is in ``Fields`` and handles is kept as it is."""
 
     instance: str
     state_dir: str
@@ -211,6 +225,7 @@ class Context:
     settings: BaseModel | None = None
     hook_hosts: tuple[str, ...] = ()
     executing: Callable[[str], Executing | None] = lambda _name: None
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 @dataclass(frozen=True, slots=True)

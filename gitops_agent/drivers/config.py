@@ -50,6 +50,7 @@ class ConfigDriver:
     def __init__(self, context: Context) -> None:
         self._dirs = AgentDir(context.state_dir)
         self._clock = context.clock
+        self._redactor = context.redactor
         self._seen: dict[AgentKey, tuple[Fields, Fields]] = {}  # the stamp of a file, and what was in it
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
@@ -57,11 +58,14 @@ class ConfigDriver:
         now = self._clock.now()
         recorded = {key.agent: base for key, base in request.bases.items()}
         agents = request.scope if request.scope is not None else {*recorded, *self._dirs.agents()}
-        found = (self._observation(agent, recorded.get(agent), now) for agent in agents)
+        claims = {key.agent: claim for key, claim in request.claims.items()}
+        found = (self._observation(agent, recorded.get(agent), claims.get(agent), now) for agent in agents)
         return [observation for observation in found if observation is not None]
 
-    def live(self, agent: AgentKey, base: Base | None = None) -> Fields | None:
-        """What the file of one agent says; None when there is none."""
+    def live(self, agent: AgentKey, base: Base | None = None, claim: Resource | None = None) -> Fields | None:
+        """What the file of one agent says, without secrets unless it is as expected; None when there is none."""
+        wanted = base or claim
+        expected = wanted.fields if wanted is not None else None
         stamp = self._stamp(agent)
         if stamp is None:
             self._seen.pop(agent, None)
@@ -72,6 +76,9 @@ class ConfigDriver:
         if base is not None and base.handle == stamp:
             return base.fields
         fields = self._read(agent)
+        if fields != expected:
+            # It was edited, perhaps by the agent itself: what differs is shown, kept and pushed.
+            fields = Fields.of(self._redactor.tree(fields.value))
         self._seen[agent] = (stamp, fields)
         return fields
 
@@ -103,8 +110,10 @@ class ConfigDriver:
             return _compared({"unreadable": "not JSON"})
         return _compared(content if isinstance(content, dict) else {"unreadable": "not a JSON object"})
 
-    def _observation(self, agent: AgentKey, base: Base | None, now: float) -> Observation | None:
-        fields = self.live(agent, base)
+    def _observation(
+        self, agent: AgentKey, base: Base | None, claim: Resource | None, now: float
+    ) -> Observation | None:
+        fields = self.live(agent, base, claim)
         if fields is None and base is None:
             return None
         reason, state, message = None, "Present", ""

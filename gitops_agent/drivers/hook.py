@@ -82,9 +82,8 @@ class HookCall:
 
     def spent(self, said: str, result: Result) -> EffectSpent:
         """The error of a call that got through and did not succeed."""
-        kept = said[:ANSWER_CHARACTERS]
-        handle = OneShot(self.generation, result, kept).handle
-        return EffectSpent(f"{self.hook}: {kept}", handle, unknown=result is Result.UNKNOWN)
+        handle = OneShot(self.generation, result, said).handle
+        return EffectSpent(f"{self.hook}: {said}", handle, unknown=result is Result.UNKNOWN)
 
 
 class HookDriver:
@@ -104,8 +103,7 @@ class HookDriver:
         if fields is None:
             raise ApplyError(f"{action.key}: there is nothing on record to call", permanent=True)
         call = HookCall(action.key, fields.value, generation_of(action.handle, key), self._context.instance)
-        said = self._command(call) if call.fields["command"] else self._http(call)
-        answer = said[:ANSWER_CHARACTERS]
+        answer = self._command(call) if call.fields["command"] else self._http(call)
         return Applied(answer, OneShot(call.generation, Result.DONE, answer).handle)
 
     def _command(self, call: HookCall) -> str:
@@ -116,11 +114,16 @@ class HookDriver:
             raise ApplyError(what, hint="give the hook http instead of command", permanent=True)
         how = RunAs(Fields.of(runtime), {KEY_VARIABLE: call.key})
         done = runner.exec(call.hook.agent, call.fields["command"], call.fields["timeout"], how)
+        said = self._kept(done.message)
         if not done.started:
-            raise ApplyError(f"{call.hook}: {done.message}", hint="it has not run; correct its command or its env")
+            raise ApplyError(f"{call.hook}: {said}", hint="it has not run; correct its command or its env")
         if not done.ok:
-            raise call.spent(done.message, Result.FAILED if done.ended else Result.UNKNOWN)
-        return done.message
+            raise call.spent(said, Result.FAILED if done.ended else Result.UNKNOWN)
+        return said
+
+    def _kept(self, said: str) -> str:
+        """What is kept of an answer: in a handle, which is stored as it is, so it is masked here."""
+        return self._context.redactor(said)[:ANSWER_CHARACTERS]
 
     def _http(self, call: HookCall) -> str:
         """Of the answer only the status is kept, because what else it holds is not ours to repeat."""
@@ -142,8 +145,9 @@ class HookDriver:
             hint = "nothing was sent; it is tried again by itself"
             raise ApplyError(f"{call.hook}: {shown} could not be reached: {problem}", hint=hint) from None
         except NotAnswered as problem:
-            raise call.spent(f"{shown} was sent and not answered: {problem}", Result.UNKNOWN) from None
-        said = f"{shown} was answered {status}"
+            said = self._kept(f"{shown} was sent and not answered: {problem}")
+            raise call.spent(said, Result.UNKNOWN) from None
+        said = self._kept(f"{shown} was answered {status}")
         if not 200 <= status < 300:
             raise call.spent(said, Result.FAILED)
         return said

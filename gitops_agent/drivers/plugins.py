@@ -25,6 +25,7 @@ from gitops_agent.drivers.api import (
 )
 from gitops_agent.errors import GitopsAgentError, ObserveError, UsageError
 from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime, Strict
+from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.token_bucket import Rate
 
 GROUP = "gitops_agent.drivers"
@@ -161,6 +162,11 @@ class Connections(Mapping[str, Driver]):
         self._locks = {name: Lock() for name in plugins.names}
         self._notify: Notify | None = None
         self.rates = {name: rate for name in self._settings if (rate := self._rate(name)) is not None}
+
+    @property
+    def redactor(self) -> Redactor:
+        """What the drivers teach the secrets that they resolve."""
+        return self._context.redactor
 
     def _rate(self, name: str) -> Rate | None:
         plugin = self.plugins.get(name)

@@ -29,6 +29,7 @@ from gitops_agent.model.codec import default_of, from_json, to_json
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
 from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.masking import NAMES, Mask, masked
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
 from gitops_agent.model.plan import Plan
@@ -126,6 +127,35 @@ def changed_fields(old: State, new: State) -> dict[str, JSON]:
             if value is not known and value != known:
                 changed[name] = None if value == default else to_json(hint, value)
     return changed
+
+
+def masked_state(old: State, new: State, mask: Mask) -> State:
+    """The new state with the texts masked that it does not share with the old one: memory holds what is kept."""
+    parts: dict[str, Any] = {}
+    for part, rows in _FIELDS.items():
+        before, after = getattr(old, part), getattr(new, part)
+        if before is after:
+            continue
+        texts = [(each, hint) for _, each, hint, _ in rows if each not in NAMES]
+        news = [(each, hint) for each, hint in texts if getattr(after, each) is not getattr(before, each)]
+        made = {each: masked(hint, getattr(after, each), mask) for each, hint in news}
+        if changed := {each: value for each, value in made.items() if value is not getattr(after, each)}:
+            parts[part] = replace(after, **changed)
+    new = replace(new, **parts) if parts else new
+    if statuses := _masked_entries(AgentStatus, old.status.agents, new.status.agents, mask):
+        new = replace(new, status=replace(new.status, agents=new.status.agents.updated(statuses.values())))
+    if records := _masked_entries(CommitRecord, old.commits.records, new.commits.records, mask):
+        new = replace(new, commits=new.commits.updated(records.values()))
+    if attempts := _masked_entries(Attempt, old.reconcile.attempts, new.reconcile.attempts, mask):
+        merged = {**new.reconcile.attempts, **attempts}
+        new = replace(new, reconcile=replace(new.reconcile, attempts=merged))
+    return new
+
+
+def _masked_entries(kind: type[V], old: Mapping[K, V], new: Mapping[K, V], mask: Mask) -> dict[K, V]:
+    """The entries that differ from the old ones and hold something to be masked, masked."""
+    news = ((key, each, masked(kind, each, mask)) for key, each in changed_entries(old, new).items() if each)
+    return {key: made for key, each, made in news if made is not each}
 
 
 def changed_entries(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V | None]:

@@ -18,18 +18,21 @@ from gitops_agent.journal.history import History
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.masking import Mask, masked
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import CommitsState, LazyMap, State, trimmed
 from gitops_agent.model.status import CommitRecord
+from gitops_agent.support.secrets import mask_patterns
 
 _VERSION = "commits.version"
 """The row of the table ``state`` that counts how often records of commits were written."""
 
 
-def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
-    """The journal of a state directory, created or brought up to date.
+def open_journal(state_dir: Path, *, read_only: bool = False, mask: Mask = mask_patterns) -> SqlJournal:
+    """The journal of a state directory, created or brought up to date. ``mask``: what hides secrets in all text
+    that is written.
 
     Read-only it works while a daemon writes, and neither creates nor migrates: JournalError when there is none.
     """
@@ -42,7 +45,7 @@ def open_journal(state_dir: Path, *, read_only: bool = False) -> SqlJournal:
     except BaseException:
         database.close()
         raise
-    return SqlJournal(database)
+    return SqlJournal(database, mask)
 
 
 def has_journal(state_dir: Path) -> bool:
@@ -56,14 +59,18 @@ class SqlJournal(History):
     """The journal. Every method that writes is one durable transaction; memory follows only after it. ``commit``,
     ``begin`` and ``finish`` return the state as it is now: go on with that one. Safe to share between threads.
 
+    Every text is masked before it is written, and memory holds what was written: whatever is made of the state or
+    of history (a note, an answer, a metric) has no secret to show.
+
     ``inside`` is called within every transaction, when all of it is written and nothing is durable yet, with the
     name of the method: a place for tests to fail at.
     """
 
     inside: Callable[[str], None]
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, mask: Mask) -> None:
         super().__init__(database)
+        self._mask = mask
         self.inside = lambda _method: None
         self._state: State | None = None
         self._version = 0
@@ -92,6 +99,7 @@ class SqlJournal(History):
 
     def control(self, control: Control) -> None:
         """Append a control; the only write allowed beside a running daemon."""
+        control = masked(Control, control, self._mask)
         with self._database.mutex:
             with self._writing("control") as connection:
                 changes.write(connection, changes.Changes(controls=[control]))
@@ -116,9 +124,13 @@ class SqlJournal(History):
         with self._database.mutex:
             before = self._current()
             news, seen = self._news(observations)
+            state = changes.masked_state(before, state, self._mask)
             found = changes.between(before, state)
             records = self._changed_records(before, found.records)
-            found = replace(found, records=records, plans=self._unrecorded(plans), observations=news)
+            controls = [masked(Control, control, self._mask) for control in found.controls]
+            found = replace(
+                found, records=records, controls=controls, plans=self._unrecorded(plans), observations=news
+            )
             if found:
                 self._write(found, owed_to if found.records else (), at)
                 if seen:
@@ -133,6 +145,7 @@ class SqlJournal(History):
 
         An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
         for the same resource that is still open ends as Skipped: at most one is open per resource."""
+        intents = [masked(Intent, intent, self._mask) for intent in intents]
         with self._database.mutex:
             before = self._current()
             if intents:
@@ -152,7 +165,9 @@ class SqlJournal(History):
     ) -> State:
         """Write outcomes together with the bases and retry states they imply; changes only ``reconcile``."""
         kept = {**dict.fromkeys(forgotten), **{base.key: base for base in bases}}
-        found = changes.Changes(bases=kept, attempts=attempts or {})
+        tried = {key: masked(Attempt, each, self._mask) for key, each in (attempts or {}).items()}
+        found = changes.Changes(bases=kept, attempts=tried)
+        outcomes = [masked(Outcome, outcome, self._mask) for outcome in outcomes]
         with self._database.mutex:
             before = self._current()
             if outcomes or found:
@@ -264,7 +279,7 @@ class SqlJournal(History):
         """The plans whose decisions are not on record, once per digest and commit."""
         found = {(plan.digest, plan.commit): plan for plan in plans if plan.actions}
         new = (mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark))
-        return tuple(found[mark] for mark in new)
+        return tuple(masked(Plan, found[mark], self._mask) for mark in new)
 
     def _news(self, observations: Sequence[Observation]) -> tuple[list[rows.Row], dict[ResourceKey, bytes]]:
         """The rows of observations that differ from the last one of their resource, and their fingerprints."""
@@ -275,7 +290,7 @@ class SqlJournal(History):
             mark, key = rows.fingerprint(observation), observation.key
             if marks.get(key, known.get(key)) != mark:
                 marks[key] = mark
-                news.append(rows.observation_row(observation, mark))
+                news.append(rows.observation_row(masked(Observation, observation, self._mask), mark))
         return news, marks
 
     def _last_seen(self) -> dict[ResourceKey, bytes]:

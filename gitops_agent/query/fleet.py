@@ -7,7 +7,7 @@ no scheduler: ``status`` answers at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from gitops_agent.drivers.api import LogLine
     from gitops_agent.drivers.plugins import Connections
     from gitops_agent.model.finding import Finding
-    from gitops_agent.model.key import AgentKey
+    from gitops_agent.model.key import AgentKey, ResourceKey
+    from gitops_agent.model.observation import Base
     from gitops_agent.model.state import State
     from gitops_agent.ports import JournalReader
     from gitops_agent.report.workflows import WorkflowInputs
@@ -135,10 +136,19 @@ def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey])
 
 
 def agent_logs(
-    agent: AgentKey, known: Shape, drivers: Connections, lines: int, *, follow: bool
+    agent: AgentKey,
+    known: Shape,
+    drivers: Connections,
+    bases: Mapping[ResourceKey, Base],
+    lines: int,
+    *,
+    follow: bool,
 ) -> Iterator[LogLine]:
     """The last lines of every instance, and with ``follow`` what is added; UsageError where there are no logs.
-    ``known``: the answer of ``explain``; of an agent that is gone, history knows the last driver."""
+    ``known``: the answer of ``explain``; of an agent that is gone, history knows the last driver. ``bases``: its
+    resources on record; a driver that has looked at them knows the secrets to hide."""
+    from gitops_agent.drivers.api import ObserveRequest
+
     resources = [(each["key"], each["driver"]) for each in _resources(known)]
     history = [(each["resource"], each["driver"]) for each in known["actions"]]
     runtimes = (driver for key, driver in (*resources, *history) if own_name(key).startswith("runtime/"))
@@ -147,6 +157,9 @@ def agent_logs(
     if logging is None:
         why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
         raise UsageError(f"{agent} has no logs: {why}")
+    own = {key: base for key, base in bases.items() if base.driver == name}
+    with suppress(GitopsAgentError):  # logs can be read all the same
+        drivers[name].observe(ObserveRequest(frozenset([agent]), own))
     return logging.logs(agent, lines, follow=follow)
 
 

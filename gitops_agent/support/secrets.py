@@ -9,8 +9,11 @@ one mask too many.
 import base64
 import json
 import re
+import shlex
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from threading import Lock
 from typing import Annotated, Any
 from urllib.parse import quote, quote_plus
 
@@ -139,7 +142,12 @@ def mask_patterns(text: str) -> str:
 SHORTEST_FORM = 4
 """Masking shorter texts would blank out half of every sentence and hide nothing."""
 
+SHORTEST_LEARNED = 6
+"""A value that an agent gets by reference counts as a secret from this length on. People keep settings in the same
+place (``info``, ``5432``, ``true``), and hiding those words everywhere would make every report unreadable."""
+
 _SHORTEST_BASE64 = 6  # fewer letters are found in ordinary words
+_ESCAPED_BYTE = re.compile("%[0-9A-F]{2}")
 
 
 def secret_forms(secret: str, *, shortest_line: int) -> Iterator[str]:
@@ -163,12 +171,16 @@ def to_bytes(text: str) -> bytes:
 def _escaped(secret: str) -> Iterator[str]:
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield json.dumps(secret)[1:-1].replace("/", "\\/")
     yield repr(secret)[1:-1]
+    yield shlex.quote(secret)
     yield escape_control(secret)
 
 
 def _encoded(raw: bytes) -> Iterator[str]:
-    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex())
+    for form in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield from (form, _ESCAPED_BYTE.sub(lambda found: found[0].lower(), form))
+    yield from (raw.hex(), raw.hex().upper())
     yield from (form for form in _base64(raw) if len(form) >= _SHORTEST_BASE64)
 
 
@@ -194,21 +206,39 @@ _SHORTEST_OUTPUT_LINE = 4  # the same in the output of a program that was given 
 
 
 class Redactor:
-    """Masks known secrets and what looks like one: a function from text to text; ``tree`` is for JSON values."""
+    """Masks known secrets and what looks like one: a function from text to text; ``tree`` is for JSON values.
+
+    One object per process: whatever resolves a secret adds it, and whatever shows or keeps text asks it. Safe to
+    share between threads."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._seen: dict[str, str] = {}
-        self._forms: frozenset[str] = frozenset()
-        self._known: re.Pattern[str] | None = None
+        self._secrets: set[str] = set()
+        # The forms of all secrets by how they begin, the longest first. One expression of all of them would try
+        # each at every letter; so a text costs the same whether ten secrets are known or ten thousand.
+        self._forms: dict[str, list[str]] = {}
+        self._lock = Lock()
         self.add(*secrets)
 
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Learn the secrets of agents, apart from values that are too short for one; cheap for what is known."""
+        self.add(*(secret for secret in secrets if len(secret.strip()) >= SHORTEST_LEARNED))
+
     def add(self, *secrets: str) -> None:
-        """Learn more secrets. Safe while other threads redact: they see the old net or the new one."""
-        forms = {form for secret in secrets for form in secret_forms(secret, shortest_line=_SHORTEST_LINE)}
-        self._forms = self._forms | {form for form in forms if len(form) >= SHORTEST_FORM}
-        longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        self._seen = {}
+        """Learn more secrets."""
+        new = [secret for secret in secrets if secret not in self._secrets]
+        if not new:
+            return
+        with self._lock:
+            for secret in new:
+                for form in set(secret_forms(secret, shortest_line=_SHORTEST_LINE)):
+                    if len(form) >= SHORTEST_FORM:
+                        alike = self._forms.setdefault(form[:SHORTEST_FORM], [])
+                        if form not in alike:
+                            insort(alike, form, key=lambda each: -len(each))
+                self._secrets.add(secret)
+            # A thread that is at work writes what it finds into the map it began with.
+            self._seen = {}
 
     def __call__(self, text: str) -> str:
         """The text without secrets."""
@@ -243,9 +273,22 @@ class Redactor:
     def _mask_known(self, text: str) -> str:
         # Again until nothing is left: a mask can join its neighbours into another secret. Each round shortens
         # the text (no form is as short as the mask), so this ends.
-        while self._known is not None and self._known.search(text):
-            text = self._known.sub(MASK, text)
+        while self._forms and (spans := self._spans(text)):
+            ends = [0, *(end for _, end in spans)]
+            begins = [*(begin for begin, _ in spans), len(text)]
+            text = MASK.join(text[end:begin] for end, begin in zip(ends, begins, strict=True))
         return text
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where known secrets stand, from left to right; of two that begin alike the longer one."""
+        forms, spans, done = self._forms, list[tuple[int, int]](), 0
+        begins = [at for at in range(len(text) - SHORTEST_FORM + 1) if text[at : at + SHORTEST_FORM] in forms]
+        for begin in begins:
+            alike = forms[text[begin : begin + SHORTEST_FORM]] if begin >= done else ()
+            if (form := next((each for each in alike if text.startswith(each, begin)), None)) is not None:
+                done = begin + len(form)
+                spans.append((begin, done))
+        return spans
 
 
 def _named_value(value: Mapping[Any, Any]) -> str:

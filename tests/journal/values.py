@@ -50,7 +50,8 @@ def a_base(key: ResourceKey = RUNTIME, fields: Fields = WANTED, **more: Any) -> 
 def an_action(key: ResourceKey = RUNTIME, verb: Verb = Verb.CREATE, **more: Any) -> Action:
     more.setdefault("desired", WANTED)
     return Action(
-        key, "memory", verb, more.pop("drift_class", Class.CHANGE), "Created", "new in Git", Confidence.HIGH,
+        key, "memory", verb, more.pop("drift_class", Class.CHANGE), "Created",
+        more.pop("message", "new in Git"), Confidence.HIGH,
         more.pop("decision", Decision.REPAIR), **more,
     )  # fmt: skip
 

@@ -45,3 +45,14 @@ def test_a_known_secret_is_masked_behind_other_text_in_base64_and_as_hex() -> No
 def test_one_line_is_short_and_has_no_control_characters() -> None:
     assert one_line("a\n  b\tc\x1b[2J", 100) == "a b c\\x1b[2J"
     assert one_line("abcdef", 4) == "abc…"
+
+
+def test_what_agents_are_given_is_a_secret_from_six_characters_on() -> None:
+    redactor = Redactor()
+    redactor.learn(["info", "5432", " true ", "hunter2"])
+    assert redactor("info on 5432 is true, hunter2") == f"info on 5432 is true, {MASK}"
+
+
+def test_secrets_that_begin_alike_are_told_apart_and_the_longest_is_masked() -> None:
+    redactor = Redactor([f"postgres://db-{number}" for number in range(200)])
+    assert redactor("postgres://db-19 postgres://db-199 postgres://db-x") == f"{MASK} {MASK} postgres://db-x"

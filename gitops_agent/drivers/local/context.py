@@ -38,7 +38,8 @@ class ProcessContext:
         self.registry = ReplicaRegistry(context.clock.now)
         self.memory = MemoryLimits(context.instance, options.groups)
         self.logs = LogFiles(self.dirs, options.rotation)
-        self.environment = Environment(driver, context.instance, self.dirs, options.environment)
+        self.redactor = context.redactor
+        self.environment = Environment(driver, context.instance, self.dirs, options.environment, context.redactor)
 
     def key(self, agent: AgentKey) -> ResourceKey:
         """The name of an agent's runtime."""

@@ -1,6 +1,7 @@
 """A driver for local processes: what observes and applies, with its capabilities."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gitops_agent.drivers.api import AS_IT_RUNS, AgentKey, ApplyError, Context, ExecResult, LogLine, RunAs
@@ -8,6 +9,7 @@ from gitops_agent.drivers.local.apply import ProcessApplier
 from gitops_agent.drivers.local.context import Options, ProcessContext
 from gitops_agent.drivers.local.exec import run
 from gitops_agent.drivers.local.log_files import read_logs
+from gitops_agent.drivers.local.marks import variables
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.start import Launcher
 from gitops_agent.drivers.local.watch import ProcessWatcher
@@ -39,12 +41,19 @@ class LocalDriver(ProcessApplier):
             environment = {**own.build(agent, desired, self._number(agent, how.instance)), **how.env}
         except ApplyError as problem:
             return ExecResult(False, problem.message, started=False)
-        return run(command, workdir, environment, timeout, own.mask(desired, environment))
+        done = run(command, workdir, environment, timeout, own.mask(desired, environment))
+        return replace(done, message=self._context.redactor(done.message))
 
     def _number(self, agent: AgentKey, instance: str) -> int:
         """The number of the replica with this pid; the first where none is named."""
         return next((known.number for known in self._registry.replicas(agent) if str(known.pid) == instance), 0)
 
     def logs(self, agent: AgentKey, lines: int, *, follow: bool = False) -> Iterator[LogLine]:
-        """The log files of an agent, also of one that is gone."""
-        return read_logs(Path(self._context.dirs.log(agent, 0)).parent, lines, follow=follow)
+        """The log files of an agent, also of one that is gone; its secrets are hidden where it is under watch."""
+        watched, redactor = self._registry.get(agent), self._context.redactor
+        if watched is not None:
+            for running in watched.replicas or (None,):
+                found = self._context.table.environ(running.pid) if running else None
+                self._context.environment.learn(agent, watched.desired, variables(found or b""))
+        found_lines = read_logs(Path(self._context.dirs.log(agent, 0)).parent, lines, follow=follow)
+        return (replace(line, text=redactor(line.text)) for line in found_lines)

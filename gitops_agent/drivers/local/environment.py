@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gitops_agent.drivers.local import marks
@@ -9,20 +10,24 @@ from gitops_agent.drivers.local.agent_dir import AgentDir, read_regular
 from gitops_agent.drivers.local.spec import Desired, runtime_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.support.secrets import OutputMask
+from gitops_agent.support.secrets import OutputMask, Redactor
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
 SECRET_CAP_BYTES = 65536
 
 
 class Environment:
-    """Builds environments. ``own`` is gitops-agent's: the source of secrets by name, and of PATH and the like."""
+    """Builds environments. ``own`` is gitops-agent's: the source of secrets by name, and of PATH and the like.
+    ``redactor`` learns every secret that is resolved."""
 
-    def __init__(self, driver: str, instance: str, dirs: AgentDir, own: Mapping[str, str]) -> None:
+    def __init__(
+        self, driver: str, instance: str, dirs: AgentDir, own: Mapping[str, str], redactor: Redactor
+    ) -> None:
         self._driver = driver
         self._instance = instance
         self._dirs = dirs
         self._own = own
+        self._redactor = redactor
 
     def passed_on(self) -> dict[str, str]:
         """What agents get of our own environment."""
@@ -34,6 +39,7 @@ class Environment:
         built = self.passed_on()
         for variable in desired.env:
             built[variable["name"]] = self._value(agent, variable)
+        self._redactor.learn(built[name] for name in secret_names(desired))
         built |= marks.made(self._instance, agent, replica, desired.spec, self._driver)
         built[marks.CONFIG] = self._dirs.config(agent)
         built[marks.HEARTBEAT] = str(self._dirs.heartbeat(agent, replica))
@@ -41,7 +47,18 @@ class Environment:
 
     def mask(self, desired: Desired, built: Mapping[str, str]) -> OutputMask:
         """What hides the secrets of an environment that was built."""
-        return OutputMask(built[variable["name"]] for variable in desired.env if "secretRef" in variable)
+        return OutputMask(built[name] for name in secret_names(desired))
+
+    def learn(self, agent: AgentKey, desired: Desired, running: Mapping[str, str]) -> None:
+        """Have the redactor know the secrets of an agent that is not started from here (another process did it, or
+        an earlier one). ``running``: the environment of its process; that one has what our own may not have, or
+        not any more."""
+        names = secret_names(desired)
+        self._redactor.learn(running[name] for name in names if name in running)
+        for variable in desired.env:
+            if variable["name"] in names:
+                with suppress(ApplyError):  # what cannot be resolved was not given to it by us
+                    self._redactor.learn([self._value(agent, variable)])
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.
@@ -69,6 +86,11 @@ class Environment:
             hint = f"set {name} in the environment of gitops-agent"
             raise ApplyError(f"{source}: the secret env:{name} is not set", hint=hint)
         return self._own[name]
+
+
+def secret_names(desired: Desired) -> frozenset[str]:
+    """The variables whose values are secrets."""
+    return frozenset(variable["name"] for variable in desired.env if "secretRef" in variable)
 
 
 def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gitops_agent.drivers.api import AgentKey, Fields, Health, HealthState, ObserveRequest, iso
@@ -32,6 +33,7 @@ class ProcessObserver:
         self._table = context.table
         self._registry = context.registry
         self._launcher = launcher
+        self._learned: dict[tuple[AgentKey, int], tuple[int, int]] = {}
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Our replicas in the scope, the absence of those on record, and what stands in the way of claims."""
@@ -137,7 +139,9 @@ class ProcessObserver:
                 AgentInstance(
                     str(each.proc.pid),
                     started[each.proc.pid],
-                    heartbeat=read_heartbeat(self._dirs, agent, each.number, sweep.now),
+                    heartbeat=read_heartbeat(
+                        self._dirs, agent, each.number, sweep.now, partial(self._masked, agent, wanted, each)
+                    ),
                     address=LOOPBACK,
                     behind=replica_set.is_behind(each, base),
                     reason="Suspended" if each.proc.status == "Suspended" else None,
@@ -145,6 +149,16 @@ class ProcessObserver:
                 for each in replica_set.replicas
             ),
         )
+
+    def _masked(self, agent: AgentKey, wanted: Desired | None, replica: Replica, text: str) -> str:
+        """A text that a replica wrote, without secrets: it knows those that it was started with, also when another
+        process of ours started it."""
+        place, process = (agent, replica.number), (replica.proc.pid, replica.proc.start)
+        if wanted is not None and self._learned.get(place) != process:
+            running = variables(self._table.environ(replica.proc.pid) or b"")
+            self._context.environment.learn(agent, wanted, running)
+            self._learned[place] = process
+        return self._context.redactor(text)
 
     def _absent(self, agent: AgentKey, base: Desired, handle: Handle, sweep: Sweep) -> Observation:
         self._registry.watch(agent, base, ())
