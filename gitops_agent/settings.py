@@ -72,6 +72,10 @@ class Settings(_Section):
     parallelism: int = Field(8, ge=1, le=64, description="Driver calls at the same time.")
     push: bool = Field(True, description="Whether notes are pushed to the remote.")
     retention: Seconds = Field(30 * 86400.0, description="How long history stays in the journal.")
+    folder_retention: Seconds = Field(
+        7 * 86400.0,
+        description="How long the folder of an ended agent stays (its logs, its `work`); `0s`: for ever.",
+    )
     import_after: Seconds = Field(
         60.0, description="How long a value must have been live before a branch proposes it (`authority: live`)."
     )

@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gitops_agent.control.directives import Controls
+from gitops_agent.daemon.housekeeping import ASKED_EVERY_SECONDS, Housekeeping
 from gitops_agent.daemon.liveness import Liveness
-from gitops_agent.daemon.loop import RETENTION_PERIOD_SECONDS, ControllerContext, Daemon, Progress, ScheduledJob
+from gitops_agent.daemon.loop import ControllerContext, Daemon, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
 from gitops_agent.drivers.api import Context, Driver, Watching
+from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.plugins import Connections, load_plugins
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.control_watch import ControlWatcher
@@ -268,8 +270,9 @@ def open_instance(
         if (sentry := setup_sentry(settings, redactor)) is not None:
             stack.callback(sentry.close)
             sinks.append(sentry)
-        prune = lambda: journal.prune(parts.clock.now() - settings.retention)  # noqa: E731
-        jobs = [ScheduledJob(RETENTION_PERIOD_SECONDS, "housekeeping", prune)]
+        housekeeping = _housekeeping(parts)
+        stack.callback(housekeeping.run)
+        jobs = [ScheduledJob(ASKED_EVERY_SECONDS, "housekeeping", housekeeping.run)]
         if (drift := _drift_sink(parts)) is not None:
             sinks.append(drift)
             jobs.append(ScheduledJob(settings.drift_interval, "drift", drift.run))
@@ -329,6 +332,18 @@ def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
     source = f"{parts.mirror.address.target} {settings.branch} {settings.path}"
     mine = Holder(settings.instance, str(settings.state.absolute()), source, os.getpid(), parts.clock.now())
     return HostLeases(Path(settings.lease_dir or default_lease_dir(environment)), mine)
+
+
+def _housekeeping(parts: _Parts) -> Housekeeping:
+    settings = parts.settings
+    return Housekeeping(
+        parts.journal,
+        parts.drivers,
+        AgentDir(str(settings.state)),
+        parts.clock,
+        settings.retention,
+        settings.folder_retention,
+    )
 
 
 def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:

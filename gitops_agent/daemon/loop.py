@@ -29,7 +29,6 @@ from gitops_agent.support.backoff import delay
 Progress = Callable[[PassResult], None]
 
 MAX_POLL_DELAY_SECONDS = 600.0
-RETENTION_PERIOD_SECONDS = 6 * 3600.0
 MAX_FAILURE_DELAY_SECONDS = 60.0
 LATE_INTERVALS = 1.5
 """A resync or a poll that is later than this many intervals is made up for, whatever the schedule says."""

@@ -18,7 +18,6 @@ from gitops_agent.journal.rows import (
     Row,
     chunks,
     commit_row,
-    decision_rows,
     insert,
     intent_row,
     outcome_row,
@@ -32,7 +31,6 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.masking import NAMES, Mask, masked
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Intent, Outcome, Result
-from gitops_agent.model.plan import Plan
 from gitops_agent.model.state import ReconcileState, State
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
@@ -60,7 +58,8 @@ class Changes:
     statuses: Mapping[AgentKey, AgentStatus | None] = field(default_factory=dict)
     records: Mapping[str, CommitRecord] = field(default_factory=dict)
     controls: Sequence[Control] = ()
-    plans: Sequence[Plan] = ()
+    plans: Sequence[Row] = ()
+    decisions: Sequence[Row] = ()
     observations: Sequence[Row] = ()
 
     def __bool__(self) -> bool:
@@ -81,8 +80,8 @@ def between(old: State, new: State) -> Changes:
     )
 
 
-def write(connection: Connection, changes: Changes, *, at: float = 0.0) -> None:
-    """Write the rows. ``at``: when the plans were made."""
+def write(connection: Connection, changes: Changes) -> None:
+    """Write the rows."""
     replace_rows(connection, schema.state, changes.fields, lambda part, value: {"part": part, "value": value})
     replace_rows(connection, schema.bases, changes.bases, lambda _, base: to_row(schema.bases, base))
     replace_rows(
@@ -91,7 +90,8 @@ def write(connection: Connection, changes: Changes, *, at: float = 0.0) -> None:
     replace_rows(connection, schema.statuses, changes.statuses, lambda key, each: {"agent": key, "value": each})
     replace_rows(connection, schema.commits, changes.records, lambda _, record: commit_row(record))
     insert(connection, schema.controls, [to_row(schema.controls, control) for control in changes.controls])
-    insert(connection, schema.decisions, [row for plan in changes.plans for row in decision_rows(plan, at)])
+    insert(connection, schema.plans, changes.plans)
+    insert(connection, schema.decisions, changes.decisions)
     insert(connection, schema.observations, changes.observations)
 
 

@@ -4,16 +4,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Column, Label, Select, String, case, func, or_, select, true, type_coerce
+from sqlalchemy import Column, Label, Select, String, select, true, type_coerce
 
-from gitops_agent.journal import tables
-from gitops_agent.journal.rows import intent_of
+from gitops_agent.journal import plans, schema, tables
+from gitops_agent.journal.rows import chunks, intent_of
 from gitops_agent.journal.schema import commits, decisions, intents, observations
 from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
-from gitops_agent.model.plan import Action, Class, Decision, Verb
+from gitops_agent.model.plan import Action, Class, Verb
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import ActionRecord, PlanRecord
 
@@ -85,27 +85,23 @@ class History:
 
     def plans(self, digest: str = "", commits: Collection[str] | None = None) -> Sequence[PlanRecord]:
         """The plans on record whose digest begins so, once for each commit they were made for, newest first."""
-        table, at = decisions, func.max(decisions.c.at)
-        waits = case((or_(table.c.held, table.c.decision == Decision.ASK), 1), else_=0)
-        counts = (func.count(), func.sum(waits), func.count(table.c.agent.distinct()))
-        query = select(table.c.plan, table.c.commit, at, *counts).group_by(table.c.plan, table.c.commit)
-        query = query.where(table.c.plan.startswith(digest, autoescape=True)).order_by(at.desc())
-        if commits is not None:
-            query = query.where(table.c.commit.in_(commits))
-        return [PlanRecord(*row) for row in self._found(query)]
+        column = schema.plans.c
+        of_commits = true() if commits is None else column.commit.in_(commits)
+        return self._read(plans.records, column.plan.startswith(digest, autoescape=True), of_commits)
 
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
-        found = self._found(select(decisions.c.digest).where(decisions.c.plan == digest))
-        return frozenset(text for (text,) in found if text)
+        return self._read(plans.actions_of, digest)
 
     def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """The digests of the actions of a plan that were done since a moment."""
-        made = decisions.c.plan == digest
-        same = (decisions.c[name] == intents.c[name] for name in ("agent", "key", "verb"))
+        same = [decisions.c[name] == intents.c[name] for name in ("agent", "key", "verb")]
         done = (intents.c.result == Result.DONE, intents.c.finished_at >= since)
-        found = self._found(select(intents).where(made, *same, *done))
-        return frozenset(intent_of(row).action.digest for row in found)
+        found: set[str] = set()
+        for part in chunks(self.planned(digest)):
+            rows = self._found(select(intents).where(decisions.c.digest.in_(part), *same, *done))
+            found |= {intent_of(row).action.digest for row in rows}
+        return frozenset(found)
 
     def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """Actions against drift that were done since a moment, and when, among the newest of all: enough to know
@@ -127,8 +123,8 @@ class History:
         return [seen for (seen,) in self._found(query.order_by(observations.c.seq.desc()).limit(limit))]
 
     def _is_recorded(self, digest: str, commit: str) -> bool:
-        """Whether the decisions of a plan for a commit are on record."""
-        return bool(self._found(select(decisions.c.plan).filter_by(plan=digest, commit=commit).limit(1)))
+        """Whether a plan for a commit is on record."""
+        return bool(self._found(select(schema.plans.c.plan).filter_by(plan=digest, commit=commit)))
 
     def _found(self, query: Select[Any]) -> Sequence[Any]:
         with self._database.reading() as connection:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, select, text
 
 from gitops_agent.errors import JournalError, NoJournal
-from gitops_agent.journal import schema, version_5
+from gitops_agent.journal import plans, schema, version_5
 from gitops_agent.journal.sqlite import MOVE_AWAY, Database
 
 Step = str | Callable[[Connection], None]
@@ -24,6 +24,11 @@ STEPS: Mapping[int, tuple[Step, ...]] = {
         version_5.rebuild_tables,
         version_5.read_named_texts,
         version_5.fold_health_resources,
+    ),
+    6: (
+        "CREATE INDEX ix_decisions_commit ON decisions (commit_sha)",
+        "CREATE INDEX ix_decisions_digest ON decisions (digest)",
+        plans.create_table,
     ),
 }
 """What leads to each version from the one before: SQL that SQLite and PostgreSQL share, and functions."""

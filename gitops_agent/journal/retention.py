@@ -6,11 +6,12 @@ approvals of plans on record), the newest records of commits and those that the 
 known of older commits.
 """
 
-from sqlalchemy import ColumnElement, Connection, and_, func, not_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, func, not_, select
 
 from gitops_agent.journal import tables
+from gitops_agent.journal.plans import unpacked
 from gitops_agent.journal.rows import delete
-from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations, owed
+from gitops_agent.journal.schema import bases, commits, controls, decisions, intents, observations, owed, plans
 from gitops_agent.model.control import spent
 from gitops_agent.model.state import MAX_RECORDS, State
 from gitops_agent.model.status import Phase
@@ -18,17 +19,49 @@ from gitops_agent.model.status import Phase
 _UNSETTLED = [phase for phase in Phase if not phase.terminal]
 
 
+MAX_ROWS = 20_000
+"""How many rows of a table go at once: the next time goes on, and no pass waits for long."""
+
+MAX_OBSERVATIONS = 500
+"""How many observations of one resource are kept, however young: one that never rests would fill the disk."""
+
+
 def prune(connection: Connection, before: float, state: State) -> int:
-    """Drop what is older than a moment and may go; how many rows went."""
-    doomed = (
-        intents.delete().where(
-            intents.c.result.is_not(None), intents.c.finished_at < before, _settled(intents.c.commit)
-        ),
-        decisions.delete().where(decisions.c.at < before, _settled(decisions.c.commit)),
-        observations.delete().where(observations.c.observed_at < before, not_(_last_of_ours())),
-    )
-    dropped = sum(connection.execute(statement).rowcount for statement in doomed)
+    """Drop what is older than a moment and may go, or is too much; how many rows went."""
+    ended = (intents.c.result.is_not(None), intents.c.finished_at < before, _settled(intents.c.commit))
+    dropped = _drop(connection, intents, select(intents.c.seq).where(*ended))
+    seen = select(observations.c.seq).where(observations.c.observed_at < before, not_(_last_of_ours()))
+    dropped += _drop(connection, observations, seen) + _drop(connection, observations, _too_many())
+    dropped += _prune_plans(connection, before)
     return dropped + _prune_controls(connection, before) + _prune_commits(connection, before, state)
+
+
+def _drop(connection: Connection, table: Table, doomed: Select[tuple[int]]) -> int:
+    return connection.execute(table.delete().where(table.c.seq.in_(doomed.limit(MAX_ROWS)))).rowcount
+
+
+def _too_many() -> Select[tuple[int]]:
+    """The numbers of observations beyond the newest of their resource."""
+    column = observations.c
+    newest_first = func.row_number().over(partition_by=column.key, order_by=column.seq.desc())
+    counted = select(column.seq, newest_first.label("place")).subquery()
+    return select(counted.c.seq).where(counted.c.place > MAX_OBSERVATIONS)
+
+
+def _prune_plans(connection: Connection, before: float) -> int:
+    """Plans, and the decisions that no plan refers to any more."""
+    dropped = connection.execute(plans.delete().where(plans.c.at < before, _settled(plans.c.commit))).rowcount
+    kept = frozenset[str]().union(*map(unpacked, connection.execute(select(plans.c.actions)).scalars()))
+    names = ("plan", "commit", "ordinal")
+    old = select(*(decisions.c[name] for name in names), decisions.c.digest).where(
+        decisions.c.at < before, _settled(decisions.c.commit)
+    )
+    gone = [row[:3] for row in connection.execute(old.limit(MAX_ROWS)) if row.digest not in kept]
+    if gone:
+        same = [decisions.c[name] == bindparam(f"of_{name}") for name in names]
+        doomed = [dict(zip((f"of_{name}" for name in names), row, strict=True)) for row in gone]
+        connection.execute(decisions.delete().where(*same), doomed)
+    return dropped + len(gone)
 
 
 def _prune_commits(connection: Connection, before: float, state: State) -> int:
@@ -71,7 +104,7 @@ def _prune_controls(connection: Connection, before: float) -> int:
     known = tables.controls(connection)
     if not any(control.at < before for control in known):
         return 0
-    recorded = set(connection.execute(select(decisions.c.plan).distinct()).scalars())
+    recorded = set(connection.execute(select(plans.c.plan).distinct()).scalars())
     gone = spent(known, before, recorded)
     delete(connection, controls, "seq", gone)
     return len(gone)

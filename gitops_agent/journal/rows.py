@@ -1,7 +1,7 @@
 """Values to rows and back: a field is the column of its name, and ``schema.py`` says how a column is encoded."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, bindparam
 from gitops_agent.journal import schema
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Intent, Outcome
-from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.plan import Action
 from gitops_agent.model.status import CommitRecord
 
 Row = dict[str, Any]
@@ -71,14 +71,6 @@ def outcome_row(outcome: Outcome) -> Row:
         "outcome_handle": outcome.handle,
         "permanent": outcome.permanent,
     }
-
-
-def decision_rows(plan: Plan, at: float) -> Iterator[Row]:
-    """What a plan decided about each resource, as rows."""
-    for ordinal, action in enumerate(plan.actions):
-        key = action.key
-        own = {"plan": plan.digest, "commit": plan.commit, "at": at, "ordinal": ordinal, "agent": key.agent}
-        yield to_row(schema.decisions, action, **own, held=key in plan.held, digest=action.digest)
 
 
 def commit_row(record: CommitRecord) -> Row:

@@ -36,7 +36,7 @@ from gitops_agent.model.outcome import Attempt, Intent, Result
 from gitops_agent.model.plan import Action
 from gitops_agent.model.status import AgentStatus, CommitRecord
 
-VERSION = 5
+VERSION = 6
 
 
 class Text(TypeDecorator[Any]):
@@ -209,6 +209,21 @@ intents = Table(
     Index("ix_intents_commit", "commit", "seq"),
 )
 
+# One row for each plan and commit. Its decisions stand in ``decisions`` once, however many plans repeat them:
+# while 150 agents are held, a plan that repairs one more adds one decision and not 151.
+plans = Table(
+    "plans",
+    metadata,
+    *_columns(Intent, "plan", "commit", "at"),
+    # Their digests, 16 bytes each.
+    Column("actions", LargeBinary, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    Column("agents", Integer, nullable=False),
+    PrimaryKeyConstraint("plan", "commit"),
+    Index("ix_plans_commit", "commit", "at"),
+)
+
+# What was decided about a resource, when it was first decided so for a commit, and in which plan.
 decisions = Table(
     "decisions",
     metadata,
@@ -223,6 +238,8 @@ decisions = Table(
     Column("digest", Text, nullable=False),
     PrimaryKeyConstraint("plan", "commit", "ordinal"),
     Index("ix_decisions_agent", "agent", "at"),
+    Index("ix_decisions_commit", "commit"),
+    Index("ix_decisions_digest", "digest"),
 )
 
 observations = Table(

@@ -15,6 +15,16 @@ from sqlalchemy import Connection
 
 from gitops_agent.journal import changes, migrations, retention, rows, tables
 from gitops_agent.journal.history import History
+from gitops_agent.journal.plans import (
+    TRIMMED_EVERY,
+    Decided,
+    Mark,
+    decided,
+    decision_rows,
+    decisions_of,
+    plan_row,
+    trim,
+)
 from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import ResourceKey
@@ -28,6 +38,9 @@ from gitops_agent.support.secrets import mask_patterns
 
 _VERSION = "commits.version"
 """The row of the table ``state`` that counts how often records of commits were written."""
+
+_PRUNED = "journal.pruned_at"
+"""The row that keeps when old history was last dropped."""
 
 
 def open_journal(state_dir: Path, *, read_only: bool = False, mask: Mask = mask_patterns) -> SqlJournal:
@@ -77,7 +90,10 @@ class SqlJournal(History):
         self._owed: tables.Owed | None = None
         self._seen: dict[ResourceKey, bytes] | None = None
         # The plans of the last commit that had any, by digest and commit: they come again while nothing moves.
-        self._recorded: Collection[tuple[str, str]] = ()
+        self._recorded: Collection[Mark] = ()
+        # What is on record of the commits of those plans, and how many plans were written since the last trim.
+        self._decided: dict[str, set[Decided]] = {}
+        self._plans_written = 0
 
     def state(self) -> State:
         """The state as last committed, with the controls that other processes have added since."""
@@ -117,10 +133,11 @@ class SqlJournal(History):
     ) -> State:
         """Write what differs from the state as last committed; no transaction when nothing does.
 
-        Also written: the decisions of the plans (made ``at``), once per digest and commit; observations that
-        differ from the last one of their resource; controls without a number; and for every record of a commit
-        that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin`` and ``finish``. The
-        result holds the controls with their numbers and as many records of commits as a pass needs."""
+        Also written: the plans (made ``at``), once per digest and commit, with the decisions that are new;
+        observations that differ from the last one of their resource; controls without a number; and for every
+        record of a commit that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin``
+        and ``finish``. The result holds the controls with their numbers and as many records of commits as a pass
+        needs."""
         with self._database.mutex:
             before = self._current()
             news, seen = self._news(observations)
@@ -128,13 +145,21 @@ class SqlJournal(History):
             found = changes.between(before, state)
             records = self._changed_records(before, found.records)
             controls = [masked(Control, control, self._mask) for control in found.controls]
+            new = self._unrecorded(plans)
+            decisions, on_record = self._decisions(new, at)
             found = replace(
-                found, records=records, controls=controls, plans=self._unrecorded(plans), observations=news
+                found,
+                records=records,
+                controls=controls,
+                plans=[plan_row(plan, at) for plan in new],
+                decisions=decisions,
+                observations=news,
             )
             if found:
-                self._write(found, owed_to if found.records else (), at)
+                self._write(found, owed_to if found.records else ())
                 if seen:
                     self._last_seen().update(seen)
+                self._decided = on_record or self._decided
             if plans:
                 self._recorded = {(plan.digest, plan.commit) for plan in plans}
             self._state = self._committed(before, state, found)
@@ -188,15 +213,22 @@ class SqlJournal(History):
                     tables.settle(connection, sink, versions)
                 self._owed = None
 
-    def prune(self, before: float) -> int:
-        """Drop history older than a moment; how many rows were dropped."""
+    def pruned_at(self) -> float:
+        """When ``prune`` last ran here, also in an earlier process; 0 when it never did."""
+        return float(self._read(tables.state_row, _PRUNED) or 0.0)
+
+    def prune(self, before: float, at: float = 0.0) -> int:
+        """Drop history older than a moment, some of it when there is much; how many rows were dropped. ``at``: the
+        time, remembered for ``pruned_at``."""
         with self._database.mutex:
             state = self._current()
             with self._writing("prune") as connection:
                 dropped = retention.prune(connection, before, state)
+                trim(connection, state.commits.records, self._approved())
+                changes.write(connection, changes.Changes(fields={_PRUNED: at}))
                 controls = tables.controls(connection)
             self._seen = self._owed = None
-            self._recorded = ()
+            self._recorded, self._decided = (), {}
             self._state = replace(state, control=replace(state.control, controls=controls))
         return dropped
 
@@ -206,14 +238,18 @@ class SqlJournal(History):
             yield connection
             self.inside(method)
 
-    def _write(self, found: changes.Changes, owed_to: Collection[str], at: float) -> None:
+    def _write(self, found: changes.Changes, owed_to: Collection[str]) -> None:
         version = self._version + 1
         if owed_to:
             found = replace(found, fields={**found.fields, _VERSION: version})
         with self._writing("commit") as connection:
-            changes.write(connection, found, at=at)
+            changes.write(connection, found)
             if owed_to:
                 tables.owe(connection, owed_to, found.records, version)
+            self._plans_written += len(found.plans)
+            if self._plans_written >= TRIMMED_EVERY:
+                self._plans_written = 0
+                trim(connection, {row["commit"] for row in found.plans}, self._approved())
         if owed_to:
             self._owed, self._version = None, version
 
@@ -276,10 +312,29 @@ class SqlJournal(History):
         return {sha: each for sha, each in found.items() if known.get(sha) != each}
 
     def _unrecorded(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """The plans whose decisions are not on record, once per digest and commit."""
+        """The plans that are not on record, once per digest and commit."""
         found = {(plan.digest, plan.commit): plan for plan in plans if plan.actions}
         new = (mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark))
         return tuple(masked(Plan, found[mark], self._mask) for mark in new)
+
+    def _decisions(self, plans: Sequence[Plan], at: float) -> tuple[list[rows.Row], dict[str, set[Decided]]]:
+        """The rows of decisions that are not on record yet, and by commit what is on record with them."""
+        made: list[rows.Row] = []
+        known: dict[str, set[Decided]] = {}
+        for plan in plans:
+            if (commit := plan.commit) not in known:
+                found = self._decided.get(commit)
+                known[commit] = set(self._read(decisions_of, commit) if found is None else found)
+            on_record = known[commit]
+            made += decision_rows(plan, at, on_record)
+            on_record |= {decided(action, plan) for action in plan.actions}
+        return made, known
+
+    def _approved(self) -> frozenset[str]:
+        """The digests that controls name."""
+        return frozenset(
+            name for control in self._current().control.controls for name in (control.target, control.plan)
+        )
 
     def _news(self, observations: Sequence[Observation]) -> tuple[list[rows.Row], dict[ResourceKey, bytes]]:
         """The rows of observations that differ from the last one of their resource, and their fingerprints."""

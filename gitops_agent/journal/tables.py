@@ -24,6 +24,11 @@ def state_rows(connection: Connection) -> dict[str, JSON]:
     return dict(connection.execute(select(schema.state)).all())
 
 
+def state_row(connection: Connection, name: str) -> JSON:
+    """One row of the table ``state``; None when there is none."""
+    return connection.execute(select(schema.state.c.value).where(schema.state.c.part == name)).scalar()
+
+
 def bases(connection: Connection) -> dict[ResourceKey, Base]:
     """What we last applied, for every resource."""
     found = connection.execute(select(schema.bases)).yield_per(CHUNK_ROWS)

@@ -20,9 +20,12 @@ def canonical(value: JSON) -> bytes:
     return bytes(memoryview(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
 
 
+DIGEST_BYTES = 16
+
+
 def digest(data: bytes) -> str:
     """A short stable name for some bytes (128 bits, hexadecimal)."""
-    return blake2b(data, digest_size=16).hexdigest()
+    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

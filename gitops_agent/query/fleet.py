@@ -158,8 +158,9 @@ def agent_logs(
         why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
         raise UsageError(f"{agent} has no logs: {why}")
     own = {key: base for key, base in bases.items() if base.driver == name}
-    with suppress(GitopsAgentError):  # logs can be read all the same
-        drivers[name].observe(ObserveRequest(frozenset([agent]), own))
+    if own:
+        with suppress(GitopsAgentError):  # logs can be read all the same
+            drivers[name].observe(ObserveRequest(frozenset([agent]), own))
     return logging.logs(agent, lines, follow=follow)
 
 

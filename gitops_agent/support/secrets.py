@@ -106,6 +106,12 @@ _MASKED: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
 )
 
 
+# Any of those texts at once: a fifth of what looking for one after the other takes, and nearly all text ends here.
+_HINT = re.compile(
+    "|".join(sorted({re.escape(hint) for hints, *_ in _MASKED for hint in hints if hint != ":"})) + "|[0-9]{8}:"
+)
+
+
 def looks_secret(text: str) -> bool:
     """Whether a text has the form of a known kind of credential."""
     return len(text) >= SHORTEST_TOKEN and _LITERAL.search(text) is not None
@@ -131,6 +137,8 @@ def names_secret(name: str) -> bool:
 def mask_patterns(text: str) -> str:
     """The text with everything masked that looks like a secret."""
     folded = text.casefold()
+    if _HINT.search(folded) is None:
+        return text
     for hints, pattern, replacement in _MASKED:
         if any(hint in folded for hint in hints):
             text = pattern.sub(replacement, text)

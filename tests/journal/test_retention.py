@@ -135,6 +135,6 @@ def test_controls_go_when_they_have_no_effect_any_more(state: Path, journal: Sql
 
 def test_a_pruned_plan_is_recorded_again(journal: SqlJournal) -> None:
     journal.commit(journal.state(), plans=[a_plan()], at=OLD)
-    assert journal.prune(CUT) == 1
+    assert journal.prune(CUT) == 2, "the plan and its decision"
     journal.commit(journal.state(), plans=[a_plan()], at=NEW)
     assert [item.at for item in decided(journal)] == [NEW]

@@ -33,7 +33,8 @@ class MemoryDrivers:
 
 def ask(known: Explanation) -> list[str]:
     drivers: Any = MemoryDrivers()
-    return [line.text for line in agent_logs(known.agent, explanation_shape(known), drivers, 2, follow=False)]
+    found = agent_logs(known.agent, explanation_shape(known), drivers, {}, 2, follow=False)
+    return [line.text for line in found]
 
 
 def test_the_driver_of_the_runtime_has_the_logs() -> None:

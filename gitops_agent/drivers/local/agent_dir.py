@@ -6,6 +6,7 @@ Agents run as our user and may write to their own folder, so every step below th
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,6 +65,39 @@ class AgentDir:
                 step = os.open(part, _FOLDER, dir_fd=handle)
                 os.close(handle)
                 handle = step
+            yield handle
+        finally:
+            os.close(handle)
+
+    def used_at(self, agent: AgentKey) -> float:
+        """When its folder last changed (its bundle came or went, a replica wrote); infinite when it is closed."""
+        newest = 0.0
+        try:
+            for below in ((), ("logs",)):
+                with self.opened(agent, *below) as folder, os.scandir(folder) as entries:
+                    times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
+                    newest = max(newest, os.fstat(folder).st_mtime, *times)
+        except OSError:
+            return newest or float("inf")  # one that never started has no logs
+        return newest
+
+    def remove(self, agent: AgentKey) -> None:
+        """Remove an agent's folder with all that it wrote, and the tenant's when it was the last one. Links are
+        removed, never followed."""
+        with self.opened_tenant(agent) as tenant:
+            shutil.rmtree(agent.name, dir_fd=tenant)
+        with suppress(OSError):  # it has other agents
+            Path(self._agents, agent.tenant).rmdir()
+
+    @contextmanager
+    def opened_tenant(self, agent: AgentKey) -> Iterator[int]:
+        """The folder of an agent's tenant as a descriptor."""
+        root = os.open(self._agents, _FOLDER)
+        try:
+            handle = os.open(agent.tenant, _FOLDER, dir_fd=root)
+        finally:
+            os.close(root)
+        try:
             yield handle
         finally:
             os.close(handle)
