@@ -31,18 +31,19 @@ def explain(
     everything: Annotated[bool, flag("--all", "All actions the journal still has, not the newest.")] = False,
 ) -> None:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
-    from gitops_agent.query.fleet import keeps_ending, last_output, open_reader
+    from gitops_agent.query.fleet import keeps_ending, last_output, look_at_secrets, open_reader
     from gitops_agent.report.explain_text import explain_text
-    from gitops_agent.support.clock import SystemClock
 
     settings = call.settings()
     with open_reader(settings, call.environment) as reader:
         key = reader.find(agent)
         found = reader.explain(key, everything=everything)
-    if keeps_ending(found):
-        from gitops_agent.wiring import connect_drivers
+        if keeps_ending(found):
+            from gitops_agent.wiring import connect_drivers
 
-        found["lastOutput"] = last_output(key, found, connect_drivers(settings, SystemClock()))
+            drivers = connect_drivers(settings, reader.redactor)
+            if look_at_secrets(reader, key, drivers):
+                found["lastOutput"] = last_output(key, found, drivers)
     show(call, reader.redactor.tree(found), partial(explain_text, now=reader.now, everything=everything))
 
 

@@ -21,7 +21,7 @@ def logs(
 ) -> None:
     """Print what an agent wrote to stdout and stderr, all replicas."""
     from gitops_agent.errors import UsageError
-    from gitops_agent.query.fleet import agent_logs, instances, open_reader
+    from gitops_agent.query.fleet import agent_logs, instances, look_at_secrets, open_reader
     from gitops_agent.report.explain_text import gone_text
     from gitops_agent.wiring import connect_drivers
 
@@ -29,11 +29,12 @@ def logs(
     with open_reader(settings, call.environment) as reader:
         key = reader.find(agent)
         known = reader.explain(key)
-        bases = {each: base for each, base in reader.journal.state().reconcile.bases.items() if each.agent == key}
         drivers = connect_drivers(settings, reader.redactor)
+        if not look_at_secrets(reader, key, drivers):
+            sys.stderr.write("note: not all secrets of this agent are known here, so what it wrote may show one\n")
     running, is_gone = instances(known), known["status"] is None
     follow = follow and not is_gone and not call.is_json
-    found: Iterable[LogLine] = agent_logs(key, known, drivers, bases, lines, follow=follow)
+    found: Iterable[LogLine] = agent_logs(key, known, drivers, lines, follow=follow)
     if follow:
         gc.enable()
     else:

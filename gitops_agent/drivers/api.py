@@ -63,7 +63,7 @@ __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "Observ
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
 __all__ += ["Applied", "ApplyError", "EffectSpent"]
 # Capabilities
-__all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Leasing", "LogLine", "Logging", "RunAs"]
+__all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
 __all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 
@@ -195,6 +195,13 @@ class Logging(Protocol):
 
     def logs(self, agent: AgentKey, lines: int, *, follow: bool = False) -> Iterator[LogLine]:
         """The last lines of every instance, and with ``follow`` what is added, until the iterator is closed."""
+
+
+class Hiding(Protocol):
+    """Agents whose logs may hold secrets that their driver resolves."""
+
+    def knows_secrets(self, agent: AgentKey) -> bool:
+        """Teach ``Context.redactor`` the secrets of an agent that was observed; whether all of them are known."""
 
 
 class Leasing(Protocol):

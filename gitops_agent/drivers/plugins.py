@@ -16,6 +16,7 @@ from gitops_agent.drivers.api import (
     Context,
     Driver,
     Executing,
+    Hiding,
     Leasing,
     Logging,
     Notify,
@@ -217,6 +218,10 @@ class Connections(Mapping[str, Driver]):
     def logging(self, name: str) -> Logging | None:
         """The logs of a driver, if it keeps any."""
         return cast("Logging | None", self._capable(name, "logs"))
+
+    def hiding(self, name: str) -> Hiding | None:
+        """What knows the secrets of a driver's agents, if it resolves any."""
+        return cast("Hiding | None", self._capable(name, "knows_secrets"))
 
     def leasing(self, name: str) -> Leasing | None:
         """The leases of a driver, if it brings its own."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Column, Label, Select, String, select, true, type_coerce
+from sqlalchemy import Column, Label, Select, String, func, or_, select, true, type_coerce
 
 from gitops_agent.journal import plans, schema, tables
 from gitops_agent.journal.rows import chunks, intent_of

@@ -7,7 +7,7 @@ no scheduler: ``status`` answers at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from gitops_agent.drivers.api import LogLine
     from gitops_agent.drivers.plugins import Connections
     from gitops_agent.model.finding import Finding
-    from gitops_agent.model.key import AgentKey, ResourceKey
-    from gitops_agent.model.observation import Base
+    from gitops_agent.model.key import AgentKey
     from gitops_agent.model.state import State
     from gitops_agent.ports import JournalReader
     from gitops_agent.report.workflows import WorkflowInputs
@@ -126,6 +125,24 @@ def _reported(state: State) -> set[AgentKey]:
     }
 
 
+def look_at_secrets(reader: FleetReader, agent: AgentKey, drivers: Connections) -> bool:
+    """Have drivers find out which secrets an agent was given, to be hidden in what it wrote; whether all are known
+    here: a secret in the environment of a daemon is known elsewhere only while the agent runs."""
+    from gitops_agent.drivers.api import ObserveRequest
+
+    bases = {key: base for key, base in reader.journal.state().reconcile.bases.items() if key.agent == agent}
+    known = True
+    for name in {base.driver for base in bases.values()}:
+        try:
+            if (hiding := drivers.hiding(name)) is not None:
+                own = {key: base for key, base in bases.items() if base.driver == name}
+                drivers[name].observe(ObserveRequest(frozenset([agent]), own))
+                known = hiding.knows_secrets(agent) and known
+        except GitopsAgentError:
+            known = False
+    return known
+
+
 def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey]) -> AgentKey:
     """The only match; UsageError with the names there are when a text names none or several."""
     if len(matches) == 1:
@@ -136,19 +153,10 @@ def one_agent(text: str, matches: Sequence[AgentKey], known: Iterable[AgentKey])
 
 
 def agent_logs(
-    agent: AgentKey,
-    known: Shape,
-    drivers: Connections,
-    bases: Mapping[ResourceKey, Base],
-    lines: int,
-    *,
-    follow: bool,
+    agent: AgentKey, known: Shape, drivers: Connections, lines: int, *, follow: bool
 ) -> Iterator[LogLine]:
     """The last lines of every instance, and with ``follow`` what is added; UsageError where there are no logs.
-    ``known``: the answer of ``explain``; of an agent that is gone, history knows the last driver. ``bases``: its
-    resources on record; a driver that has looked at them knows the secrets to hide."""
-    from gitops_agent.drivers.api import ObserveRequest
-
+    ``known``: the answer of ``explain``; of an agent that is gone, history knows the last driver."""
     resources = [(each["key"], each["driver"]) for each in _resources(known)]
     history = [(each["resource"], each["driver"]) for each in known["actions"]]
     runtimes = (driver for key, driver in (*resources, *history) if own_name(key).startswith("runtime/"))
@@ -157,10 +165,6 @@ def agent_logs(
     if logging is None:
         why = f"the driver {name} keeps none" if name else "nothing of it was ever started"
         raise UsageError(f"{agent} has no logs: {why}")
-    own = {key: base for key, base in bases.items() if base.driver == name}
-    if own:
-        with suppress(GitopsAgentError):  # logs can be read all the same
-            drivers[name].observe(ObserveRequest(frozenset([agent]), own))
     return logging.logs(agent, lines, follow=follow)
 
 

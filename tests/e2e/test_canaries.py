@@ -145,6 +145,9 @@ def test_no_canary_is_seen_anywhere(fleet: Fleet, tmp_path: Path) -> None:
     assert "***" in said["explain h"]
     assert "***" in said["logs x"]
     assert "ConfigEdited" in said["explain e"]
+    quoted = fleet.call("explain", "x", **own).out
+    assert "***" in quoted, "what it wrote last, where its secrets are known"
+    leaks["explain x, quoted"] = planted.found_in(quoted)
 
     fleet.git("fetch", "-q", "origin", "+refs/notes/*:refs/notes/*")
     for ref in fleet.git("for-each-ref", "--format=%(refname)", "refs/notes").split():

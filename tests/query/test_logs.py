@@ -33,8 +33,7 @@ class MemoryDrivers:
 
 def ask(known: Explanation) -> list[str]:
     drivers: Any = MemoryDrivers()
-    found = agent_logs(known.agent, explanation_shape(known), drivers, {}, 2, follow=False)
-    return [line.text for line in found]
+    return [line.text for line in agent_logs(known.agent, explanation_shape(known), drivers, 2, follow=False)]
 
 
 def test_the_driver_of_the_runtime_has_the_logs() -> None:

@@ -48,12 +48,17 @@ class LocalDriver(ProcessApplier):
         """The number of the replica with this pid; the first where none is named."""
         return next((known.number for known in self._registry.replicas(agent) if str(known.pid) == instance), 0)
 
+    def knows_secrets(self, agent: AgentKey) -> bool:
+        """Learn the secrets of an agent under watch; whether all of them could be resolved."""
+        watched, own = self._registry.get(agent), self._context.environment
+        if watched is None:
+            return True  # nothing of it is on record, so it was given none
+        running: dict[str, str] = {}
+        for replica in watched.replicas:
+            running |= variables(self._context.table.environ(replica.pid) or b"")
+        return own.learn(agent, watched.desired, running)
+
     def logs(self, agent: AgentKey, lines: int, *, follow: bool = False) -> Iterator[LogLine]:
-        """The log files of an agent, also of one that is gone; its secrets are hidden where it is under watch."""
-        watched, redactor = self._registry.get(agent), self._context.redactor
-        if watched is not None:
-            for running in watched.replicas or (None,):
-                found = self._context.table.environ(running.pid) if running else None
-                self._context.environment.learn(agent, watched.desired, variables(found or b""))
-        found_lines = read_logs(Path(self._context.dirs.log(agent, 0)).parent, lines, follow=follow)
-        return (replace(line, text=redactor(line.text)) for line in found_lines)
+        """The log files of an agent, also of one that is gone, without the secrets that are known."""
+        found = read_logs(Path(self._context.dirs.log(agent, 0)).parent, lines, follow=follow)
+        return (replace(line, text=self._context.redactor(line.text)) for line in found)

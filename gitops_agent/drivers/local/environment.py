@@ -49,16 +49,18 @@ class Environment:
         """What hides the secrets of an environment that was built."""
         return OutputMask(built[name] for name in secret_names(desired))
 
-    def learn(self, agent: AgentKey, desired: Desired, running: Mapping[str, str]) -> None:
+    def learn(self, agent: AgentKey, desired: Desired, running: Mapping[str, str]) -> bool:
         """Have the redactor know the secrets of an agent that is not started from here (another process did it, or
-        an earlier one). ``running``: the environment of its process; that one has what our own may not have, or
-        not any more."""
-        names = secret_names(desired)
-        self._redactor.learn(running[name] for name in names if name in running)
-        for variable in desired.env:
-            if variable["name"] in names:
-                with suppress(ApplyError):  # what cannot be resolved was not given to it by us
-                    self._redactor.learn([self._value(agent, variable)])
+        an earlier one); whether all are known now. ``running``: the environment of its process; that one has what
+        our own may not have, or not any more."""
+        names, known = secret_names(desired), set[str]()
+        for variable in (each for each in desired.env if each["name"] in names):
+            values = [running[variable["name"]]] if variable["name"] in running else []
+            with suppress(ApplyError):  # then it was given by a process that knew it
+                values.append(self._value(agent, variable))
+            self._redactor.learn(values)
+            known |= {variable["name"]} if values else set()
+        return known == names
 
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.
