@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled tests are kept, whatever the environment says: to compile them is two thirds of what collecting them costs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check campaign bench format clean
+.PHONY: demo test check campaign pressure bench format clean
 
 $(READY): pyproject.toml constraints.txt
 	@echo "==> setting up $(VENV)"
@@ -39,6 +39,9 @@ campaign: $(READY)  ## proof at depth: every law, the machine in memory, kill -9
 	MACHINE_EXAMPLES=200 MACHINE_STEPS=35 $(BIN)/python -m pytest -q tests/pipeline/test_machine.py
 	KILL_POINTS=all $(BIN)/python -m pytest -q -n $(CORES) tests/crash/test_kill.py
 	$(BIN)/python -m tests.crash.rollouts --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED))
+
+pressure: $(READY)  ## commits as fast as they can be pushed while all goes wrong at random: nothing twice, no report untrue
+	$(BIN)/python -m tests.pressure --commits $(or $(COMMITS),60) --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
 .PHONY: tmux
 tmux:  # the tests of the tmux driver run a real one
