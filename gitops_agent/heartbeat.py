@@ -48,6 +48,12 @@ class Heartbeat:
                 self._turn = turn
             self._write()
 
+    def idle(self) -> None:
+        """Say that it is alive and in no turn: it waits for work, for however long."""
+        with self._lock:
+            self._turn = None
+            self._write()
+
     @contextmanager
     def tool_call(self, name: str) -> Iterator[None]:
         """A tool call in progress: a stale heartbeat does not restart the agent while it lasts."""

@@ -249,10 +249,13 @@ class Probes(Strict):
 
 
 class HeartbeatSpec(Strict):
-    """The agent writes a heartbeat; when it is stale and no tool call is in progress, this happens."""
+    """The agent writes a heartbeat; when it is stale and no tool call is in progress, ``on_stale`` happens. A tool
+    call that is open, or a turn that lasts, for longer than the other two is reported as stuck."""
 
     stale_after: UpToADay = "60s"
     on_stale: Literal["Restart", "Report"] = "Restart"
+    max_tool_call: Duration = "15m"
+    max_turn: Duration = "1h"
 
 
 class Reconcile(Strict):

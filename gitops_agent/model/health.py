@@ -14,6 +14,25 @@ class Evidence:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call in progress, and since when, as far as was seen."""
+
+    name: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one copy of an agent reports of itself: its last heartbeat, its turn, the tool calls in progress."""
+
+    instance: str
+    at: float
+    turn: int | None = None
+    turn_since: float | None = None
+    calls: tuple[OpenCall, ...] = ()
+
+
 class HealthState(StrEnum):
     """How one object does, as its driver or our probes see it."""
 
@@ -31,7 +50,8 @@ class Health:
     ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
     nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
-    ``instances``: of an agent that runs in several copies, those to be restarted, or else those not Ready."""
+    ``instances``: of an agent that runs in several copies, those to be restarted, or else those not Ready.
+    ``progress``: what the copies report of themselves, where heartbeats are asked for."""
 
     state: HealthState
     reason: str
@@ -43,6 +63,7 @@ class Health:
     agree: int = 1
     oppose: int = 0
     instances: tuple[str, ...] = ()
+    progress: tuple[Progress, ...] = ()
 
 
 HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")

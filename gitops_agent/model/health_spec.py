@@ -7,7 +7,7 @@ what a restart depends on. A live system that probes by itself takes it from the
 from collections.abc import Mapping
 from typing import Any
 
-from gitops_agent.model.document import AgentDocument, Runtime
+from gitops_agent.model.document import AgentDocument, HeartbeatSpec, Runtime
 from gitops_agent.model.fields import JSON, Fields
 
 FIELD = "health"
@@ -28,10 +28,17 @@ def health_fields(document: AgentDocument) -> dict[str, JSON]:
         return {}
     asked = {
         "probes": probes.model_dump(by_alias=True),
-        "heartbeat": spec.heartbeat.model_dump(by_alias=True) if spec.heartbeat else None,
+        "heartbeat": _heartbeat(spec.heartbeat) if spec.heartbeat else None,
         "minUptime": spec.runtime.min_uptime,
     }
     return {FIELD: asked}
+
+
+def _heartbeat(spec: HeartbeatSpec) -> dict[str, JSON]:
+    # What was added later is there only where a document says so: else all records would be behind by it.
+    asked: dict[str, JSON] = spec.model_dump(by_alias=True)
+    kept = {"staleAfter", "onStale"} | spec.model_dump(by_alias=True, exclude_defaults=True).keys()
+    return {name: value for name, value in asked.items() if name in kept}
 
 
 def read_health(fields: Fields) -> Mapping[str, Any]:

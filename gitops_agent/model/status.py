@@ -9,6 +9,7 @@ from gitops_agent.model.agent import Lifecycle, Mode, Pause
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.health import Health as Health
 from gitops_agent.model.health import HealthState as HealthState
+from gitops_agent.model.health import Progress
 from gitops_agent.model.key import AgentKey, ResourceKey
 
 APPROVED_BY = "ApprovedBy"
@@ -70,6 +71,7 @@ class AgentStatus:
     mode: Mode = Mode.ENFORCE
     pause: Pause | None = None
     failing_since: str = ""
+    progress: tuple[Progress, ...] = ()
 
     @property
     def is_hands_off(self) -> bool:

@@ -13,7 +13,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot, agents_in
-from gitops_agent.model.status import Health
+from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.action import finding_for, make_action, retained
 from gitops_agent.plan.classify import classify
 from gitops_agent.plan.compare import Difference, compare
@@ -86,7 +86,7 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
         if agent.key in unknown:
             continue
         health = healths.get(agent.key)
-        ailing = health is not None and health.restart
+        ailing = health is not None and (health.restart or health.state is HealthState.STUCK)
         for resource in agent.resources:
             key = resource.key
             base, live = bases.get(key), observed.get(key)
@@ -131,8 +131,9 @@ def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bo
     if three_way.key.kind != Kind.RUNTIME or three_way.live is None or not three_way.present:
         return False
     if difference in (Difference.IN_SYNC, Difference.ADOPT):
-        # A restart writes the record as well, so it takes the place of an adoption.
-        return health.restart
+        # A restart writes the record as well, so it takes the place of an adoption; a question does not.
+        asks = health.state is HealthState.STUCK and difference is Difference.IN_SYNC
+        return health.restart or asks
     reason = three_way.live.reason if difference is Difference.DRIFT and not health.restart else None
     return reason is not None and reason in (health.reason, health.disputes)
 

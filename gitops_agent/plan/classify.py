@@ -30,7 +30,6 @@ _DECISIONS = {
     Difference.ORPHAN: Decision.QUARANTINE,
     Difference.ADOPT: Decision.REPAIR,
 }
-_BY_VOTES = {True: Decision.WAIT, False: Decision.ALERT}  # a tie of the sources, or the driver outvoted
 LAG_SECONDS = 60.0
 """How much older than our last apply an observation may be; with more, the wall clock was set back."""
 
@@ -49,13 +48,14 @@ class Classification:
 def classify(
     difference: Difference, three_way: ThreeWay, context: PlanContext, health: Health | None = None
 ) -> Classification:
-    """The classification of one difference (not RETAINED; IN_SYNC only where health asks for a restart).
+    """The classification of one difference (not RETAINED; IN_SYNC only where health asks for a restart or people).
     ``health`` is what the cross-check says of a runtime that makes no progress, or of the driver's reason; for
     copies that follow, that the next may."""
     if difference is Difference.IMPORT:
         # Git follows, through people: nothing of ours and nothing live is touched.
         return Classification(Verb.ADOPT, Class.LAG, ReasonCode.LIVE_DECIDES, Confidence.HIGH, Decision.IMPORT)
-    if health is not None and health.restart:  # whatever its fields say, it has drifted from making progress
+    asks = health is not None and difference is Difference.IN_SYNC and not health.restart
+    if health is not None and (health.restart or asks):  # whatever its fields say, it makes no progress
         difference, verb, reason, drift_class = Difference.DRIFT, Verb.RESTART, health.reason, Class.STUCK_PROGRESS
     else:
         verb = _verb(difference, three_way)
@@ -71,8 +71,10 @@ def classify(
     adopted = three_way.agent is not None and three_way.agent.adopt
     signals = read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
     if health is not None and health.disputes == reason:
-        # Time may settle a tie; where the others outvote the driver, it is wrong, and people should know.
-        decision, reason = _BY_VOTES[health.agree == health.oppose], ReasonCode.SOURCES_DISAGREE
+        # The driver or the others are wrong, and people should know. Should they agree later, it is repaired.
+        decision, reason = Decision.ALERT, ReasonCode.SOURCES_DISAGREE
+    elif asks:
+        decision = Decision.ASK
     else:
         # What was repaired too often is held by a guard, not asked about.
         decision = _decide(difference, three_way, confidence_of(replace(signals, repeated=False)))

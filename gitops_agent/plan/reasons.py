@@ -48,6 +48,13 @@ class ReasonCode(StrEnum):
     NOT_MARKED = "NotMarked", "The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, _ALERT
     LIVENESS_FAILED = "LivenessFailed", "The liveness probe failed too often.", _STUCK
     HEARTBEAT_STALE = "HeartbeatStale", "No heartbeat in time, no tool call open.", _STUCK
+    TOOL_CALL_STUCK = (
+        "ToolCallStuck",
+        "A tool call is open for longer than heartbeat.maxToolCall; a restart might run it twice.",
+        _STUCK,
+        _ASK,
+    )
+    TURN_STUCK = "TurnStuck", "Its turn lasts for longer than heartbeat.maxTurn.", _STUCK, _ASK
     SOURCES_DISAGREE = (
         "SourcesDisagree",
         "One source says that a live agent is stuck, as many or more say that it is not.",

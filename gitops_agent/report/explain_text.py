@@ -76,6 +76,7 @@ def _live(agent: Shape, now: float) -> Iterator[str]:
         word, since = "Ready" if ready["status"] else "not Ready", ready["lastTransitionTime"]
         yield f"It is {word} since {since} ({ago(epoch(since), now)}): {_because(ready)}."
     yield from map(_resource, agent["resources"])
+    yield from (_progress(each, now) for each in agent.get("progress", ()))
     yield from (f"attach: {command}" for command in attach_commands(agent))
     if not agent["resources"]:
         yield "Nothing of it is meant to exist."
@@ -88,6 +89,16 @@ def _resource(resource: Shape) -> str:
     if instances := instances_of([resource]):
         parts.append(f"{instances[0][0]} {', '.join(value for _, value in instances)}")
     return f"{own_name(resource['key'])} ({resource['driver']}): {', '.join(parts)}."
+
+
+def _progress(report: Shape, now: float) -> str:
+    """How the heartbeat, the turn and the tool calls of one running copy stand."""
+    parts = [f"heartbeat {ago(epoch(report['heartbeatAt']), now)}"]
+    if report["turn"] is not None:
+        parts.append(f"turn {report['turn']} for {span(now - epoch(report['turnSince']))}")
+    calls = [f"{_line(call['name'])} for {span(now - epoch(call['since']))}" for call in report["calls"]]
+    parts.append(f"tool calls in progress: {', '.join(calls)}" if calls else "no tool call in progress")
+    return f"{report['instance']}: {'; '.join(parts)}."
 
 
 def _done(shape: Shape, everything: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, errors
+from gitops_agent.model.health import OpenCall, Progress
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
@@ -32,13 +33,15 @@ _KEYS: Mapping[type, str] = {
     Action: "agent=key.agent resource=key class=drift_class driver verb reason message confidence decision",
     ActionRecord: "at driver verb reason message confidence actor commit result outcome "
     "resource=key class=drift_class plan_digest=plan before after seconds=duration evidence",
-    AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at",
+    AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at progress",
     Attempt: "failures error permanent stalled next_try_at=next_at",
     CommitRecord: "commit=sha phase summary subject author changed committed_at seen_at started_at finished_at "
     "reverts rolls_back_to rolled_back_by",
     Condition: "type status reason message last_transition_time=last_transition_at observed_commit",
     Control: "verb target actor at reason until",
     Evidence: "source said at",
+    OpenCall: "name since",
+    Progress: "instance heartbeat_at=at turn turn_since calls",
     Finding: "severity code address summary detail",
     ResourceStatus: "key driver state health live",
     Verdict: "guard effect held findings",
@@ -58,7 +61,7 @@ def shaper(keys: str) -> Callable[[Any], Shape]:
     readers = []
     for key, _, attribute in (each.partition("=") for each in keys.split()):
         name = re.sub("_(.)", lambda match: match[1].upper(), key)
-        is_moment = bool(re.search("(^|_)at$|^since$|^until$", attribute or key))
+        is_moment = bool(re.search("(^|_)(at|since)$|^until$", attribute or key))
         readers.append((name, attrgetter(attribute or key), is_moment))
 
     def shape_of(value: Any) -> Shape:

@@ -40,7 +40,7 @@ class Workflow:
     """One of them. ``done`` are the checkpoints behind it, ``next`` the one ahead; ``message`` says what it waits
     for; ``way_out`` is empty where it goes on by itself."""
 
-    kind: Literal["action", "hook", "provisioning", "teardown", "rollout", "commit", "freeze"]
+    kind: Literal["action", "hook", "provisioning", "teardown", "rollout", "commit", "freeze", "agent"]
     subject: str
     stuck: bool
     done: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class WorkflowInputs:
 
 def workflows(known: WorkflowInputs) -> tuple[Workflow, ...]:
     """Everything in flight, what is stuck first."""
-    kinds = (_blocked, _freezes, _rollout, _actions, _hooks, _agents)
+    kinds = (_blocked, _freezes, _rollout, _actions, _hooks, _agents, _stuck_agents)
     found = (each for kind in kinds for each in kind(known))
     return tuple(sorted(found, key=lambda each: (not each.stuck, each.kind, each.subject)))
 
@@ -227,6 +227,26 @@ def _agents(known: WorkflowInputs) -> Iterator[Workflow]:
         elif missing or (agent in young and not status.ready):
             built = [each.key for each in status.resources if each.key in have]
             yield _of_agent(known, status, "provisioning", built, missing)
+
+
+def _stuck_agents(known: WorkflowInputs) -> Iterator[Workflow]:
+    """The agents that are alive and make no progress."""
+    agents = known.state.status.agents
+    for key in sorted(agents.having(ConditionType.STUCK)):
+        status = agents[key]
+        condition = next(each for each in status.conditions if each.type is ConditionType.STUCK)
+        about = (each for each in known.findings if each.code == condition.reason and is_about(each, key))
+        way_out = next((each.detail for each in about), f"gitops-agent explain {key} says how far it has got")
+        yield Workflow(
+            "agent",
+            str(key),
+            stuck=True,
+            since=condition.last_transition_at,
+            commit=status.observed_commit,
+            reason=condition.reason,
+            message=condition.message,
+            way_out=way_out,
+        )
 
 
 def _is_ending(journal: JournalReader, agent: AgentKey) -> bool:

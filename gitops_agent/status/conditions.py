@@ -98,6 +98,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         mode=view.agent.mode,
         pause=view.pause,
         failing_since=_failing_since(previous, commit, ready=ready),
+        progress=view.health.progress if view.health is not None else (),
     )
 
 
@@ -124,6 +125,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and known.observed_commit == commit
         and known.reason == _ready_word(health)
         and status.origin == str(view.agent.origin)
+        and status.progress == health.progress
         and status.next_try_at is None
         and not view.attempts
         and status.mode is view.agent.mode

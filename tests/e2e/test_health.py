@@ -154,11 +154,13 @@ def test_a_stale_heartbeat_restarts_unless_a_tool_call_is_in_progress(fleet: Fle
         fleet.await_phase(fleet.head(), "Converged")
         idle, calling = fleet.pid("idle"), fleet.pid("calling")
         until(lambda: fleet.pids("idle") not in ([], [idle]), "idle is restarted")
-        until(lambda: not fleet.row(fleet.status(), "calling")["ready"], "calling is reported")
-        ready = fleet.condition(fleet.status(), "calling")
-        assert ready is not None
-        assert ready["reason"] == "ToolCallInProgress"
-        assert "crm.search" in ready["message"]
+        reported = until(
+            lambda: (
+                (said := fleet.condition(fleet.status(), "calling")) and "crm.search" in said["message"] and said
+            ),
+            "calling is reported",
+        )
+        assert (reported["status"], reported["reason"]) == (True, "ToolCallInProgress")
         assert fleet.pid("calling") == calling
     reasons = [action["reason"] for action in fleet.ask("explain", "idle")["actions"]]
     assert "HeartbeatStale" in reasons

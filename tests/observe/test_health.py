@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
+from gitops_agent.model.agent import Lifecycle
+from gitops_agent.model.health import OpenCall
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
-from gitops_agent.model.status import Health, HealthState
+from gitops_agent.model.status import AgentStatus, Health, HealthState
+from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
@@ -85,7 +88,7 @@ def test_nothing_there(ward: Ward) -> None:
 
 
 def test_suspended(ward: Ward) -> None:
-    assert said(ward.look(state="Suspended", reason="Suspended")) == (HealthState.UNHEALTHY, "Suspended")
+    assert said(ward.look(state="Suspended", reason="Suspended")) == (HealthState.STUCK, "Suspended")
 
 
 def test_what_the_driver_reports_counts(ward: Ward) -> None:
@@ -262,10 +265,82 @@ def test_on_stale_report_only_reports(ward: Ward) -> None:
 
 def test_a_tool_call_in_progress_is_never_cut_off(ward: Ward) -> None:
     ward.beat("crm.search", "mail.send")
-    ward.clock.advance(HOUR)
+    ward.clock.advance(15 * 60)
     health = ward.look(heartbeat())
-    assert (*said(health), health.restart) == (HealthState.STUCK, "ToolCallInProgress", False)
+    assert (*said(health), health.restart) == (HealthState.HEALTHY, "ToolCallInProgress", False)
     assert "crm.search, mail.send" in health.message
+    ward.clock.advance(HOUR)
+    assert not ward.look(heartbeat()).restart
+
+
+TOO_LONG = (HealthState.STUCK, "ToolCallStuck")
+SHORT = {"maxToolCall": "5m", "maxTurn": "10m"}
+
+
+def test_a_tool_call_that_is_open_for_too_long_is_stuck_until_it_ends(ward: Ward) -> None:
+    """Although the agent goes on beating: a thread of its own does that."""
+    found = []
+    for _ in range(11):
+        ward.beat("crm.search")
+        found.append(ward.look(heartbeat(**SHORT)))
+        ward.clock.advance(30)
+    assert {said(health) for health in found} == {HEALTHY}
+    ward.beat("mail.send", "crm.search")
+    health = ward.look(heartbeat(**SHORT))
+    assert (*said(health), health.restart) == (*TOO_LONG, False)
+    assert "tool call crm.search is open for more than 5 min" in health.message
+    ward.beat("mail.send")
+    assert said(ward.look(heartbeat(**SHORT))) == HEALTHY
+
+
+def test_of_two_calls_of_one_name_the_younger_is_taken_to_be_open(ward: Ward) -> None:
+    ward.beat("crm")
+    ward.look(heartbeat(**SHORT))
+    ward.clock.advance(200)
+    ward.beat("crm", "crm")
+    ward.look(heartbeat(**SHORT))
+    ward.clock.advance(200)
+    ward.beat("crm", "crm")
+    assert said(ward.look(heartbeat(**SHORT))) == TOO_LONG, "one of the two is as old as that"
+    ward.beat("crm")
+    assert said(ward.look(heartbeat(**SHORT))) == HEALTHY
+
+
+def test_a_turn_that_lasts_is_stuck_and_between_turns_none_is(ward: Ward) -> None:
+    def look(turn: int | None) -> Health:
+        ward.beats = (Heartbeat(ward.clock.now(), turn),)
+        return ward.look(heartbeat(**SHORT))
+
+    for turn in (None, 7):
+        for _ in range(21):
+            assert said(look(turn)) == HEALTHY
+            ward.clock.advance(30)
+    stuck = look(7)
+    assert (*said(stuck), stuck.restart) == (HealthState.STUCK, "TurnStuck", False)
+    assert said(look(8)) == HEALTHY
+
+
+def test_it_is_looked_at_when_a_limit_is_reached(ward: Ward) -> None:
+    ward.beats = (Heartbeat(ward.clock.now(), 1, ("crm",)),)
+    ward.look(heartbeat(staleAfter="1h", **SHORT))
+    assert ward.monitor.next_due() == 300
+
+
+def test_how_long_a_call_is_open_outlives_us(ward: Ward, pool: ThreadPoolExecutor) -> None:
+    """A new process takes over what was reported of this very process, and of no other one."""
+    ward.beat("crm.search")
+    health = ward.look(heartbeat(**SHORT))
+    (report,) = health.progress
+    assert report.calls == (OpenCall("crm.search", ward.clock.now()),)
+    status = AgentStatus(ONE, True, Lifecycle.RUNNING, (), "c0ffee", progress=health.progress)
+    ward.clock.advance(301)
+    ward.beat("crm.search")
+    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {ONE: status})
+    assert said(ward.look(heartbeat(**SHORT))) == TOO_LONG
+    ward.restart()
+    ward.beat("crm.search")
+    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {ONE: status})
+    assert said(ward.look(heartbeat(**SHORT))) == HEALTHY
 
 
 def test_an_agent_that_never_beats_is_as_stale_as_it_is_old(ward: Ward) -> None:

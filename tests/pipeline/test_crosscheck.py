@@ -37,7 +37,7 @@ def test_a_process_table_that_lies_is_contradicted_shown_and_not_followed(world:
     ready, stalled = world.condition("one"), world.condition("one", ConditionType.STALLED)
     assert ready is not None
     assert stalled is not None
-    assert (ready.status, ready.reason, stalled.reason) == (True, "SourcesDisagree", "SourcesDisagree")
+    assert (ready.status, ready.reason, stalled.reason) == (False, "SourcesDisagree", "SourcesDisagree")
     found = decided(world.journal, agent=key("one"))[0]
     assert (found.decision, found.reason) == (Decision.ALERT, "SourcesDisagree")
     heard = {evidence.source for evidence in found.evidence}

@@ -59,6 +59,8 @@ def legs_of(row: dict[str, Any], kind: str = Kind.RUNTIME) -> ThreeWay:
 
 def plan_of(three_way: ThreeWay, row: dict[str, Any]) -> Plan:
     health = Health(HealthState.STUCK, row["health"], "It is stuck.", restart=True) if "health" in row else None
+    if "stuck" in row:
+        health = Health(HealthState.STUCK, row["stuck"], "It is stuck.")
     if "ready" in row:
         health = Health(HealthState.STARTING, row["ready"], "The next may follow.")
     return make.plan(

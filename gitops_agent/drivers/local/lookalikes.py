@@ -38,11 +38,12 @@ def has_environment(found: Mapping[str, str], declared: Sequence[Mapping[str, An
 
 @dataclass(frozen=True)
 class Sweep:
-    """The sorted process table, with where and when it was read."""
+    """The sorted process table, with where and when it was read. ``booted``: when this machine was."""
 
     tree: ProcessTree
     host: Host
     now: float
+    booted: float
     table: ProcessTable
 
     def lookalikes(self, wanted: Desired, workdir: str) -> list[ProcessInfo]:

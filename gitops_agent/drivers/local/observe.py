@@ -13,7 +13,7 @@ from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.drivers.local.lookalikes import Sweep, has_environment, runs_command
 from gitops_agent.drivers.local.marks import OWNER, variables
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, build_tree, split_extras
-from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
+from gitops_agent.drivers.local.procfs import ProcessInfo, booted_at, this_host
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.start import Launcher
 from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
@@ -43,7 +43,9 @@ class ProcessObserver:
             return []
         handles = {key.agent: decode(base.handle) for key, base in request.bases.items()}
         sweep = self._sweep(handles)
-        agents = applied.keys() | claims.keys() | sweep.tree.ours.keys() | sweep.tree.others.keys()
+        # What another instance runs concerns us only where it is in the way, or asked for by name.
+        named = sweep.tree.others.keys() & (request.scope or frozenset())
+        agents = applied.keys() | claims.keys() | sweep.tree.ours.keys() | named
         found = (
             self._observation(agent, applied.get(agent), claims.get(agent), handles.get(agent, Handle()), sweep)
             for agent in sorted(agents if request.scope is None else agents & request.scope)
@@ -84,7 +86,8 @@ class ProcessObserver:
     def _sweep(self, handles: Mapping[AgentKey, Handle]) -> Sweep:
         host = this_host()
         tree = self.supervised_tree({agent: handle.here(host) for agent, handle in handles.items()})
-        return Sweep(tree, host, self._context.clock.now(), self._table)
+        now = self._context.clock.now
+        return Sweep(tree, host, now(), booted_at(now), self._table)
 
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
@@ -120,7 +123,7 @@ class ProcessObserver:
         sound = [replica.record for replica in replica_set.replicas if replica.proc.pid not in replica_set.faults]
         if base is not None:
             self._registry.watch(agent, base, sound)
-        started = {r.proc.pid: self._table.started_at(r.proc, sweep.now) for r in replica_set.all}
+        started = {r.proc.pid: r.proc.started_at(sweep.booted) for r in replica_set.all}
         health = None
         if wanted is not None and len(replica_set.all) < wanted.replicas:
             short = f"{len(replica_set.all)} of {wanted.replicas} replicas are running"

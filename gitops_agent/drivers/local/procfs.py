@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 GONE_OR_HIDDEN = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
 _STATUSES = {"T": "Suspended", "t": "Traced"}
+_CLOCK_READINGS = 5
 KERNEL_THREADS_PID = 2  # the parent of every kernel thread
 
 Table = Mapping[int, "ProcessInfo"]
@@ -50,6 +51,10 @@ class ProcessInfo(NamedTuple):
         """What tells it from every other process, also from a later one with its pid."""
         return (self.pid, self.start)
 
+    def started_at(self, booted: float) -> float:
+        """When it started, by the wall clock on which the machine ``booted``."""
+        return booted + self.start / TICKS_PER_SECOND
+
     @property
     def alive(self) -> bool:
         """Whether it runs or could; a zombie is dead."""
@@ -68,7 +73,6 @@ class ProcessTable:
         self._root = root
         self._lock = threading.Lock()
         self._marks: dict[int, tuple[tuple[int, bytes], Marks | None]] = {}
-        self._started: dict[Identity, float] = {}
 
     def sweep(self) -> dict[int, ProcessInfo]:
         """Every process that exists now; ObserveError when the table cannot be read whole."""
@@ -84,9 +88,6 @@ class ProcessTable:
             found = {proc.pid: proc for name in names if (proc := self._read(name)) is not None}
             for pid in self._marks.keys() - found.keys():
                 del self._marks[pid]
-            for pid, start in tuple(self._started):
-                if pid not in found or found[pid].start != start:
-                    del self._started[(pid, start)]
         return found
 
     def one(self, pid: int) -> ProcessInfo | None:
@@ -103,16 +104,6 @@ class ProcessTable:
         """Whether exactly this process still runs."""
         found = self.find(identity)
         return found is not None and found.alive
-
-    def started_at(self, proc: ProcessInfo, now: float) -> float:
-        """When it started, on the wall clock of ``now``: stable until that clock jumps."""
-        identity = proc.identity
-        moment = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS_PER_SECOND)
-        with self._lock:
-            known = self._started.setdefault(identity, moment)
-            if abs(known - moment) > 1.0:
-                self._started[identity] = known = moment
-        return known
 
     def environ(self, pid: int) -> bytes | None:
         """The environment block of a process; None when it is gone or not ours to see."""
@@ -154,6 +145,17 @@ class ProcessTable:
         marks = read_marks(environ)
         self._marks[pid] = ((start, addresses), marks)
         return marks
+
+
+def booted_at(now: Callable[[], float]) -> float:
+    """When this machine was booted, by the wall clock ``now``: the same number until that clock is set, also in
+    another process. Two clocks are never read at one moment, so of a few readings the closest counts, rounded."""
+    readings = []
+    for _ in range(_CLOCK_READINGS):
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        wall = now()
+        readings.append((time.clock_gettime(time.CLOCK_BOOTTIME) - before, wall - before))
+    return round(min(readings)[1], 1)
 
 
 def _slurp(path: str, *, once: bool = False) -> bytes | None:

@@ -18,6 +18,7 @@ from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
 STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
 REPLICAS_FOLLOW = "ReplicasFollow"
+TOOL_CALL_STUCK, TURN_STUCK = "ToolCallStuck", "TurnStuck"
 LIVENESS_FAILED, HEARTBEAT_STALE, SOURCES_DISAGREE = "LivenessFailed", "HeartbeatStale", "SourcesDisagree"
 
 Report = tuple[bool | None, Evidence]
@@ -38,7 +39,7 @@ def known_health(target: HealthTarget) -> Health | None:
         return seen.health
     if seen.started_at is not None:
         return None
-    return Health(HealthState.UNHEALTHY, target.suspicion, seen.message) if target.suspicion else HEALTHY
+    return Health(HealthState.STUCK, target.suspicion, seen.message) if target.suspicion else HEALTHY
 
 
 def aggregate(runtime: Health, others: Sequence[Health]) -> Health:
@@ -71,7 +72,8 @@ def combined(copies: Sequence[HealthTarget], found: Sequence[Health]) -> Health:
         message = f"{len(behind)} of {len(copies)} copies are still to be replaced, one after the other"
         decides = Health(HealthState.STARTING, REPLICAS_FOLLOW, message)
     ids = tuple(copy.instance for copy, _ in concerned)
-    return replace(decides, instances=ids, recheck_at=min(dues, default=None))
+    progress = tuple(report for health in found for report in health.progress)
+    return replace(decides, instances=ids, recheck_at=min(dues, default=None), progress=progress)
 
 
 def _is_behind(copy: HealthTarget) -> bool:
@@ -83,6 +85,10 @@ def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> He
     if (unready := _unready(target, history, now)) is not None:
         return unready
     look = history.next_look(now.monotonic)
+    heartbeat = history.heartbeat
+    if heartbeat is not None and heartbeat.stale and heartbeat.calls:
+        said = f"no heartbeat within {heartbeat.limit:g} s, but a tool call is in progress ({heartbeat.names})"
+        return Health(HealthState.HEALTHY, "ToolCallInProgress", f"{said}: not restarted", recheck_at=look)
     return HEALTHY if look is None else replace(HEALTHY, recheck_at=look)
 
 
@@ -124,15 +130,19 @@ def cross_checked(
     votes, evidence = [healthy for healthy, _ in reports], tuple(each for _, each in reports)
     agree, oppose, look = votes.count(False), votes.count(True), history.next_look(now.monotonic)
     if agree <= oppose:
-        # Nothing is repaired. Whether the agent is Ready is then only for its readiness to say.
+        # Nothing is repaired. Whether the agent is Ready is then only for its readiness to say; but of what its
+        # driver reports no probe proves the contrary: one that is suspended does no work.
         readiness = _unready(target, history, now) or HEALTHY
+        if target.suspicion is not None and readiness.state is HealthState.HEALTHY:
+            readiness = replace(readiness, state=HealthState.STUCK)
         looks = [at for at in (look, readiness.recheck_at) if at is not None]
         said = "; ".join(f"{each.source}: {each.said}" for each in evidence)
         message = f"not repaired, because the sources disagree: {said}"
         look, state = min(looks, default=None), readiness.state
         return Health(state, SOURCES_DISAGREE, message, False, look, evidence, suspected, agree, oppose)
     # Of what its driver reports the observation tells the plan as well.
-    state, restart, message = HealthState.UNHEALTHY, False, evidence[0].said
+    state = HealthState.UNHEALTHY if target.suspicion is None else HealthState.STUCK
+    restart, message = False, evidence[0].said
     if suspected == LIVENESS_FAILED:
         probe = history.probes["liveness"]
         restart, message = True, f"liveness probe failed {probe.failures} times: {probe.answer}"
@@ -149,7 +159,7 @@ def _reports(
     if seen is not None and target.suspicion is not None:
         yield False, Evidence(f"{seen.driver} driver", seen.message or target.suspicion, seen.observed_at)
     if history.heartbeat is not None:
-        healthy, text = _heartbeat(history.heartbeat, target)
+        healthy, text = _heartbeat(history, history.heartbeat, now.monotonic)
         yield healthy, Evidence("heartbeat", text, now.wall)
     for name in sorted(history.probes):
         state = history.probes[name]
@@ -158,15 +168,17 @@ def _reports(
         yield healthy, Evidence(f"{name} probe", text, state.asked.wall)
 
 
-def _heartbeat(heartbeat: HeartbeatState, target: HealthTarget) -> tuple[bool | None, str]:
-    within = f"within {heartbeat.limit:g} s"
+def _heartbeat(history: HealthHistory, heartbeat: HeartbeatState, monotonic: float) -> tuple[bool | None, str]:
+    within, suspected_at = f"within {heartbeat.limit:g} s", history.suspected_at
     if not heartbeat.stale:
+        if suspected_at is not None and heartbeat.age > monotonic - suspected_at:
+            return None, "none since then"  # one from before says nothing about a suspicion of now
         return (True, f"written {within}") if heartbeat.wrote else (None, "none yet")
     if not heartbeat.calls:
         return False, f"none {within}"
     # A restart could run the tool twice, so it counts against one; to be resumed harms no tool call.
-    text = f"none {within}, but a tool call is in progress ({', '.join(heartbeat.calls[:3])})"
-    return None if target.suspicion is not None else True, text
+    text = f"none {within}, but a tool call is in progress ({heartbeat.names})"
+    return None if suspected_at is not None else True, text
 
 
 def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
@@ -177,7 +189,7 @@ def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
 
 def _unready(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health | None:
     """Why an agent that no source suspects is not Ready."""
-    waits = _too_young(target, history, now.monotonic) or _at_work(history, now)
+    waits = _too_young(target, history, now.monotonic) or _stuck(history, now)
     return waits or (_failing_probe(history) if history.probes else None)
 
 
@@ -190,15 +202,24 @@ def _too_young(target: HealthTarget, history: HealthHistory, monotonic: float) -
     return Health(HealthState.STARTING, "MinUptime", message, recheck_at=monotonic + wanted - uptime)
 
 
-def _at_work(history: HealthHistory, now: ClockReading) -> Health | None:
+def _stuck(history: HealthHistory, now: ClockReading) -> Health | None:
+    """A tool call or a turn that lasts for too long. Restarting is for people: the tool might run twice."""
     heartbeat = history.heartbeat
-    if heartbeat is None or not heartbeat.stale or not heartbeat.calls:
+    if heartbeat is None or not (heartbeat.call_is_stuck or heartbeat.turn_is_stuck):
         return None
-    calls = ", ".join(heartbeat.calls[:3])
-    message = f"no heartbeat for {heartbeat.age:.0f} s, but a tool call is in progress ({calls}): not restarted"
+    reason, limit = TURN_STUCK, heartbeat.turn_limit
+    message = f"its turn has not changed for more than {_minutes(limit)} (heartbeat.maxTurn)"
+    if heartbeat.call_is_stuck:
+        reason, limit = TOOL_CALL_STUCK, heartbeat.call_limit
+        name = heartbeat.calls[0][0]
+        message = f"the tool call {name} is open for more than {_minutes(limit)} (heartbeat.maxToolCall)"
     said = Evidence("heartbeat", message, now.wall)
     look = history.next_look(now.monotonic)
-    return Health(HealthState.STUCK, "ToolCallInProgress", message, recheck_at=look, evidence=(said,))
+    return Health(HealthState.STUCK, reason, message, recheck_at=look, evidence=(said,))
+
+
+def _minutes(limit: float) -> str:
+    return f"{limit / 60:g} min" if limit >= 60 else f"{limit:g} s"
 
 
 def _failing_probe(history: HealthHistory) -> Health | None:

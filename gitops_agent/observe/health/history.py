@@ -5,14 +5,17 @@ neither ages every heartbeat at once nor makes every process young again.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from gitops_agent.drivers.api import ExecResult
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.health import OpenCall, Progress
 from gitops_agent.model.observation import EMPTY, Heartbeat, Observation
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
 
+SHOWN_CALLS = 3
 STARTING_PERIOD_SECONDS = 0.5
 """An agent that is still coming up is asked this often, so that Ready is noticed when it happens."""
 
@@ -22,6 +25,14 @@ class ClockReading(NamedTuple):
 
     monotonic: float
     wall: float
+
+    def before(self, wall: float) -> float:
+        """A moment of the past by the wall clock, on the monotonic one."""
+        return self.monotonic - max(0.0, self.wall - wall)
+
+    def moment(self, monotonic: float) -> float:
+        """The other way round, to the second: two looks a moment apart give the same."""
+        return float(round(self.wall - (self.monotonic - monotonic)))
 
 
 NEVER = ClockReading(float("-inf"), 0.0)
@@ -68,18 +79,46 @@ class ProbeState:
 
 
 class HeartbeatState(NamedTuple):
-    """How the heartbeat of one copy stands. ``wrote``: it has written one in this run. ``calls``: the tool calls
-    in progress."""
+    """How the heartbeat of one copy stands, in seconds. ``wrote``: it has written one in this run. ``calls``: the
+    tool calls in progress, each with how long it is open, the longest first. ``turn``: how long its turn lasts;
+    None when it reports none. The limits are those of the document."""
 
     age: float
     limit: float
-    calls: tuple[str, ...]
-    wrote: bool
+    wrote: bool = False
+    calls: tuple[tuple[str, float], ...] = ()
+    call_limit: float = inf
+    turn: float | None = None
+    turn_limit: float = inf
 
     @property
     def stale(self) -> bool:
         """Whether no heartbeat came in time."""
         return self.age > self.limit
+
+    @property
+    def names(self) -> str:
+        """The names of a few tool calls in progress."""
+        return ", ".join(name for name, _ in self.calls[:SHOWN_CALLS])
+
+    @property
+    def call_is_stuck(self) -> bool:
+        """Whether a tool call is open for too long."""
+        return bool(self.calls) and self.calls[0][1] > self.call_limit
+
+    @property
+    def turn_is_stuck(self) -> bool:
+        """Whether a turn lasts for too long."""
+        return self.turn is not None and self.turn > self.turn_limit
+
+    def next_limit(self) -> float:
+        """Seconds until the next of the limits is reached; the heartbeat's own again, once it is stale."""
+        left = [self.limit - self.age if not self.stale else self.limit]
+        if self.calls and not self.call_is_stuck:
+            left.append(self.call_limit - self.calls[0][1])
+        if self.turn is not None and not self.turn_is_stuck:
+            left.append(self.turn_limit - self.turn)
+        return max(0.0, min(left))
 
 
 @dataclass(slots=True)
@@ -94,14 +133,18 @@ class _NewestHeartbeat:
 @dataclass(slots=True)
 class HealthHistory:
     """What we remember of one run of one copy of an agent: it begins anew when that starts again.
-    ``started_at`` is by the wall clock, ``born_at`` by the monotonic one."""
+    ``started_at`` is by the wall clock, everything else by the monotonic one: ``born_at``, since when it is in its
+    ``turn``, since when each of its ``calls`` is open, and since when its driver finds it stuck."""
 
     started_at: float | None
     handle: Fields
     born_at: float
     newest: _NewestHeartbeat | None = None
+    turn: tuple[int | None, float] | None = None
+    calls: dict[str, list[float]] = field(default_factory=dict)
     probes: dict[str, ProbeState] = field(default_factory=dict)
     heartbeat: HeartbeatState | None = None
+    suspected_at: float | None = None
     was_healthy: bool = False
 
     @classmethod
@@ -133,15 +176,58 @@ class HealthHistory:
                 self.probes[name] = ProbeState(spec, from_start)
 
     def read_heartbeat(self, target: HealthTarget, now: ClockReading) -> None:
-        """Take note of the heartbeat, if one is asked for."""
+        """Take note of the heartbeat, if one is asked for, and of the moment from which on it would count against
+        what the driver suspects."""
+        if target.suspicion is None:
+            self.suspected_at = None
+        elif self.suspected_at is None:
+            self.suspected_at = now.monotonic
         spec = target.spec.get("heartbeat")
         if not spec or target.runtime is None:
             self.heartbeat = None
             return
         beat = target.runtime.instances[0].heartbeat
-        age, calls = self._age(beat, now), beat.pending if beat is not None else ()
-        wrote = self.newest is not None and self.newest.newest is not None
-        self.heartbeat = HeartbeatState(age, seconds(spec.get("staleAfter", "60s")), calls, wrote)
+        age, then = self._age(beat, now), now.monotonic
+        if beat is not None:
+            self._follow(beat, then - age)
+        calls = [(name, then - since) for name, opened in self.calls.items() for since in opened]
+        turn = self.turn if self.turn is not None and self.turn[0] is not None else None
+        self.heartbeat = HeartbeatState(
+            age,
+            seconds(spec.get("staleAfter", "60s")),
+            self.newest is not None and self.newest.newest is not None,
+            tuple(sorted(calls, key=lambda call: -call[1])),
+            seconds(spec.get("maxToolCall", "15m")),
+            then - turn[1] if turn is not None else None,
+            seconds(spec.get("maxTurn", "1h")),
+        )
+
+    def _follow(self, beat: Heartbeat, written_at: float) -> None:
+        """Take note of turn and calls: since when a thing is so is when it was first seen so. Of two calls of one
+        name the older is taken to have ended: no call is said to be stuck that may be young."""
+        if self.turn is None or self.turn[0] != beat.turn:
+            self.turn = (beat.turn, written_at)
+        known, self.calls = self.calls, {}
+        for name in beat.pending:
+            self.calls.setdefault(name, []).append(written_at)
+        for name, opened in self.calls.items():
+            older = known.get(name, [])[-len(opened) :]
+            opened[: len(older)] = older
+
+    def recall(self, known: Progress, now: ClockReading) -> None:
+        """Take over what an earlier process saw of this very copy: what lasts, lasts from then on."""
+        self.turn = (known.turn, now.before(known.turn_since)) if known.turn_since is not None else None
+        for call in known.calls:
+            self.calls.setdefault(call.name, []).append(now.before(call.since))
+
+    def progress(self, instance: str, now: ClockReading) -> Progress | None:
+        """What it reports of itself, in moments of the wall clock; None where it wrote no heartbeat."""
+        if self.heartbeat is None or self.newest is None or self.newest.newest is None:
+            return None
+        turn = self.turn if self.turn is not None and self.turn[0] is not None else (None, None)
+        calls = [OpenCall(name, now.moment(since)) for name, opened in self.calls.items() for since in opened]
+        since = now.moment(turn[1]) if turn[1] is not None else None
+        return Progress(instance, self.newest.newest.at, turn[0], since, tuple(calls))
 
     def _age(self, beat: Heartbeat | None, now: ClockReading) -> float:
         known = self.newest
@@ -155,11 +241,10 @@ class HealthHistory:
         return now.monotonic - known.written_at
 
     def next_look(self, monotonic: float) -> float | None:
-        """When a probe is due, or the heartbeat would be stale without a new one."""
+        """When a probe is due, or the heartbeat or what it reports would last for too long."""
         if not self.probes and self.heartbeat is None:
             return None
         moments = [state.due_at for state in self.probes.values()]
         if self.heartbeat is not None:
-            left = self.heartbeat.limit - self.heartbeat.age
-            moments.append(monotonic + (left if left >= 0 else self.heartbeat.limit))
+            moments.append(monotonic + self.heartbeat.next_limit())
         return min(moments, default=None)

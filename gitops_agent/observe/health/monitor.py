@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from gitops_agent.drivers.api import ExecResult, Executing, RunAs
 from gitops_agent.model.agent import Lifecycle
-from gitops_agent.model.health import Health, HealthState
+from gitops_agent.model.health import Health, HealthState, Progress
 from gitops_agent.model.key import AgentKey, Scope
-from gitops_agent.model.observation import Owner
+from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import AgentStatus
 from gitops_agent.observe.health.evaluate import (
@@ -110,11 +110,30 @@ class HealthMonitor:
             self._histories.pop(target.agent, None)
             return ()
         copies, known = target.copies, self._histories.get(target.agent, {})
-        kept = {copy.instance: known.get(copy.instance) for copy in copies}
         self._histories[target.agent] = {
-            copy.instance: _history(kept[copy.instance], copy, now) for copy in copies
+            copy.instance: self._followed_up(known.get(copy.instance), copy, now) for copy in copies
         }
         return copies
+
+    def _followed_up(self, known: HealthHistory | None, copy: HealthTarget, now: ClockReading) -> HealthHistory:
+        """What is remembered of one copy, with what was just seen of it; anew when it was started again."""
+        seen = copy.runtime
+        assert seen is not None
+        history = known if known is not None and known.is_of(seen) else None
+        if history is None:
+            history = HealthHistory.begin(seen, now)
+            if known is None and copy.spec.get("heartbeat"):
+                self._recall(history, copy, seen, now)
+        history.set_probes(copy)
+        history.read_heartbeat(copy, now)
+        return history
+
+    def _recall(self, history: HealthHistory, copy: HealthTarget, seen: Observation, now: ClockReading) -> None:
+        """Take over what was last reported of this very copy, perhaps by an earlier process."""
+        status = self._reported().get(copy.agent)
+        for report in status.progress if status is not None else ():
+            if report.instance == copy.instance and _is_since(seen, report):
+                history.recall(report, now)
 
     def _history(self, copy: HealthTarget) -> HealthHistory:
         return self._histories[copy.agent][copy.instance]
@@ -175,7 +194,8 @@ class HealthMonitor:
         else:
             health = alive(copy, history, now)
         history.was_healthy = history.was_healthy or health.state is HealthState.HEALTHY
-        return health
+        report = history.progress(copy.instance, now)
+        return health if report is None else replace(health, progress=(report,))
 
     def _followed(self, agent: AgentKey, health: Health, now: ClockReading) -> Health:
         """The next copies may follow now: looked at again at once, and once only, should a guard hold them."""
@@ -189,14 +209,9 @@ class HealthMonitor:
         return ClockReading(self._clock.monotonic(), self._clock.now())
 
 
-def _history(known: HealthHistory | None, copy: HealthTarget, now: ClockReading) -> HealthHistory:
-    """What is remembered of one copy, with what was just seen of it; anew when it is another process by now."""
-    seen = copy.runtime
-    assert seen is not None
-    history = known if known is not None and known.is_of(seen) else HealthHistory.begin(seen, now)
-    history.set_probes(copy)
-    history.read_heartbeat(copy, now)
-    return history
+def _is_since(seen: Observation, report: Progress) -> bool:
+    """Whether a report is about the process that runs now, and not about an earlier one of the same number."""
+    return seen.started_at is None or report.at >= seen.started_at
 
 
 def _is_unsettled(target: HealthTarget) -> bool:
