@@ -13,13 +13,13 @@ DONE, UNEXPECTED, USAGE, INVALID, BLOCKED, NOT_CONVERGED, NO_SOURCE = range(7)
 
 
 def exit_code(result: PassResult, *, timed_out: bool = False) -> int:
-    """The exit code of ``once``: it follows the newest commit, first match wins."""
+    """The exit code of ``once``: it follows the newest commit and how the fleet stands now, first match wins."""
     if result.unavailable or result.phase is None or result.phase is Phase.REFUSED:
         return NO_SOURCE
     if result.phase is Phase.INVALID:
         return INVALID
-    if result.phase is Phase.BLOCKED or result.frozen:
+    if Phase.BLOCKED in (result.phase, result.standing) or result.frozen:
         return BLOCKED
-    if result.phase is Phase.DEGRADED or timed_out or not result.phase.terminal:
+    if result.standing is Phase.DEGRADED or timed_out or not result.phase.terminal:
         return NOT_CONVERGED
     return DONE

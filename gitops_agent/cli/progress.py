@@ -82,13 +82,13 @@ def _live(settings: Settings, call: Call, transient: bool) -> Iterator[Watch]:
     from gitops_agent.support.secrets import Redactor
 
     colour = wants_colour(sys.stderr.isatty(), call.environment)
-    note, clean = "", Redactor()
+    note, summary, clean = "", "", Redactor()
     with ProgressView(settings.instance, sys.stderr, colour=colour, transient=transient) as view:
 
         def passed(result: PassResult) -> None:
-            nonlocal note
-            head = result.state.head
-            note = _last_action(result) or note or (head.summary if head else "")
+            nonlocal note, summary
+            note = _last_action(result) or (note if _summary(result) == summary else "") or _summary(result)
+            summary = _summary(result)
             if (rollout := rollout_shape(result.state)) is not None:
                 note = rollout_line(rollout)
             view.update(result.state, clean(note), now=result.state.status.last_pass)
@@ -124,14 +124,14 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
             )
         state, agents = result.state, result.state.status.agents
         ready = sum(status.ready for status in agents.values())
-        summary = state.head.summary if state.head else ""
-        shown = (state.source.head, result.phase, ready, len(agents), result.findings, summary)
+        phase, summary = result.standing, _summary(result)
+        shown = (state.source.head, phase, ready, len(agents), result.findings, summary)
         if shown != last:
             last = shown
-            log.info(
+            getattr(log, _level(result))(
                 "pass",
                 commit=state.source.head,
-                phase=str(result.phase) if result.phase else None,
+                phase=str(phase) if phase else None,
                 ready=ready,
                 agents=len(agents),
                 summary=summary,
@@ -139,6 +139,25 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
             )
 
     return passed
+
+
+def _summary(result: PassResult) -> str:
+    """What holds now, in words: what is in the way, or else what became of the newest commit."""
+    head = result.state.head
+    if head is None:
+        return ""
+    return (head.now.cause if head.now is not None else "") or head.summary
+
+
+def _level(result: PassResult) -> str:
+    """How loud it is: an error when a commit is not valid, a warning when something is held or down."""
+    from gitops_agent.model.status import Phase
+
+    if result.phase in (Phase.INVALID, Phase.REFUSED):
+        return "error"
+    head = result.state.head
+    frozen = result.frozen or (head is not None and head.now is not None and bool(head.now.frozen))
+    return "warning" if frozen or result.standing in (Phase.BLOCKED, Phase.DEGRADED) else "info"
 
 
 def _once_each(write: Callable[[str], object]) -> OnProgress:

@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 
 from gitops_agent.model.passes import PassResult, frozen_kinds
+from gitops_agent.model.quantity import iso
 from gitops_agent.ports import Clock
 
 
@@ -115,9 +116,19 @@ class Liveness:
         agents, frozen = last.state.status.agents, frozen_kinds(last.record, self._clock.now())
         lines = (
             "ready",
-            f"commit: {last.phase or 'none'}",
+            f"commit: {_commit(last)}",
             f"agents: {len(agents) - len(agents.not_ready)} of {len(agents)} Ready",
             f"frozen: {', '.join(frozen) or 'no'}",
             f"source: {'does not answer' if last.unavailable else 'answers'}",
         )
         return True, "\n".join(lines)
+
+
+def _commit(last: PassResult) -> str:
+    """How the fleet stands under the newest commit, in one line, without names of agents."""
+    head = last.state.head
+    if head is None:
+        return "none"
+    if head.now is None or head.now.phase is head.phase:
+        return str(head.phase)
+    return f"{head.now.phase} since {iso(head.now.since)} (the commit was {head.phase})"

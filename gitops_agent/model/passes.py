@@ -198,6 +198,12 @@ class PassResult:
         return self.state.head.phase if self.state.head is not None else None
 
     @property
+    def standing(self) -> Phase | None:
+        """How the fleet stands under the newest commit now, which may be another matter than its verdict."""
+        head = self.state.head
+        return head.now.phase if head is not None and head.now is not None else self.phase
+
+    @property
     def executed(self) -> Sequence[Executed]:
         """What was done."""
         return () if self.record is None else self.record.executed

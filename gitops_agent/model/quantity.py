@@ -56,6 +56,13 @@ def iso(at: float) -> str:
         return "0001-01-01T00:00:00Z" if at < 0 else "9999-12-31T23:59:59Z"
 
 
+def clock(at: float, beside: float | None = None) -> str:
+    """A moment as people say it, in UTC: ``14:10``, with its date when the other moment has another one."""
+    text = iso(at)
+    same = beside is None or iso(beside)[:10] == text[:10]
+    return text[11:16] if same else f"{text[:10]} {text[11:16]}"
+
+
 def iso_or_none(at: float | None) -> str | None:
     """``iso``, where there may be no moment."""
     return None if at is None else iso(at)

@@ -43,10 +43,12 @@ _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 @contextmanager
 def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[FleetReader]:
     """The journal, read-only: no lock, no repository, no driver."""
+    from gitops_agent.journal.lock import holder
     from gitops_agent.journal.store import open_journal
 
     with open_journal(settings.state, read_only=True) as journal:
-        yield FleetReader(journal, settings.instance, SystemClock().now(), make_redactor(settings, environment))
+        running, redactor = holder(settings.state) is not None, make_redactor(settings, environment)
+        yield FleetReader(journal, settings.instance, SystemClock().now(), redactor, running)
 
 
 def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redactor:
@@ -59,21 +61,24 @@ def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redacto
 
 @dataclass(frozen=True, slots=True)
 class FleetReader:
-    """One journal, read for people at one moment (``now``). The shapes it gives are not masked yet."""
+    """One journal, read for people at one moment (``now``). The shapes it gives are not masked yet. ``running``:
+    whether a process works with it."""
 
     journal: JournalReader
     instance: str
     now: float
     redactor: Redactor
+    running: bool = False
 
     def fleet(self, agent: AgentKey | None = None) -> Shape:
         """The last reported state of the fleet, or of one agent (none, when it is gone)."""
         state = self.journal.state()
         agents, found = state.status.agents, current_findings(state)
         if agent is None:
-            return status_shape(self.instance, state, agents.values(), found, self.now)
+            return status_shape(self.instance, state, agents.values(), found, self.now, running=self.running)
         own = [agents[agent]] if agent in agents else []
-        return status_shape(self.instance, state, own, _concerning(agent, state, found), self.now)
+        concerning = _concerning(agent, state, found)
+        return status_shape(self.instance, state, own, concerning, self.now, running=self.running)
 
     def explain(self, agent: AgentKey, *, everything: bool = False) -> Shape:
         """Everything known about one agent."""

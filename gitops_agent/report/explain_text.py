@@ -5,7 +5,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Style, page
 from gitops_agent.report.status_text import attach_commands, instances_of, ready_condition
-from gitops_agent.report.words import Shape, as_of, clause, findings_text, in_words, own_name, sentence, short
+from gitops_agent.report.words import (
+    Shape,
+    as_of,
+    clause,
+    findings_text,
+    hands_off_text,
+    in_words,
+    own_name,
+    sentence,
+    short,
+)
 from gitops_agent.support.text import clipped, escape_control
 
 _SHOWN_ACTIONS = 8
@@ -61,6 +71,8 @@ def _desired(shape: Shape, agent: Shape) -> Iterator[str]:
             f'That commit is "{_line(commit["subject"])}" by {_line(commit["author"])},'
             f" {commit['committedAt']}; it is {commit['phase']}."
         )
+    if text := hands_off_text(agent):
+        yield sentence(f"It is {_line(text)}")
     head = shape["newest"]
     if head is not None and head["commit"] != agent["observedCommit"]:
         yield f"The newest commit {short(head['commit'])} is {head['phase']} and is not enforced here."
@@ -195,6 +207,9 @@ def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
     waits = [_WAITS[each["code"]] for each in shape["findings"] if each["code"] in _WAITS]
     if waits and (drifted or not agent["ready"]):
         yield waits[0]
+        return
+    if hands_off_text(agent):
+        yield _WAITS["Paused" if agent["pause"] else "ObserveMode"]
         return
     failing = _failing(shape, agent)
     at = agent["nextTryAt"] or min(filter(None, (each["nextTryAt"] for each in failing)), default=None)

@@ -11,6 +11,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+from gitops_agent.model.agent import Mode, Pause
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, errors
@@ -21,7 +22,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
 from gitops_agent.model.quantity import iso_or_none
 from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ResourceStatus
+from gitops_agent.model.status import AgentStatus, CommitEvent, CommitRecord, Condition, ResourceStatus, Standing
 from gitops_agent.ports import ActionRecord
 from gitops_agent.report.words import Shape
 from gitops_agent.support.gc import gc_paused
@@ -33,17 +34,21 @@ _KEYS: Mapping[type, str] = {
     Action: "agent=key.agent resource=key class=drift_class driver verb reason message confidence decision",
     ActionRecord: "at driver verb reason message confidence actor commit result outcome "
     "resource=key class=drift_class plan_digest=plan before after seconds=duration evidence",
-    AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at progress",
+    AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at progress mode "
+    "pause",
     Attempt: "failures error permanent stalled next_try_at=next_at",
-    CommitRecord: "commit=sha phase summary subject author changed committed_at seen_at started_at finished_at "
-    "reverts rolls_back_to rolled_back_by",
+    CommitEvent: "at kind subject text",
+    CommitRecord: "commit=sha phase cause summary subject author changed committed_at seen_at started_at "
+    "finished_at reverts rolls_back_to rolled_back_by now since_verdict",
     Condition: "type status reason message last_transition_time=last_transition_at observed_commit",
     Control: "verb target actor at reason until",
     Evidence: "source said at",
     OpenCall: "name since",
     Progress: "instance heartbeat_at=at turn turn_since calls",
     Finding: "severity code address summary detail",
+    Pause: "reason until",
     ResourceStatus: "key driver state health live",
+    Standing: "phase since ready total cause frozen",
     Verdict: "guard effect held findings",
 }
 """The keys of each kind of object in their order, each named like the attribute it shows, or ``key=attribute``."""
@@ -151,19 +156,30 @@ def status_shape(
     statuses: Iterable[AgentStatus],
     findings: Iterable[Finding],
     now: float | None = None,
+    *,
+    running: bool | None = None,
 ) -> Shape:
     """The answer of ``status`` and ``once``: the newest commit seen, the last good one, and some agents.
-    ``now``: None where the state was written just now."""
+    ``now``: None where the state was written just now. ``running``: whether a process works with that journal."""
     return {
         "instance": instance,
         "commit": state.source.head,
         "enforced": state.rollout.enforced,
         "phase": state.head.phase if state.head else None,
+        "summary": state.head.summary if state.head else "",
+        "now": to_json(state.head.now) if state.head else None,
         "rollout": rollout_shape(state),
         "agents": list(map(to_json, sorted(statuses, key=attrgetter("agent")))),
         "findings": findings_shape(findings),
         "journalAgeSeconds": age_shape(state, now),
+        "running": running,
     }
+
+
+def hands_off_shape(status: AgentStatus) -> Shape:
+    """That an agent is not acted on, where that is so: its pause, or that it is only observed."""
+    observed = {"mode": str(status.mode)} if status.mode is Mode.OBSERVE else {}
+    return observed if status.pause is None else {**observed, "pause": to_json(status.pause)}
 
 
 def age_shape(state: State, now: float | None) -> float | None:

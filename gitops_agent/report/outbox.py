@@ -267,6 +267,6 @@ def _paid(lane: _Lane, versions: Mapping[str, int]) -> Mapping[str, int]:
 
 def _merged(waiting: CommitChange | None, change: CommitChange) -> CommitChange:
     """The newer change. A commit that had ended keeps the statuses of its end: by now other commits decide."""
-    if waiting is not None and waiting.record.phase.terminal and change.record.phase.terminal:
+    if waiting is not None and waiting.record.phase.terminal and change.record.now is None:
         return replace(change, statuses=waiting.statuses)
     return change

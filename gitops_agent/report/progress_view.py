@@ -3,6 +3,7 @@ imported only where there is a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gitops_agent.model.state import State
+from gitops_agent.model.status import AgentStatus
 from gitops_agent.report.json_shapes import status_shape, to_json
 from gitops_agent.report.render import Style
 from gitops_agent.report.status_text import agents_table, fleet_head
@@ -60,7 +62,7 @@ class ProgressView:
         style = Style(self._colour, self._live.console.width)
         more = len(ordered) - _SHOWN_ROWS
         lines = (
-            fleet_head(shape, style, fleet_words([(each.ready, each.lifecycle) for each in ordered])),
+            fleet_head(shape, style, _fleet_words(ordered)),
             agents_table(shape, style, now),
             style.paint(f"… and {more} more", "dim") if more > 0 else "",
         )
@@ -86,6 +88,12 @@ class ProgressView:
             self._spinner.update(text=_dim(self._note or "looking"))
             parts.append(self._spinner)
         return Group(*parts)
+
+
+def _fleet_words(agents: Sequence[AgentStatus]) -> str:
+    paused = sum(each.pause is not None for each in agents)
+    observed = sum(each.pause is None and each.is_hands_off for each in agents)
+    return fleet_words([(each.ready, each.lifecycle) for each in agents], paused, observed)
 
 
 def _dim(content: str) -> Text:

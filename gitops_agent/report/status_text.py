@@ -12,9 +12,18 @@ from typing import NamedTuple
 
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.observation import listed_instances
-from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
+from gitops_agent.model.quantity import ago, ahead, clock, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Style, page, table
-from gitops_agent.report.words import Shape, as_of, findings_text, fleet_words, own_name, phase_colours, short
+from gitops_agent.report.words import (
+    Shape,
+    as_of,
+    findings_text,
+    fleet_words,
+    hands_off_text,
+    own_name,
+    phase_colours,
+    short,
+)
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
@@ -51,8 +60,13 @@ def _leading_condition(agent: Shape) -> Shape | None:
 def _state_of(agent: Shape) -> str:
     """One word for what runs: the state of the runtime, else of the first resource."""
     by_kind = {own_name(each["key"]).partition("/")[0]: each["state"] for each in reversed(agent["resources"])}
-    first = agent["resources"][0]["state"] if agent["resources"] else agent["lifecycle"]
+    first = agent["resources"][0]["state"] if agent["resources"] else _state_without_resources(agent)
     return str(by_kind.get("runtime", first))
+
+
+def _state_without_resources(agent: Shape) -> str:
+    """What is said of an agent of which nothing is meant to exist: retired, or given up and taken down again."""
+    return "Absent" if agent["lifecycle"] == "Running" else str(agent["lifecycle"])
 
 
 def _ready_cell(agent: Shape) -> Cell:
@@ -99,10 +113,27 @@ def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
     instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
     if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"
-    fleet = fleet or fleet_words([(agent["ready"], agent["lifecycle"]) for agent in shape["agents"]])
+    fleet = fleet or _fleet_words(shape["agents"])
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
-    phase = style.paint(shape["phase"], *phase_colours(shape["phase"]))
-    return f"{instance}: {short(commit)} {phase}{behind}; {fleet}" + style.paint(as_of(shape), "dim")
+    return f"{instance}: {short(commit)} {_standing(shape, style)}{behind}; {fleet}" + style.paint(
+        as_of(shape), "dim"
+    )
+
+
+def _fleet_words(agents: Sequence[Shape]) -> str:
+    paused = sum(agent["pause"] is not None for agent in agents)
+    observed = sum(agent["pause"] is None and agent["mode"] == "Observe" for agent in agents)
+    return fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], paused, observed)
+
+
+def _standing(shape: Shape, style: Style) -> str:
+    """How the fleet stands under the newest commit, since when if that is not its verdict, and why."""
+    now, verdict = shape["now"], shape["phase"]
+    if now is None:
+        return style.paint(verdict, *phase_colours(verdict))
+    phase = style.paint(now["phase"], *phase_colours(now["phase"]))
+    since = f" since {clock(epoch(now['since']))} (the commit was {verdict})" if now["phase"] != verdict else ""
+    return phase + since + (f": {clipped(escape_control(now['cause']), 240)}" if now["cause"] else "")
 
 
 def rollout_line(rollout: Shape) -> str:
@@ -147,6 +178,8 @@ def _row(agent: Shape, finding: Shape | None) -> _Row:
     condition = _leading_condition(agent)
     # What keeps work waiting (Observe mode, a pause, a dependency …), if it is not a condition.
     hold = finding if condition is None or condition["type"] == "Ready" else None
+    if hold is None and (text := hands_off_text(agent)):
+        hold = {"code": "ObserveMode" if agent["pause"] is None else "Paused", "summary": text}
     return _Row(agent, instances_of(agent["resources"]), condition, hold)
 
 
@@ -205,6 +238,8 @@ def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
     yield f"  ready     {style.paint(ready.text, *ready.colours)}"
     yield f"  desired   {agent['lifecycle']}{origin}"
     yield f"  commit    {short(agent['observedCommit'])}"
+    if text := hands_off_text(agent):
+        yield f"  not acted on: {escape_control(text)}"
     yield from (f"  log       {escape_control(path)}" for path in _logs(agent))
     yield from (f"  attach:   {escape_control(command)}" for command in attach_commands(agent))
     if agent["nextTryAt"]:

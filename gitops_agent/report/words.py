@@ -73,19 +73,29 @@ def clause(text: str) -> str:
     return lowered.rstrip(".")
 
 
-def fleet_words(agents: Sequence[tuple[bool, str]]) -> str:
+def hands_off_text(agent: Shape) -> str:
+    """Why an agent is not acted on, in words: ``paused until 2030-01-31T18:00:00Z: audit``; "" when it is."""
+    if (pause := agent["pause"]) is not None:
+        until = f"until {pause['until']}" if pause["until"] else "until the document says otherwise"
+        return f"paused {until}: {pause['reason'] or 'no reason given'}"
+    return "only observed (mode: Observe)" if agent["mode"] == "Observe" else ""
+
+
+def fleet_words(agents: Sequence[tuple[bool, str]], paused: int = 0, observed: int = 0) -> str:
     """How a fleet is, from ``(ready, lifecycle)`` of each agent: ``6 agents: 4 ready, 1 stopped, 1 not ready``.
-    What rests as desired is not called ready."""
+    What rests as desired is not called ready. ``paused``, ``observed``: how many of them are not acted on."""
     names = {"Running": "ready", "Stopped": "stopped", "Retired": "retired"}
     counts = Counter(names[lifecycle] if ready else "not ready" for ready, lifecycle in agents)
     parts = [f"{counts[word]} {word}" for word in (*names.values(), "not ready") if counts[word]]
+    parts += [f"{count} {word}" for count, word in ((paused, "paused"), (observed, "only observed")) if count]
     return f"{counted(len(agents), 'agent')}: {', '.join(parts)}" if agents else "no agents"
 
 
 def as_of(shape: Shape) -> str:
-    """How old the journal was, in brackets; nothing when it was written just now."""
+    """How old the journal was, and that no process keeps it up to date; nothing when it was written just now."""
     age = shape["journalAgeSeconds"]
-    return "" if age is None else f" (as of {span(age)} ago)"
+    alone = "; no gitops-agent is running" if shape.get("running") is False else ""
+    return "" if age is None else f" (as of {span(age)} ago{alone})"
 
 
 def is_about(finding: Finding, agent: AgentKey) -> bool:

@@ -26,6 +26,10 @@ RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
 
+RETIRED = "Retired"
+_AT_REST = (RESTING, RETIRED)
+
+
 class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
@@ -155,7 +159,7 @@ def _readiness(view: AgentView) -> tuple[bool, str, str]:
     if view.agent.abandoned:
         return False, ABANDONED, _given_up(view.agent)
     if view.agent.lifecycle is Lifecycle.RETIRED:
-        return not view.pending, "Retired", "retired, as desired" if not view.pending else "being retired"
+        return not view.pending, RETIRED, "retired, as desired" if not view.pending else "being retired"
     # Hooks wait for Ready, so Ready does not wait for them.
     pending = [action for action in view.pending if action.key.kind != Kind.HOOK]
     owed = next((action for action in pending if action.decision is Decision.REPAIR), None)
@@ -240,8 +244,9 @@ def _conditions(
 
 def _condition(known: Condition | None, statement: _Statement, commit: str, now: float) -> Condition:
     kind, status, reason, message = statement
-    # To rest as desired is another state than to run well, though both are Ready.
-    same = known is not None and known.status == status and (known.reason == RESTING) == (reason == RESTING)
+    # To rest as desired, or to have ended, is another state than to run well, though all are Ready.
+    rests = known is not None and (known.reason if known.reason in _AT_REST else "")
+    same = known is not None and known.status == status and rests == (reason if reason in _AT_REST else "")
     since = known.last_transition_at if known is not None and same else now
     made = Condition(kind, status, reason, message, since, commit)
     # An unchanged statement is the same object, so that an unchanged status is cheap to recognise.

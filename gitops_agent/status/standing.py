@@ -103,6 +103,10 @@ def fleet_standing(summary: Summary) -> Summary:
     record = summary.state.head
     if record is None:
         return summary
+    past = [each for each in summary.state.commits.records.values() if each.now is not None and each is not record]
+    if past:  # an older commit keeps its verdict, and what happened while it was the newest
+        older = summary.state.commits.updated(replace(each, now=None) for each in past)
+        summary = summary.with_state(commits=older)
     if record.phase in _OPEN:
         return _with_record(summary, replace(record, now=None)) if record.now is not None else summary
     found = obstacles_of(summary)

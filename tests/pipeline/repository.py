@@ -183,4 +183,8 @@ class Repository:
             health_timeout=seconds(spec.rollout.health_timeout),
         )
         until = epoch(spec.reconcile.until) if spec.reconcile.until else None
-        return replace(made, pause=Pause("by hand", until)) if spec.reconcile.paused else made
+        return (
+            replace(made, pause=Pause(spec.reconcile.reason or "by hand", until))
+            if spec.reconcile.paused
+            else made
+        )

@@ -58,9 +58,9 @@ def quiet(folder: Path, commits: int) -> World:
     record = world.journal.commit_record(world.repository.head or "")
     assert record is not None
     past = [
-        replace(record, sha=f"{number:040x}", tree=f"{number:040x}", position=number - commits, phase=phase)
+        replace(record, sha=name, tree=name, position=number - commits, phase=phase, now=None)
         for number in range(commits)
-        for phase in [Phase.SUPERSEDED if number % 10 else Phase.CONVERGED]
+        for name, phase in [(f"{number:040x}", Phase.SUPERSEDED if number % 10 else Phase.CONVERGED)]
     ]
     if past:
         with world.journal._database.writing() as connection:

@@ -5,16 +5,17 @@ fleet: each list has a budget of bytes, what matters most comes first (agents th
 commit changed), and the rest is a number in ``andMore``, as are the agents that the commit did not touch.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import structlog
 
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.quantity import counted, iso, iso_or_none, span
+from gitops_agent.model.quantity import clock, counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
 from gitops_agent.ports import ActionRecord, CommitChange, Sink
-from gitops_agent.report.json_shapes import to_json
+from gitops_agent.report.json_shapes import hands_off_shape, to_json
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.source.notes import Notes
 from gitops_agent.support.secrets import Redactor
@@ -27,10 +28,12 @@ KIND = "ConvergenceStatus"
 _MESSAGE_CHARACTERS = 400  # characters of one message
 _MAX_AGENTS = 1_000  # more never fit the bytes
 _MAX_REVERTS = 50
-_AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES = 28_000, 16_000, 12_000
+_AGENT_BYTES, _ACTION_BYTES, _FINDING_BYTES, _EVENT_BYTES = 22_000, 18_000, 10_000, 6_000
+_FIELD_CHARACTERS, _FIELD_ITEMS = 160, 12  # of one value before or after an action
 _MAX_CHARACTERS = 262_144  # a note beyond this is not ours
 _UNPLANNED = (Phase.PENDING, Phase.SUPERSEDED, Phase.REFUSED, Phase.INVALID)
 _WORST_FIRST = tuple(Severity)
+_ABSENT = object()
 
 Redact = Callable[[Any], Any]
 Note = dict[str, Any]
@@ -76,7 +79,9 @@ def render_note(
     already terminal are kept as they were when it ended, so that a later rollback does not rewrite what was seen.
     ``redact`` is applied to all of it (``Redactor.tree``)."""
     record, entries = change.record, change.entries
-    seen, unseen = _agents_at_the_end(previous or {}) or _agents_now(change)
+    # On the newest commit they are as they are now; an older one keeps those of its last verdict.
+    kept_agents = _agents_at_the_end(previous or {}) if record.now is None else None
+    seen, unseen = kept_agents or _agents_now(change)
     worst = sorted(record.findings, key=lambda finding: (_WORST_FIRST.index(finding.severity), finding.address))
     agents = _fit(map(redact, seen), _AGENT_BYTES)
     actions = _fit((redact(_action(entry)) for entry in entries), _ACTION_BYTES)
@@ -94,6 +99,8 @@ def render_note(
         "instance": instance,
         "commit": record.sha,
         "phase": str(record.phase),
+        "cause": record.cause,
+        "now": _now(record, redact),
         "summary": clipped(redact(record.summary), _MESSAGE_CHARACTERS),
         "planDigest": record.plan,
         "startedAt": iso_or_none(record.started_at),
@@ -104,6 +111,7 @@ def render_note(
         "agents": agents,
         "actions": actions,
         "findings": findings,
+        "sinceVerdict": _fit((redact(to_json(each)) for each in record.since_verdict), _EVENT_BYTES) or None,
         "andMore": {name: count for name, count in more.items() if count},
     }
     kept = {key: value for key, value in body.items() if value not in (None, "", {})}
@@ -111,8 +119,16 @@ def render_note(
 
 
 def headline(instance: str, record: CommitRecord, redact: Redact = lambda value: value) -> str:
-    """Line 1, for people: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``."""
+    """Line 1, for people, says what holds now: ``prod-eu: Converged, 12 agents, 3 changed, 4.2 s``, and later
+    ``prod-eu: Degraded since 14:10 (Converged 12:03), 10 of 12 ready: acme/x ProcessGone``."""
+    now, cause = record.now, clipped(escape_control(redact(record.now.cause)), 240) if record.now else ""
+    if now is not None and now.phase is not record.phase:
+        verdict = f"{record.phase} {clock(record.finished_at or now.since, now.since)}"
+        text = f"{now.phase} since {clock(now.since)} ({verdict}), {now.ready} of {now.total} ready"
+        return f"{instance}: {', '.join([f'{text}: {cause}' if cause else text, *_rollbacks(record)])}"
     parts = [str(record.phase)]
+    if now is not None and record.phase is Phase.CONVERGED and now.since != record.finished_at:
+        parts = [f"{record.phase} since {clock(now.since)}"]
     if record.phase not in _UNPLANNED:
         parts += [counted(record.agents, "agent"), f"{record.changed} changed"]
         if record.started_at is not None and record.finished_at is not None:
@@ -121,15 +137,31 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
         summary = clipped(escape_control(redact(record.summary)), 160)
         # "Superseded by …" rather than "Superseded, superseded by …".
         parts = [summary.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, summary]
+    elif record.phase is Phase.CONVERGED and "done: " in record.summary:
+        parts.append(clipped(escape_control(redact(record.summary)), 160))
+    if now is not None and now.cause not in record.summary:
+        own = now.cause.removeprefix(record.summary).lstrip("; ")
+        others = clipped(escape_control(redact(own)), 240)
+        parts.append(others if now.phase is Phase.CONVERGED else f"{now.ready} of {now.total} ready: {others}")
+    return f"{instance}: {', '.join([*parts, *_rollbacks(record)])}"
+
+
+def _rollbacks(record: CommitRecord) -> Iterator[str]:
+    """Which commits this one takes back, and which one took it back."""
     if record.reverts:
-        parts.append(
-            f"reverts {', '.join(sha[:10] for sha in record.reverts[:3])}{' …' if record.reverts[3:] else ''}"
-        )
+        yield f"reverts {', '.join(sha[:10] for sha in record.reverts[:3])}{' …' if record.reverts[3:] else ''}"
     if record.rolls_back_to:
-        parts.append(f"rolls back to {record.rolls_back_to[:10]}")
+        yield f"rolls back to {record.rolls_back_to[:10]}"
     if record.rolled_back_by:
-        parts.append(f"rolled back by {record.rolled_back_by[:10]}")
-    return f"{instance}: {', '.join(parts)}"
+        yield f"rolled back by {record.rolled_back_by[:10]}"
+
+
+def _now(record: CommitRecord, redact: Redact) -> Note | None:
+    if record.now is None:
+        return None
+    shape: Note = redact(to_json(record.now))
+    shape["cause"] = clipped(shape["cause"], _MESSAGE_CHARACTERS)
+    return {key: value for key, value in shape.items() if value not in ("", [])}
 
 
 def parse_note(text: str) -> Note | None:
@@ -177,7 +209,7 @@ def _agent(status: AgentStatus) -> Note:
         # The same for every condition of one note; repeating it would double the size.
         del condition["observedCommit"]
         condition["message"] = clipped(condition["message"], _MESSAGE_CHARACTERS)
-    return {"agent": str(status.agent), "ready": status.ready, "conditions": conditions}
+    return {"agent": str(status.agent), "ready": status.ready, **hands_off_shape(status), "conditions": conditions}
 
 
 def _action(entry: ActionRecord) -> Note:
@@ -186,12 +218,33 @@ def _action(entry: ActionRecord) -> Note:
         "verb": entry.verb,
         "class": entry.drift_class,
         "reason": entry.reason,
+        "confidence": entry.confidence,
+        "actor": entry.actor,
         "result": entry.result or "Unknown",
         "at": iso(entry.at),
     }
     if entry.result != "Done":
         action["message"] = clipped(entry.outcome or entry.message, _MESSAGE_CHARACTERS)
-    return action
+    before, after = _differing(entry.before, entry.after)
+    return action | ({"before": before} if before else {}) | ({"after": after} if after else {})
+
+
+def _differing(before: Fields | None, after: Fields | None) -> tuple[Note, Note]:
+    """The owned fields that an action moved: as they were, and as they were to be."""
+    old, new = before.value if before else {}, after.value if after else {}
+    # Of what goes all was ours; of what stays, what Git asks for is.
+    moved = [name for name in sorted(new or old) if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+    was = {name: _short(old[name]) for name in moved if name in old}
+    return was, {name: _short(new[name]) for name in moved if name in new}
+
+
+def _short(value: Any) -> Any:
+    """A value cut to what a note has room for."""
+    if isinstance(value, str):
+        return clipped(value, _FIELD_CHARACTERS)
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in list(value.items())[:_FIELD_ITEMS]}
+    return [_short(item) for item in value[:_FIELD_ITEMS]] if isinstance(value, list) else value
 
 
 def _finding(finding: Finding) -> Note:

@@ -128,7 +128,7 @@ class MetricsSink(Sink):
         self._metrics["gitops_agent_pass_duration_seconds"].observe(now - self._loops.pass_began_at)
         self._statuses = result.state.status.agents
         for phase in Phase:
-            self._metrics["gitops_agent_commit_phase"].labels(phase=phase).set(phase is result.phase)
+            self._metrics["gitops_agent_commit_phase"].labels(phase=phase).set(phase is result.standing)
         if result.record is not None:
             self._count_drift(result.record, now)
             self._count_commit(result.state.head)
