@@ -63,6 +63,7 @@ from gitops_agent.snapshot.cache import FILE_NAME as CACHE_NAME
 from gitops_agent.snapshot.cache import Cache, version_of
 from gitops_agent.snapshot.loader import Loader
 from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.binding import require_own_repository
 from gitops_agent.source.bounded_process import OnProgress
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.mirror import APPROVALS, Mirror
@@ -219,6 +220,7 @@ def open_planner(
         else:
             journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
         parts = _opened(settings, environment, journal, stack, drivers, fetching)
+        _check_repository(parts, keep=False)
         yield Planner(parts.mirror, parts.loader, journal, _pipeline(parts), parts.redactor)
 
 
@@ -258,11 +260,15 @@ def open_instance(
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
         setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
+        if closed := make_state_dir(settings.state):
+            what = "other users could read the state directory; now it is closed"
+            log.warning(what, state=str(settings.state), was=closed)
         stack.enter_context(state_lock(settings.state))
         opened = stack.enter_context(open_journal(settings.state, mask=redactor))
         journal, wrap = _with_faults(opened, environment)
         drivers = connect_drivers(settings, redactor, wrap)
         parts = _opened(settings, environment, journal, stack, drivers, fetching)
+        _check_repository(parts, keep=True)
         leases = stack.enter_context(_leases(parts, environment))
         liveness = Liveness(parts.clock, settings.livez_grace, MAX_GIT_CALLS * settings.git_timeout)
         notes = GitNotesSink(settings.instance, Notes(parts.mirror, settings), redactor, push=settings.push)
@@ -324,6 +330,12 @@ def open_daemon(
         hang_up = end if sys.stderr.isatty() else lambda *_: queue.fetch("SIGHUP")
         signal.signal(signal.SIGHUP, hang_up)
         yield Daemon(instance.context, Random(), progress)  # noqa: S311 - jitter, not a secret
+
+
+def _check_repository(parts: _Parts, *, keep: bool) -> None:
+    source = parts.journal.state().source
+    known = (source.head, source.verified, source.valid)
+    require_own_repository(parts.mirror, parts.settings.state, known, keep=keep)
 
 
 def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:

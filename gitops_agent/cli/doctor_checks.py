@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from gitops_agent.drivers.api import CheckResult
 from gitops_agent.errors import GitopsAgentError
+from gitops_agent.journal.lock import open_to_others
 from gitops_agent.settings import Settings
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.secrets import Redactor
@@ -44,6 +45,9 @@ def _state(settings: Settings) -> CheckResult:
     free = shutil.disk_usage(existing).free // 2**20
     ok = os.access(existing, os.W_OK) and existing.is_dir() and free > 100
     answer = f"{settings.state} ({free} MiB free)"
+    if ok and existing == settings.state and (shared := open_to_others(existing)):
+        hint = f"run chmod -R go-rwx {existing} as its owner; once and run do it when they start"
+        return CheckResult("state directory", False, f"{answer}, other users may read: {', '.join(shared)}", hint)
     return CheckResult("state directory", ok, answer, "choose a writable --state-dir with 100 MiB to spare")
 
 

@@ -2,9 +2,10 @@
 
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,16 +83,42 @@ def holder(state_dir: Path) -> str | None:
         return None
 
 
-def make_state_dir(path: Path) -> None:
-    """Make sure that the state directory exists; UsageError says why it cannot."""
+def make_state_dir(path: Path) -> list[str]:
+    """Make sure that the state directory exists and is for its owner alone; what was open to others until now.
+    UsageError says why it cannot be used."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return close_to_others(path)
     except OSError as error:
         raise UsageError(
             f"{path}: the state directory cannot be used: {error.strerror}",
             hint="remove what is in the way, let the user that runs gitops-agent write there, "
             "or choose another --state-dir",
         ) from error
+
+
+def close_to_others(path: Path) -> list[str]:
+    """Take the rights of group and others from the state directory and what is in it; the names that had some.
+    It may have been made by others than us (``StateDirectory=`` of systemd makes it readable for all), and holds
+    a copy of a private repository. What is not ours to change stays as it is, and ``doctor`` names it."""
+    closed = []
+    for name in open_to_others(path):
+        with suppress(OSError):
+            handle = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) & 0o700)
+            finally:
+                os.close(handle)
+            closed.append(name)
+    return closed
+
+
+def open_to_others(path: Path) -> list[str]:
+    """What of a state directory group or others may read or write, by its name there; ``.``: the folder itself."""
+    entries = [(".", path.stat())]
+    with os.scandir(path) as found, suppress(FileNotFoundError):
+        entries += [(each.name, each.stat(follow_symlinks=False)) for each in found if not each.is_symlink()]
+    return sorted(name for name, seen in entries if seen.st_mode & 0o077)
 
 
 def _holder(path: Path) -> str:

@@ -41,6 +41,8 @@ APPROVALS = "refs/notes/gitops-agent-approvals"
 """The ref of notes that approve plans, at the remote."""
 APPROVALS_HERE = "refs/gitops-agent/approvals"
 OUTGOING = "refs/gitops-agent/outgoing"
+CANDIDATE = "refs/gitops-agent/candidate"
+"""The branch of a remote that may be the one we follow at another address."""
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -166,6 +168,20 @@ class Mirror:
         if found is not None and found != self.git.ref(here):
             self.git.fetch(f"+{there}:{here}")
         return self.git.ref(here) if found is not None else None
+
+    def shares_history(self, known: Sequence[str]) -> bool:
+        """Whether the branch of the remote has a commit in common with one that is known here."""
+        if not storage.exists(self._directory):
+            head = self.refresh().sha
+            return any(self.git.contains(sha, head) for sha in known)
+        found = self.fetch_ref(self._branch_ref, CANDIDATE)
+        if found is None:
+            self._ask()  # which says what the remote has instead
+            return False
+        mine = [sha for sha in known if self.git.find(f"{sha}^{{commit}}", "commit")]
+        same = any(self.git.local("merge-base", sha, found, ok=(0, 1)).code == 0 for sha in mine)
+        self.git.local("update-ref", "-d", CANDIDATE)
+        return same
 
     def send(self, source: str, target: str) -> str:
         """Push one ref or commit, never by force; why the remote rejected it, "" when it took it."""

@@ -18,6 +18,7 @@ def beside(directory: Path) -> Path:
     """An empty place for a new mirror, on the same file system."""
     fresh = directory.with_name(directory.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)  # git goes by the umask, and the repository may be private
     return fresh
 
 

@@ -26,3 +26,10 @@ def mount_read_only(place: str) -> None:
     for command in (private, ["mount", "--bind", place, place], ["mount", "-o", "remount,ro,bind", place]):
         if subprocess.run(command, check=False).returncode:
             sys.exit(CANNOT_MOUNT)
+
+
+def set_busy_seconds(seconds: str) -> None:
+    """Wait no longer than this for a journal that another process has locked."""
+    from gitops_agent.journal import sqlite
+
+    sqlite.BUSY_SECONDS = float(seconds)
