@@ -72,11 +72,13 @@ __all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 class Refused(ValueError):
     """Raised by ``compile``: the document cannot be carried out by this driver, in one sentence.
-    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``."""
+    ``at``: the path of the field below ``spec`` that is to blame, such as ``("runtime", "image")``. ``more``: what
+    else is refused about it, so that people get every reason at once."""
 
-    def __init__(self, message: str, at: tuple[str | int, ...] = ()) -> None:
+    def __init__(self, message: str, at: tuple[str | int, ...] = (), more: Sequence["Refused"] = ()) -> None:
         super().__init__(message)
         self.at = at
+        self.more = tuple(more)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,15 @@ snake_case here. What a single value may look like is in ``model/scalars.py``.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from gitops_agent.model.quantity import seconds
@@ -55,17 +63,31 @@ class Strict(BaseModel):
     )
 
 
+# Rules over two fields are rules of the later one, so that no other error hides them.
+
+
+def _names_a_variable(name: str, info: ValidationInfo) -> str:
+    if info.data.get("provider") == "env" and not (name.isascii() and name.isidentifier()):
+        raise ValueError("with provider env, name is that of an environment variable")
+    return name
+
+
+def instead_of(other: str, rule: str) -> AfterValidator:
+    """A field that may only be given when another one is not."""
+
+    def alone(value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get(other) is not None:
+            raise ValueError(rule)
+        return value
+
+    return AfterValidator(alone)
+
+
 class SecretRef(Strict):
     """Where a secret is found; the secret itself is never written in Git."""
 
     provider: Literal["env", "file"]
-    name: Word
-
-    @model_validator(mode="after")
-    def _names_a_variable(self) -> "SecretRef":
-        if self.provider == "env" and not (self.name.isascii() and self.name.isidentifier()):
-            raise ValueError("with provider env, name is that of an environment variable")
-        return self
+    name: Annotated[Word, AfterValidator(_names_a_variable)]
 
 
 class Metadata(Strict):
@@ -77,6 +99,11 @@ class Metadata(Strict):
 
 
 # -- kind: Agent. A driver may add options and sections of its own.
+
+ONE_SOURCE = "give exactly one of value and valueFrom"
+ONE_PROBE = "give exactly one of http and exec"
+ONE_CALL = "give exactly one of command and http"
+ONE_PROMPT = "give at most one of instructions and instructionsFrom"
 
 RESERVED_ENV = "MANAGED_AGENT_"
 """Environment variables that mark what we own: never authored."""
@@ -99,12 +126,12 @@ class EnvVar(Strict):
 
     name: Annotated[EnvName, AfterValidator(_unreserved)]
     value: Argument | None = None
-    value_from: ValueFrom | None = None
+    value_from: Annotated[ValueFrom | None, instead_of("value", ONE_SOURCE)] = None
 
     @model_validator(mode="after")
     def _one_source(self) -> "EnvVar":
-        if (self.value is None) == (self.value_from is None):
-            raise ValueError("give exactly one of value and valueFrom")
+        if self.value is None and self.value_from is None:
+            raise ValueError(ONE_SOURCE)
         return self
 
 
@@ -229,15 +256,15 @@ class Probe(Strict):
     """One way to ask the agent how it is."""
 
     http: HttpProbe | None = None
-    exec: ExecProbe | None = None
+    exec: Annotated[ExecProbe | None, instead_of("http", ONE_PROBE)] = None
     period: ProbePeriod = "10s"
     timeout: ProbeTimeout = "1s"
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
 
     @model_validator(mode="after")
     def _one_way(self) -> "Probe":
-        if (self.http is None) == (self.exec is None):
-            raise ValueError("give exactly one of http and exec")
+        if self.http is None and self.exec is None:
+            raise ValueError(ONE_PROBE)
         return self
 
 
@@ -291,13 +318,13 @@ class Hook(Strict):
     """One call, made at most once: a command run as the agent, or an HTTP call."""
 
     command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
-    http: HttpHook | None = None
+    http: Annotated[HttpHook | None, instead_of("command", ONE_CALL)] = None
     timeout: HookTimeout = "30s"
 
     @model_validator(mode="after")
     def _one_way(self) -> "Hook":
-        if (self.command is None) == (self.http is None):
-            raise ValueError("give exactly one of command and http")
+        if self.command is None and self.http is None:
+            raise ValueError(ONE_CALL)
         return self
 
 
@@ -319,7 +346,7 @@ class AgentSpec(Strict):
     runtime: Runtime
     model: Model | None = None
     instructions: str | None = None
-    instructions_from: FileRef | None = None
+    instructions_from: Annotated[FileRef | None, instead_of("instructions", ONE_PROMPT)] = None
     tools: Annotated[tuple[Tool, ...], AfterValidator(distinct)] = ()
     mcp_servers: Annotated[tuple[McpServer, ...], AfterValidator(distinct)] = ()
     limits: dict[str, Any] = Field(default_factory=dict)
@@ -333,12 +360,6 @@ class AgentSpec(Strict):
     hooks: Hooks = Hooks()
     rollout: AgentRollout = AgentRollout()
     authority: dict[str, Literal["git", "live"]] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _one_prompt(self) -> "AgentSpec":
-        if self.instructions_from is not None and self.instructions is not None:
-            raise ValueError("give at most one of instructions and instructionsFrom")
-        return self
 
 
 class AgentDocument(Strict):

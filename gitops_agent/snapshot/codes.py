@@ -6,7 +6,7 @@ looks like a secret.
 
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.finding import Finding, Severity
@@ -111,11 +111,13 @@ class Issue(NamedTuple):
 
 
 class Invalid(Exception):
-    """A document is not valid: all that is wrong with it."""
+    """A document is not valid: all that is wrong with it, as far as it was looked at. ``rest``: what is left of it
+    to be looked at further, if anything (``schema.Checked``)."""
 
-    def __init__(self, *issues: Issue) -> None:
+    def __init__(self, *issues: Issue, rest: Any = None) -> None:
         super().__init__(*issues)
         self.issues = issues
+        self.rest = rest
 
 
 def shown(value: object, limit: int = 60) -> str:

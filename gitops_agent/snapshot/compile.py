@@ -6,10 +6,10 @@ that was written is ever silently left undone.
 
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
@@ -24,6 +24,7 @@ from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
 from gitops_agent.snapshot.compiled_file import DELETIONS, LIFECYCLES, MODES, AgentUnit, Labels, PoolUnit, Shared
 from gitops_agent.snapshot.schema import REVOKE, nearest
+from gitops_agent.snapshot.second_look import UNNAMED
 from gitops_agent.support.secrets import secret_line
 
 _RUNTIME = Kind.RUNTIME.value
@@ -39,6 +40,7 @@ class Draft(NamedTuple):
     document: AgentDocument
     overlays: tuple[str, ...] = ()
     inlined: str | None = None
+    is_named: bool = True  # its tenant is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +53,41 @@ class CompileContext:
     shared: Shared
 
 
-def draft(context: CompileContext, origin: Origin, document: AgentDocument, raw: bytes) -> Draft:
-    """Name the agent, apply its overlays and find the file of its instructions; Invalid otherwise."""
-    key = AgentKey(intern(_tenant(origin, document)), document.metadata.name)
+def draft(
+    context: CompileContext, origin: Origin, document: AgentDocument, raw: bytes, issues: list[Issue]
+) -> Draft | None:
+    """The agent by its name, with its overlays applied and the file of its instructions found; None when it cannot
+    be compiled. Adds to the issues what is wrong."""
+    tenant = _tenant(origin, document, issues)
+    key = AgentKey(intern(tenant or UNNAMED), document.metadata.name)
     labels = _labels(document)
     chosen = context.shared.matching(key, labels)
     if chosen:
-        document = overlays.apply(raw, chosen, key, context.limits.file_bytes, context.plugins.documents)
-    made = Draft(origin, key, labels, document, tuple([overlay.digest for overlay in chosen]))
-    return made if document.spec.instructions_from is None else made._replace(inlined=_inlined(context, made))
+        try:
+            document = overlays.apply(raw, chosen, key, context.limits.file_bytes, context.plugins.documents)
+        except Invalid as invalid:
+            issues += invalid.issues
+            return None
+    made = Draft(origin, key, labels, document, tuple([overlay.digest for overlay in chosen]), None, bool(tenant))
+    if document.spec.instructions_from is None:
+        return made
+    return made._replace(inlined=_inlined(context, made, issues))
 
 
-def finish(context: CompileContext, made: Draft, content: bytes | None) -> AgentUnit:
-    """The compiled agent; Invalid otherwise. ``content``: that of the file of instructions, if it names one."""
+def finish(context: CompileContext, made: Draft, content: bytes | None, issues: list[Issue]) -> AgentUnit:
+    """The compiled agent, as far as it can be compiled: it counts only when nothing was added to the issues.
+    ``content``: that of the file of instructions, if it names one."""
     document, inlined = made.document, None
     if made.inlined is not None and content is not None:
-        document = _with_instructions(context, made, content)
+        document = _with_instructions(context, made, content, issues)
         inlined = (made.inlined, context.files[made.inlined].blob)
     spec, asked = document.spec, document.spec.reconcile
     name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
     pool = context.shared.pool(made.key.tenant, name)
-    issues: list[Issue] = []
     resources = _resources(context.plugins, made, compilation(context.plugins, made.key, document, pool), issues)
+    if spec.authority and resources:
+        issues += _unknown_authority(made, spec, resources)
     depends_on = _dependencies(made, document, issues)
-    if issues:
-        raise Invalid(*issues)
     agent = Agent(
         key=made.key,
         origin=made.origin,
@@ -102,8 +114,8 @@ def _labels(document: AgentDocument) -> Labels:
     return tuple([(intern(name), intern(labels[name])) for name in sorted(labels)]) if labels else ()
 
 
-def _tenant(origin: Origin, document: AgentDocument) -> str:
-    """The authored tenant, or the folder under ``agents/`` in which a document stands."""
+def _tenant(origin: Origin, document: AgentDocument, issues: list[Issue]) -> str:
+    """The authored tenant, or the folder under ``agents/`` in which a document stands; nothing when neither is."""
     parts = origin.path.split("/", 2)
     folder = parts[1] if len(parts) == 3 and parts[0] == "agents" else None
     authored = document.metadata.tenant
@@ -112,47 +124,58 @@ def _tenant(origin: Origin, document: AgentDocument) -> str:
             return authored
         summary = f"metadata.tenant is {authored}, but the file stands in agents/{shown(folder)}/"
         detail = "Correct the tenant, leave it out, or move the file."
-        raise Invalid(Issue(Code.TENANT_MISMATCH, ("metadata", "tenant"), summary, detail, origin=origin))
+        issues.append(Issue(Code.TENANT_MISMATCH, ("metadata", "tenant"), summary, detail, origin=origin))
+        return authored
     if folder is None:
         summary, detail = "metadata needs tenant", "Write metadata.tenant, or move the file to agents/<tenant>/."
-        raise Invalid(Issue(Code.MISSING_FIELD, ("metadata",), summary, detail, at_key=True, origin=origin))
+        issues.append(Issue(Code.MISSING_FIELD, ("metadata",), summary, detail, at_key=True, origin=origin))
+        return ""
     if not re.fullmatch(NAME_PATTERN, folder):
         summary = f"the folder agents/{shown(folder)}/ is no name of a tenant"
         detail = "Expected a name of lower-case letters, digits and dashes (at most 63). Rename the folder."
-        raise Invalid(Issue(Code.BAD_FORMAT, ("metadata",), summary, detail, origin=origin))
+        issues.append(Issue(Code.BAD_FORMAT, ("metadata",), summary, detail, origin=origin))
+        return ""
     return folder
 
 
-def _inlined(context: CompileContext, made: Draft) -> str:
-    """The path of the instructions: inside the repository below the path, and a regular file."""
+def _inlined(context: CompileContext, made: Draft, issues: list[Issue]) -> str | None:
+    """The path of the instructions: inside the repository below the path, and a regular file; None otherwise."""
     file = _reference(made)
     path = posixpath.normpath(posixpath.join(posixpath.dirname(made.origin.path), file))
     if file.startswith("/") or "\\" in file or path.startswith("../") or path == "..":
-        raise _bad_file(made, Code.FILE_OUTSIDE, "leaves the repository")
+        issues.append(_bad_file(made, Code.FILE_OUTSIDE, "leaves the repository"))
+        return None
     entry = context.files.get(path)
     if entry is None:
         hint = nearest(path, context.files)
-        raise _bad_file(made, Code.MISSING_FILE, f"does not exist as a regular file ({path}){hint}")
-    _check_length(context, made, entry.size or 0)
+        issues.append(_bad_file(made, Code.MISSING_FILE, f"does not exist as a regular file ({path}){hint}"))
+        return None
+    if entry.size and (issue := _too_long(context, made, entry.size)):
+        issues.append(issue)
+        return None
     return path
 
 
-def _with_instructions(context: CompileContext, made: Draft, content: bytes) -> AgentDocument:
-    _check_length(context, made, len(content))
+def _with_instructions(context: CompileContext, made: Draft, content: bytes, issues: list[Issue]) -> AgentDocument:
+    if issue := _too_long(context, made, len(content)):
+        issues.append(issue)
+        return made.document
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise _bad_file(made, Code.NOT_UTF8, "is not UTF-8 text") from None
+        issues.append(_bad_file(made, Code.NOT_UTF8, "is not UTF-8 text"))
+        return made.document
     if line := secret_line(text):
-        raise _bad_file(made, Code.LITERAL_SECRET, f"holds a secret in line {line}", REVOKE)
+        issues.append(_bad_file(made, Code.LITERAL_SECRET, f"holds a secret in line {line}", REVOKE))
     spec = made.document.spec.model_copy(update={"instructions": text, "instructions_from": None})
     return made.document.model_copy(update={"spec": spec})
 
 
-def _check_length(context: CompileContext, made: Draft, size: int) -> None:
+def _too_long(context: CompileContext, made: Draft, size: int) -> Issue | None:
     allowed = context.limits.instructions_bytes
-    if size > allowed:
-        raise _bad_file(made, Code.TOO_LARGE, f"has {size} bytes; at most {allowed} are read")
+    if size <= allowed:
+        return None
+    return _bad_file(made, Code.TOO_LARGE, f"has {size} bytes; at most {allowed} are read")
 
 
 def _reference(made: Draft) -> str:
@@ -160,16 +183,16 @@ def _reference(made: Draft) -> str:
     return reference.file if reference is not None else ""
 
 
-def _bad_file(made: Draft, code: Code, reason: str, detail: str = _NAME_A_FILE) -> Invalid:
+def _bad_file(made: Draft, code: Code, reason: str, detail: str = _NAME_A_FILE) -> Issue:
     summary = f"agent {made.key}: {shown(_reference(made))} {reason}"
-    return Invalid(Issue(code, ("spec", "instructionsFrom", "file"), summary, detail, origin=made.origin))
+    return Issue(code, ("spec", "instructionsFrom", "file"), summary, detail, origin=made.origin)
 
 
 def _dependencies(made: Draft, document: AgentDocument, issues: list[Issue]) -> tuple[AgentKey, ...]:
     keys: dict[AgentKey, None] = {}
     for position, reference in enumerate(document.spec.rollout.depends_on):
         key = AgentKey.parse(reference) if "/" in reference else AgentKey(made.key.tenant, reference)
-        if key.tenant != made.key.tenant:
+        if made.is_named and key.tenant != made.key.tenant:
             loc = ("spec", "rollout", "dependsOn", position)
             summary = f"agent {made.key} depends on {key}, an agent of another tenant"
             detail = "Tenants never wait for each other."
@@ -192,20 +215,50 @@ def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[I
     if spec.lifecycle == "Retired":
         return ()
     found: list[Resource] = []
+    refused: set[str] = set()  # kinds of drivers that refused, rather than left it to others
     for plugin in plugins:
         options = plugins.options(plugin, asked.document)
+        if options is not None and plugin.is_runtime and plugin.name != spec.runtime.driver:
+            issues.append(_for_another_driver(made, plugin.name, spec.runtime.driver))
         try:
             found.extend(plugin.compile(asked if options is None else replace(asked, options=options)))
-        except ValueError as refused:
-            at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
-            summary = f"agent {made.key}: driver {plugin.name} refuses it: {shown(refused, 240)}"
-            detail = "Correct what it names."
-            issues.append(Issue(Code.DRIVER_REFUSED, at, summary, detail, origin=made.origin))
+        except ValueError as problem:
+            issues += [_refusal(made, plugin.name, each) for each in (problem, *getattr(problem, "more", ()))]
+            refused.update(kind.name for kind in plugin.kinds)
     position = plugins.catalog.position
     found.sort(key=lambda resource: (position(resource.key.kind), resource.key.id))
-    if not issues:
-        issues += _unmet(made, spec, {resource.key.kind for resource in found}, plugins)
+    issues += _unmet(made, spec, {resource.key.kind for resource in found} | refused, plugins)
     return tuple(found)
+
+
+def _refusal(made: Draft, driver: str, refused: ValueError) -> Issue:
+    at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
+    summary = f"agent {made.key}: driver {driver} refuses it: {shown(refused, 240)}"
+    return Issue(Code.DRIVER_REFUSED, at, summary, "Correct what it names.", origin=made.origin)
+
+
+def _for_another_driver(made: Draft, block: str, driver: str) -> Issue:
+    summary = f"agent {made.key}: runtime.{block} is for the driver {block}, but runtime.driver is {driver}"
+    detail = f"Remove the block, or write driver: {block}."
+    return Issue(Code.DRIVER_REFUSED, ("spec", "runtime", block), summary, detail, True, made.origin)
+
+
+def _unknown_authority(made: Draft, spec: AgentSpec, resources: Sequence[Resource]) -> Iterator[Issue]:
+    """Fields under ``authority`` that nothing of this agent has: they would decide nothing."""
+    known = [path for each in resources for path in _paths(each.fields.value, each.key.kind)]
+    for path in spec.authority:
+        if path not in known:
+            summary = f"agent {made.key}: authority names {shown(path)}, which is no field of it"
+            detail = "Expected a kind of resource and a field of it, such as runtime.replicas."
+            loc = ("spec", "authority", path)
+            yield Issue(Code.UNKNOWN_FIELD, loc, summary + nearest(path, known), detail, True, made.origin)
+
+
+def _paths(value: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name, item in value.items():
+        yield f"{prefix}.{name}"
+        if isinstance(item, dict):
+            yield from _paths(item, f"{prefix}.{name}")
 
 
 # Where the schema asks for something, and the kind of resource that answers it.

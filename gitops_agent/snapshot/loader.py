@@ -143,6 +143,9 @@ class Loader:
             index = before.after({*gone, *wanted, *again}, (known | read).values())
         if self._cache is not None:
             self._cache.put(list(read.values()))
+        if partial := {path: file.partial for path, file in files.failed.items() if file.partial is not None}:
+            # The commit is refused; what its other documents refer to is checked all the same.
+            index = before.after({*gone, *wanted, *again}, (known | read | partial).values())
         return index
 
     def _known(self, wanted: Mapping[str, str], before: Index, tree: TreeChanges) -> dict[str, CompiledFile]:

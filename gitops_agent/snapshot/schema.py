@@ -7,7 +7,7 @@ environment, of secrets, or of free text.
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -19,11 +19,24 @@ from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import API_VERSION, DOCUMENTS, Strict
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
 from gitops_agent.snapshot.foreign import misspelt
+from gitops_agent.snapshot.second_look import Remainder
 from gitops_agent.snapshot.yaml_documents import Document
 from gitops_agent.support.secrets import looks_secret, may_hold_secret
 
 Documents = Mapping[str, type[Strict]]
 """The model of each kind of document: ``DOCUMENTS``, or ``Plugins.documents`` with what the drivers add."""
+
+MOST_LOOKS = 6
+"""How often a document is looked at again without what was wrong with it."""
+
+
+class Checked(NamedTuple):
+    """A document that is valid: as it was written, or what is left of it without its errors."""
+
+    model: Strict
+    raw: bytes
+    remainder: Remainder
+
 
 _SECRET_SLOTS = frozenset({"secretRef", "credentialRef", "valueFrom", "credentialPoolRef"})
 _SECRET_MODELS = ("SecretRef", "PoolKey", "ValueFrom", "Channel")
@@ -86,17 +99,44 @@ def validate(document: Document, origin: Origin, documents: Documents) -> Strict
 
 def check(raw: bytes, kind: str, documents: Documents, origin: Origin = NOWHERE) -> Strict:
     """The model of the JSON of a document; Invalid with everything that is wrong with it otherwise."""
+    issues: list[Issue] = []
+    rest: Checked | None = None
     try:
         model: Strict = documents[kind].__pydantic_validator__.validate_json(raw)
-        issues = []
+        if not may_hold_secret(raw):
+            return model
+        rest = Checked(model, raw, Remainder(raw))
     except ValidationError as invalid:
-        issues = _explained(invalid, documents[kind])
-    if may_hold_secret(raw):
-        known = {issue.loc for issue in issues if issue.code is Code.LITERAL_SECRET}
-        issues += [issue for issue in _literal_secrets(orjson.loads(raw)) if issue.loc not in known]
-    if issues:
-        raise Invalid(*(issue._replace(origin=origin) for issue in issues))
-    return model
+        issues, rest = _second_looks(raw, documents[kind], invalid)
+    known = {issue.loc for issue in issues if issue.code is Code.LITERAL_SECRET}
+    issues += [issue for issue in _literal_secrets(orjson.loads(raw)) if issue.loc not in known]
+    if not issues:
+        return model
+    raise Invalid(*(issue._replace(origin=origin) for issue in issues), rest=rest)
+
+
+def _second_looks(
+    raw: bytes, model: type[BaseModel], invalid: ValidationError
+) -> tuple[list[Issue], "Checked | None"]:
+    """Every error of one document, also those that others hide, and what is left to be looked at further."""
+    remainder, issues = Remainder(raw), list[Issue]()
+    for _ in range(MOST_LOOKS):
+        found = [{**error, "loc": remainder.written(error["loc"])} for error in _reported(invalid)]
+        issues += [_issue(error, model) for error in found if remainder.is_genuine(_at_fault(error))]
+        if not all(remainder.set_aside(_at_fault(error), model) for error in found):
+            return issues, None
+        rest = remainder.render()
+        try:
+            return issues, Checked(model.__pydantic_validator__.validate_json(rest), rest, remainder)
+        except ValidationError as again:
+            invalid = again
+    return issues, None
+
+
+def _at_fault(error: Mapping[str, Any]) -> Loc:
+    """What has to go: the key with its value, if it is the key."""
+    loc: Loc = error["loc"]
+    return loc[:-1] if loc[-1:] == ("[key]",) else loc
 
 
 def json_schema(documents: Documents = DOCUMENTS) -> dict[str, Any]:
@@ -152,16 +192,12 @@ def _literal_secrets(value: Any, loc: Loc = ()) -> Iterator[Issue]:
             yield from _literal_secrets(item, (*loc, at))
 
 
-def _explained(invalid: ValidationError, model: type[BaseModel]) -> list[Issue]:
-    """Every error of one document, as issues."""
+def _reported(invalid: ValidationError) -> list[Mapping[str, Any]]:
+    """The errors of the validator that are worth a finding."""
     errors: list[Mapping[str, Any]] = [dict(error) for error in invalid.errors(include_url=False)]
     above = {tuple(error["loc"][:depth]) for error in errors for depth in range(len(error["loc"]))}
     # A list that lost its only, broken item is reported as that item.
-    return [
-        _issue(error, model)
-        for error in errors
-        if error["type"] != "too_short" or tuple(error["loc"]) not in above
-    ]
+    return [error for error in errors if error["type"] != "too_short" or tuple(error["loc"]) not in above]
 
 
 def _issue(error: Mapping[str, Any], model: type[BaseModel]) -> Issue:

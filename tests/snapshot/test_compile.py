@@ -102,7 +102,7 @@ def test_unknown_and_foreign_dependencies_are_refused() -> None:
             "agents/acme/a.yaml": agent("a", rollout={"dependsOn": ["crm-bto"]}),
         }
     )
-    assert sorted(codes(found)) == ["CrossTenant", "UnknownDependency"]
+    assert sorted(codes(found)) == ["CrossTenant", "UnknownDependency", "UnknownDependency"]
     unknown = next(finding for finding in found if finding.code == "UnknownDependency")
     assert "did you mean crm-bot?" in unknown.summary
 
@@ -214,7 +214,7 @@ def test_pools_must_exist_for_the_tenant_or_for_all() -> None:
     assert world.load({PATH: user, "pools/p.yaml": shared}).agents
     assert codes(world.refuse({PATH: user})) == ["UnknownPool"]
     assert codes(world.refuse({PATH: user, "pools/p.yaml": foreign})) == ["UnknownPool"]
-    assert codes(refuse({"pools/a.yaml": shared, "pools/b.yaml": shared})) == ["DuplicatePool"] * 2
+    assert codes(world.refuse({"pools/a.yaml": shared, "pools/b.yaml": shared})) == ["DuplicatePool"] * 2
     assert "DriverNotInstalled" in codes(refuse({PATH: user, "pools/p.yaml": shared}))
 
 

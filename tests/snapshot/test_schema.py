@@ -50,7 +50,7 @@ def single(content: str) -> Finding:
         ("  heartbeat: {staleAfter: 60}\n", "WrongType", "6:27", "found the number 60"),
         ("  heartbeat: {staleAfter: 60 s}\n", "BadFormat", "6:27", "found the text 60 s"),
         ("  model: {provider: p}\n", "MissingField", "6:3", "spec.model needs name"),
-        ("  dns: [{hostname: a.b, type: A, target: x, ttl: 0}]\n", "OutOfRange", "6:50", "found the number 0"),
+        ("  probes: {liveness: {http: {port: 0}}}\n", "OutOfRange", "6:36", "found the number 0"),
         ("  probes:\n    readiness: {period: 5s}\n", "InvalidValue", "7:16", "exactly one of http and exec"),
         ("  tools: [{name: a}, {name: a}]\n", "InvalidValue", "6:10", "more than once: a"),
         ("  reconcile: {paused: true, until: 2030-02-31T00:00:00Z}\n", "InvalidValue", "6:36", "calendar"),
@@ -159,7 +159,7 @@ def test_no_finding_shows_a_secret_wherever_it_was_planted(content: str) -> None
 def test_a_pool_with_a_literal_key_is_refused() -> None:
     pool = other("CredentialPool", {"provider": "p", "keys": [{"name": "a", "secretRef": CANARY}]}, name="pool")
     found = refuse({"pools/p.yaml": pool})
-    assert codes(found) == ["LiteralSecret"]
+    assert codes(found) == ["DriverNotInstalled", "LiteralSecret"]
     assert "canary" not in repr(found)
 
 
@@ -174,7 +174,7 @@ def test_repository_text_in_findings_is_inert() -> None:
 def test_many_broken_documents_are_all_reported() -> None:
     few = Settings(limits=Limits(located=2))
     bad = f"{HEAD}spec:\n{RUNTIME}  x: 1\n"
-    found = refuse({f"agents/acme/{n}.yaml": bad for n in range(5)}, settings=few)
+    found = refuse({f"agents/acme/{n}.yaml": bad.replace("bot", f"bot-{n}") for n in range(5)}, settings=few)
     assert codes(found) == ["UnknownField"] * 5
     assert sorted(finding.address.split(":", 1)[1] for finding in found) == ["1:1", "1:1", "1:1", "6:3", "6:3"]
 
@@ -244,7 +244,7 @@ def test_a_document_of_every_field_is_accepted() -> None:
         ("  rollout: {healthTimeout: 15}\n", "Write 15s."),
         ("  rollout: {healthTimeout: '15'}\n", "Write 15s."),
         ("  rollout: {healthTimeout: 25h}\n", "Expected a duration of at most 24h."),
-        ("  hooks: {onRetired: {command: [x], timeout: 0s}}\n", "at least 1ms"),
+        ("  probes: {liveness: {exec: {command: [x]}, timeout: 0s}}\n", "at least 1ms"),
         ("  probes: {liveness: {exec: {command: [x]}, timeout: 61s}}\n", "at most 1m"),
     ],
 )

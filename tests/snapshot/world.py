@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from gitops_agent.drivers.api import CREDENTIAL
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Resource
@@ -89,7 +91,10 @@ COMPILERS: tuple[tuple[str, Compiler], ...] = (("process", runtime),)
 
 def plugins_of(compilers: Iterable[tuple[str, Compiler]]) -> Plugins:
     """Plugins that compile as some functions do and are never connected."""
-    return Plugins(a_plugin(name, None, compiler=compiler) for name, compiler in compilers)
+    plugins = {name: a_plugin(name, None, compiler=compiler) for name, compiler in compilers}
+    if "credential" in plugins:
+        plugins["credential"] = replace(plugins["credential"], kinds=(CREDENTIAL,))
+    return Plugins(plugins.values())
 
 
 PLUGINS = plugins_of(COMPILERS)

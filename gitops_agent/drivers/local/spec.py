@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -86,7 +86,8 @@ def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
     spec, runtime = asked.document.spec, asked.document.spec.runtime
     if runtime.driver != driver or spec.lifecycle == "Retired":
         return ()
-    _check(driver, runtime)
+    if refused := list(_refusals(driver, runtime)):
+        raise Refused(str(refused[0]), refused[0].at, refused[1:])
     stopped = spec.lifecycle == "Stopped"
     needs_restart: dict[str, JSON] = {
         "command": runtime.command,
@@ -124,30 +125,28 @@ def _env(variable: EnvVar) -> dict[str, JSON]:
     return {"name": variable.name, "secretRef": {"provider": reference.provider, "name": reference.name}}
 
 
-def _check(driver: str, runtime: Runtime) -> None:
+def _refusals(driver: str, runtime: Runtime) -> Iterator[Refused]:
     """What the schema allows, because other drivers can do it, and this one cannot."""
     if not runtime.command or not runtime.command[0]:
-        raise Refused(f"driver {driver} needs command: the program and its arguments", ("runtime",))
+        yield Refused(f"driver {driver} needs command: the program and its arguments", ("runtime",))
     if runtime.image is not None:
         message = f"runtime.image means nothing to the {driver} driver: remove it or choose another driver"
-        raise Refused(message, ("runtime", "image"))
+        yield Refused(message, ("runtime", "image"))
     if runtime.workdir is not None and not posixpath.isabs(runtime.workdir):
         message = f"runtime.workdir {runtime.workdir!r} is relative: give an absolute path, or none"
-        raise Refused(message, ("runtime", "workdir"))
+        yield Refused(message, ("runtime", "workdir"))
     if runtime.stop.signal not in SIGNALS:
         message = f"runtime.stop.signal {runtime.stop.signal!r} is none of {', '.join(SIGNALS)}"
-        raise Refused(message, ("runtime", "stop", "signal"))
-    if seconds(runtime.stop.grace) > MAX_GRACE_SECONDS:
-        message = f"runtime.stop.grace {runtime.stop.grace} is more than 1h: too long to wait for a stop"
-        raise Refused(message, ("runtime", "stop", "grace"))
-    for variable in runtime.env:
+        yield Refused(message, ("runtime", "stop", "signal"))
+    for position, variable in enumerate(runtime.env):
         if variable.value_from is None:
             continue
         name, secret = variable.name, variable.value_from.secret_ref
+        at = ("runtime", "env", position, "valueFrom", "secretRef", "name")
         if secret.provider == "file" and not posixpath.isabs(secret.name):
-            raise Refused(f"runtime.env {name}: the secret file {secret.name!r} needs an absolute path")
+            yield Refused(f"runtime.env {name}: the secret file {secret.name!r} needs an absolute path", at)
         if secret.provider == "env" and secret.name.startswith(OWN_SETTINGS):
-            raise Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents")
+            yield Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents", at)
 
 
 def local_plugin(
