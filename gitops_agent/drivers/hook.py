@@ -7,24 +7,42 @@ keeping how it ended in our own record, which is the live system. Three ends are
 hooks mean is in core, because core decides when they run.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-from gitops_agent.drivers.api import HOOK, JSON, Compilation, Context, ObserveRequest, Plugin, RunAs, seconds
+from gitops_agent.drivers.api import (
+    HOOK,
+    JSON,
+    Compilation,
+    Context,
+    ObserveRequest,
+    Plugin,
+    Refused,
+    RunAs,
+    seconds,
+)
+from gitops_agent.drivers.local.environment import resolved
+from gitops_agent.drivers.local.spec import secret_problem
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.agent import Resource
-from gitops_agent.model.document import Hook
+from gitops_agent.model.document import Header, Hook, HttpHook
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED, AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Applied, Result
 from gitops_agent.model.plan import Action
+from gitops_agent.support.secrets import looks_secret, names_secret
 
 DRIVER = "hook"
 ANSWER_CHARACTERS = 500
 """How much of an answer is kept."""
+
+SHORTEST_MIXED_TOKEN = 20
+"""So many characters of both cases with digits among them are no word of a path."""
 
 KEY_VARIABLE = "MANAGED_AGENT_HOOK_KEY"
 KEY_HEADER = "Idempotency-Key"
@@ -45,6 +63,9 @@ def resources(asked: Compilation) -> tuple[Resource, ...]:
     if spec.lifecycle == "Retired":
         return ()
     given = {ON_PROVISIONED: spec.hooks.on_provisioned, ON_RETIRED: spec.hooks.on_retired}
+    calls = [(name, hook.http) for name, hook in given.items() if hook is not None and hook.http is not None]
+    if refused := [refusal for name, http in calls for refusal in _refusals(("hooks", name, "http"), http)]:
+        raise Refused(str(refused[0]), refused[0].at, refused[1:])
     return tuple(
         Resource(hook_key(asked.agent, name), DRIVER, _desired(name, hook, asked), idempotent=False)
         for name, hook in given.items()
@@ -55,7 +76,7 @@ def resources(asked: Compilation) -> tuple[Resource, ...]:
 def _desired(name: str, hook: Hook, asked: Compilation) -> Fields:
     fields: dict[str, JSON] = {
         "command": hook.command,
-        "http": hook.http.model_dump(by_alias=True) if hook.http else None,
+        "http": _http_fields(hook.http) if hook.http else None,
         "timeout": seconds(hook.timeout),
         # With the hook, because its agent may be gone when it is called.
         "runtime": dict(asked.run_as) if hook.command else None,
@@ -64,6 +85,50 @@ def _desired(name: str, hook: Hook, asked: Compilation) -> Fields:
         # A stopped agent is not provisioned.
         fields["lifecycle"] = asked.document.spec.lifecycle
     return Fields.of(fields)
+
+
+def _http_fields(http: HttpHook) -> dict[str, JSON]:
+    """References only, never a secret."""
+    fields: dict[str, JSON] = {"url": http.url, "method": http.method}
+    if http.headers:
+        fields["headers"] = [_header_fields(header) for header in http.headers]
+    return fields
+
+
+def _header_fields(header: Header) -> dict[str, JSON]:
+    if header.value_from is None:
+        return {"name": header.name, "value": header.value}
+    return {"name": header.name, "secretRef": header.value_from.secret_ref.model_dump()}
+
+
+def _refusals(at: tuple[str, ...], http: HttpHook) -> Iterator[Refused]:
+    """Secrets where they would be shown, and references that cannot be followed."""
+    if _holds_token(http.url):
+        message = "its url holds what looks like a token (not shown): give it as a header with valueFrom"
+        yield Refused(message, (*at, "url"))
+    for position, header in enumerate(http.headers):
+        place: tuple[str | int, ...] = (*at, "headers", position)
+        if header.value is not None and names_secret(header.name):
+            message = f"the header {header.name} holds a secret: give it valueFrom instead of value"
+            yield Refused(message, (*place, "value"))
+        if header.value_from is not None and (problem := secret_problem(header.value_from.secret_ref)):
+            yield Refused(f"the header {header.name}: {problem}", (*place, "valueFrom"))
+
+
+def _holds_token(url: str) -> bool:
+    """Whether a part of a path, or what a query names as a secret, is more than a word."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=False)
+    words = [*parts.path.split("/"), *(value for _, value in pairs)]
+    return any(names_secret(name) for name, _ in pairs) or any(map(_is_token, words))
+
+
+def _is_token(word: str) -> bool:
+    """Whether a word has the form of a credential: a known one, or long and mixed as no name is."""
+    kinds = (str.isupper, str.islower, str.isdigit)
+    return looks_secret(word) or (
+        len(word) >= SHORTEST_MIXED_TOKEN and all(any(map(kind, word)) for kind in kinds)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +202,7 @@ class HookDriver:
         except ValueError:
             raise ApplyError(f"{call.hook}: its address has no valid host and port", permanent=True) from None
         body = {"instance": call.instance, "agent": str(call.hook.agent), "hook": call.hook.id}
-        headers = {**_HEADERS, KEY_HEADER: call.key}
+        headers = {**self._headers(call), **_HEADERS, KEY_HEADER: call.key}
         timeout = float(call.fields["timeout"])
         try:
             status = request(method, url, timeout=timeout, headers=headers, body=Fields.of(body).raw).status
@@ -151,6 +216,21 @@ class HookDriver:
         if not 200 <= status < 300:
             raise call.spent(said, Result.FAILED)
         return said
+
+    def _headers(self, call: HookCall) -> dict[str, str]:
+        """The authored headers, secrets resolved: known for the length of the call, and to the redactor."""
+        headers: dict[str, str] = {}
+        for header in call.fields["http"].get("headers", ()):
+            name, reference = header["name"], header.get("secretRef")
+            source = f"{call.hook}: the header {name} cannot be set"
+            value = header["value"] if reference is None else resolved(source, reference, os.environ)
+            if reference is not None:
+                self._context.redactor.learn([value])
+            if not (value.isascii() and value.isprintable()):
+                # The value itself is shown nowhere.
+                raise ApplyError(f"{source}: its secret is not one line of ASCII text", hint="correct the secret")
+            headers[name] = value
+        return headers
 
     def _check_host(self, hook: ResourceKey, host: str, port: int) -> None:
         """A host is listed alone (any port) or as ``host:port``; loopback is a host like any other."""

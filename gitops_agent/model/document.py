@@ -26,6 +26,8 @@ from gitops_agent.model.scalars import (
     Cpu,
     Duration,
     EnvName,
+    HeaderName,
+    HeaderValue,
     HookTimeout,
     HttpUrl,
     LabelText,
@@ -307,11 +309,46 @@ class AgentRollout(Strict):
     depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(distinct)] = ()
 
 
+OWN_HEADERS = frozenset(
+    {
+        *("host", "content-length", "content-type", "connection", "transfer-encoding", "te", "trailer"),
+        *("expect", "upgrade", "user-agent", "idempotency-key"),
+    }
+)
+"""Headers that belong to the request itself, in lower case: never authored."""
+
+
+def _free(name: str) -> str:
+    if name.lower() in OWN_HEADERS:
+        raise ValueError("this header is set by gitops-agent")
+    return name
+
+
+def _distinct_headers(headers: "tuple[Header, ...]") -> "tuple[Header, ...]":
+    distinct(tuple(header.name.lower() for header in headers))
+    return headers
+
+
+class Header(Strict):
+    """One header of an HTTP call: its value, or where that is found (all of it, such as ``Bearer …``)."""
+
+    name: Annotated[HeaderName, AfterValidator(_free)]
+    value: HeaderValue | None = None
+    value_from: Annotated[ValueFrom | None, instead_of("value", ONE_SOURCE)] = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Header":
+        if self.value is None and self.value_from is None:
+            raise ValueError(ONE_SOURCE)
+        return self
+
+
 class HttpHook(Strict):
     """One HTTP call, with the idempotency key as a header. The host must be on the list ``hookHosts``."""
 
     url: HttpUrl
     method: Literal["POST", "PUT"] = "POST"
+    headers: Annotated[tuple[Header, ...], Field(max_length=32), AfterValidator(_distinct_headers)] = ()
 
 
 class Hook(Strict):

@@ -29,6 +29,8 @@ WORD_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 ARGUMENT_PATTERN = r"^[^\x00]*$"
 URL_PATTERN = r"^https?://[A-Za-z0-9.\-\[\]:]+(/[^\s\x00-\x1f]*)?$"
 HOST_PATTERN = r"^[a-z0-9_]([a-z0-9.\-_]{0,251}[a-z0-9])?$"
+HEADER_PATTERN = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$"
+HEADER_VALUE_PATTERN = r"^[\x20-\x7e]*$"
 URL_PATH_PATTERN = r"^/[^\s\x00-\x1f]*$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
@@ -42,6 +44,8 @@ Memory = Annotated[str, StringConstraints(pattern=MEMORY_PATTERN)]
 Cpu = Annotated[str, StringConstraints(pattern=CPU_PATTERN)]
 Percent = Annotated[str, StringConstraints(pattern=PERCENT_PATTERN)]
 HttpUrl = Annotated[str, StringConstraints(pattern=URL_PATTERN, max_length=2048)]
+HeaderName = Annotated[str, StringConstraints(pattern=HEADER_PATTERN)]
+HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE_PATTERN, max_length=4096)]
 RelativePath = Annotated[str, StringConstraints(max_length=1024, pattern=WORD_PATTERN)]
 
 

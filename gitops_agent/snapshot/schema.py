@@ -41,7 +41,19 @@ class Checked(NamedTuple):
 _SECRET_SLOTS = frozenset({"secretRef", "credentialRef", "valueFrom", "credentialPoolRef"})
 _SECRET_MODELS = ("SecretRef", "PoolKey", "ValueFrom", "Channel")
 _NEVER_SHOWN = _SECRET_SLOTS | {
-    *("env", "keys", "command", "parameters", "instructions", "hooks", "checks", "patches", "limits", "[key]"),
+    *(
+        "env",
+        "keys",
+        "command",
+        "parameters",
+        "instructions",
+        "hooks",
+        "checks",
+        "patches",
+        "limits",
+        "headers",
+        "[key]",
+    ),
 }
 REVOKE = (
     "Revoke it, then name where it is kept: valueFrom: {secretRef: {provider: env, name: …}}. "
@@ -65,6 +77,8 @@ _FORMATS = {
     scalars.URL_PATTERN: "an http or https address without user or password",
     scalars.HOST_PATTERN: "a host name in lower case",
     scalars.URL_PATH_PATTERN: "a path that begins with /",
+    scalars.HEADER_PATTERN: "the name of an HTTP header",
+    scalars.HEADER_VALUE_PATTERN: "one line of ASCII text",
 }
 
 _UNITS = {quantity.DURATION_PATTERN: "s", quantity.MEMORY_PATTERN: "Mi", quantity.PERCENT_PATTERN: "%"}
@@ -87,6 +101,7 @@ _RANGES = {
     "less_than_equal": ("le", "at most {}"),
     "string_too_long": ("max_length", "at most {} characters"),
     "too_short": ("min_length", "at least {} item"),
+    "too_long": ("max_length", "at most {} items"),
 }
 
 

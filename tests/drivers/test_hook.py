@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Context, Driver
+from gitops_agent.drivers.api import Context, Driver, Refused
 from gitops_agent.drivers.hook import PLUGIN, HookDriver, hook_key
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.fields import Fields
@@ -58,6 +58,17 @@ def test_a_document_may_ask_for_either_hook_and_what_leaves_is_not_asked_for() -
         {"http": {"url": "ftp://a.example"}},
         {"http": {"url": "http://user:password@a.example"}},
         {"http": {"url": "http://a.example", "method": "DELETE"}},
+        {"http": {"url": "http://a.example", "headers": [{"name": "Host", "value": "b.example"}]}},
+        {"http": {"url": "http://a.example", "headers": [{"name": "content-length", "value": "0"}]}},
+        {"http": {"url": "http://a.example", "headers": [{"name": "X-A: b\r\nX-B", "value": "1"}]}},
+        {"http": {"url": "http://a.example", "headers": [{"name": "X-A", "value": "1\r\nX-B: 2"}]}},
+        {"http": {"url": "http://a.example", "headers": [{"name": "X-A"}]}},
+        {
+            "http": {
+                "url": "http://a.example",
+                "headers": [{"name": "X-A", "value": "1"}, {"name": "x-a", "value": "2"}],
+            }
+        },
     ],
 )
 def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
@@ -78,6 +89,66 @@ def test_http_is_sent_once_with_its_key() -> None:
     assert called.methods[0] == "PUT /hooks?from=fleet"
     assert "from=fleet" not in applied.message, "tokens stand in queries"
     assert OneShot.read(applied.handle) == OneShot("intent-1", Result.DONE, applied.message)
+
+
+def secret_header(provider: str, name: str) -> dict[str, Any]:
+    return {"name": "Authorization", "valueFrom": {"secretRef": {"provider": provider, "name": name}}}
+
+
+def test_a_header_comes_from_a_reference_and_its_value_is_kept_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "Bearer made-up-for-this-test"
+    (tmp_path / "token").write_text(f"{secret}\n")
+    monkeypatch.setenv("CRM_AUTH", secret)
+    for header in (secret_header("env", "CRM_AUTH"), secret_header("file", str(tmp_path / "token"))):
+        with hook_server(500) as called:
+            made, wanted = calls(called.url, called.host, headers=[header, {"name": "X-Fleet", "value": "blue"}])
+            with pytest.raises(EffectSpent) as caught:
+                made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+        assert (called.headers[0]["Authorization"], called.headers[0]["X-Fleet"]) == (secret, "blue")
+        assert called.headers[0]["Host"] == called.host
+        assert "made-up" not in repr((wanted, caught.value, caught.value.handle))
+
+
+def test_a_secret_that_cannot_be_a_header_is_neither_sent_nor_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_AUTH", "made-up\r\nX-Injected: 1")
+    with hook_server() as called:
+        for name in ("CRM_AUTH", "NOT_SET_ANYWHERE"):
+            made, wanted = calls(called.url, called.host, headers=[secret_header("env", name)])
+            with pytest.raises(ApplyError, match="header Authorization cannot be set") as caught:
+                made.apply(action(HELLO, Verb.CREATE, desired=wanted), "intent-1")
+            assert "made-up" not in f"{caught.value} {caught.value.hint}"
+            assert not isinstance(caught.value, EffectSpent), "nothing was sent, so it may be tried again"
+    assert called.keys == []
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        {"url": "https://a.example/hooks?token=canary"},
+        {"url": "https://a.example/hooks?x=1&api_key=canary"},
+        {"url": "https://hooks.example/services/T0/B0/canaryXk29dQ7fLm3pZr81"},
+        {"url": "https://a.example/?x=ghp_" + "canary0" * 4},
+        {"url": "https://a.example", "headers": [{"name": "Authorization", "value": "canary"}]},
+        {"url": "https://a.example", "headers": [{"name": "X-Api-Key", "value": "canary"}]},
+        {"url": "https://a.example", "headers": [secret_header("file", "canary")]},
+        {"url": "https://a.example", "headers": [secret_header("env", "GITOPS_AGENT_TOKEN")]},
+    ],
+)
+def test_a_token_in_the_address_or_in_a_header_is_refused_with_the_way_out(http: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as caught:
+        hooks(onProvisioned={"http": http})
+    assert caught.value.at[:3] == ("hooks", "onProvisioned", "http")
+    assert "canary" not in str(caught.value) or "absolute path" in str(caught.value)
+
+
+def test_an_ordinary_address_is_none() -> None:
+    url = "https://crm.example/v1/agents/0b9e6c52-7c1e-4b58-9d0e-2f6f4c1a8e11/Provisioned?from=fleet&page=2"
+    assert hooks(onProvisioned={"http": {"url": url}})["onProvisioned"].value["http"] == {
+        "url": url,
+        "method": "POST",
+    }
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])

@@ -22,15 +22,22 @@ def saying(diary: Path, word: str) -> dict[str, Any]:
 def test_a_life_with_a_command_and_a_call(make_fleet: Callable[..., Fleet], tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     with hook_server() as called:
-        fleet = make_fleet(GITOPS_AGENT_HOOK_HOSTS=called.host)
-        both = {"onProvisioned": {"http": {"url": called.url}}, "onRetired": saying(diary, "bye")}
+        fleet = make_fleet(GITOPS_AGENT_HOOK_HOSTS=called.host, CRM_AUTH=AUTHORIZATION)
+        header = {"name": "Authorization", "valueFrom": {"secretRef": {"provider": "env", "name": "CRM_AUTH"}}}
+        both = {
+            "onProvisioned": {"http": {"url": called.url, "headers": [header]}},
+            "onRetired": saying(diary, "bye"),
+        }
         fleet.commit({"a.yaml": fleet.agent("a", hooks=both), **fleet.agents("z")})
         fleet.once()
         fleet.kill("a")
         fleet.once()
         assert [body["agent"] for body in called.bodies] == [fleet.key("a")]
+        assert called.headers[0]["Authorization"] == AUTHORIZATION
         fleet.commit({"a.yaml": None})
         fleet.once()
+    kept = b"".join(path.read_bytes() for path in fleet.state.rglob("*") if path.is_file())
+    assert AUTHORIZATION.encode() not in kept, "used for the call, and written nowhere"
     assert fleet.pids("a") == []
     (line,) = diary.read_text().splitlines()
     word, key, config = line.split()
@@ -53,6 +60,8 @@ def test_a_host_that_is_not_listed_is_told_with_the_way_out(fleet: Fleet) -> Non
         fleet.call("once", GITOPS_AGENT_HOOK_HOSTS="127.0.0.1")
         assert len(called.keys) == 1
 
+
+AUTHORIZATION = "Bearer made-up-for-this-test"
 
 POINTS = {
     # The config, the health record and the runtime are applied, and then the hook.

@@ -20,6 +20,7 @@ class Called:
     keys: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -42,6 +43,7 @@ def hook_server(status: int | None = 200) -> Iterator[Called]:
             called.bodies.append(json.loads(self.rfile.read(length)))
             called.keys.append(self.headers["Idempotency-Key"])
             called.methods.append(f"{self.command} {self.path}")
+            called.headers.append(dict(self.headers))
             if called.status is None:
                 called.over.wait(60)
                 return

@@ -81,13 +81,18 @@ class Environment:
             return str(variable["value"])
         # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
         source = f"{runtime_key(agent, self._driver)}: variable {variable['name']} cannot be set"
-        name = reference["name"]
-        if reference["provider"] == "file":
-            return _from_file(source, name)
-        if name not in self._own:
-            hint = f"set {name} in the environment of gitops-agent"
-            raise ApplyError(f"{source}: the secret env:{name} is not set", hint=hint)
-        return self._own[name]
+        return resolved(source, reference, self._own)
+
+
+def resolved(source: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
+    """The secret that a reference names; ApplyError, beginning with ``source``, when it cannot be had."""
+    name = reference["name"]
+    if reference["provider"] == "file":
+        return _from_file(source, name)
+    if name not in own:
+        hint = f"set {name} in the environment of gitops-agent"
+        raise ApplyError(f"{source}: the secret env:{name} is not set", hint=hint)
+    return own[name]
 
 
 def secret_names(desired: Desired) -> frozenset[str]:

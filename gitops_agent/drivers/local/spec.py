@@ -12,7 +12,7 @@ from typing import Any
 
 from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Refused, Resource
 from gitops_agent.model.catalog import Reason, Repair
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, Update
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef, Update
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
 from gitops_agent.model.health_spec import health_fields
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
@@ -143,10 +143,17 @@ def _refusals(driver: str, runtime: Runtime) -> Iterator[Refused]:
             continue
         name, secret = variable.name, variable.value_from.secret_ref
         at = ("runtime", "env", position, "valueFrom", "secretRef", "name")
-        if secret.provider == "file" and not posixpath.isabs(secret.name):
-            yield Refused(f"runtime.env {name}: the secret file {secret.name!r} needs an absolute path", at)
-        if secret.provider == "env" and secret.name.startswith(OWN_SETTINGS):
-            yield Refused(f"runtime.env {name}: {OWN_SETTINGS}… are settings of ours, not for agents", at)
+        if problem := secret_problem(secret):
+            yield Refused(f"runtime.env {name}: {problem}", at)
+
+
+def secret_problem(reference: SecretRef) -> str:
+    """Why a secret of this host cannot be found by a reference, or nothing."""
+    if reference.provider == "file" and not posixpath.isabs(reference.name):
+        return f"the secret file {reference.name!r} needs an absolute path"
+    if reference.provider == "env" and reference.name.startswith(OWN_SETTINGS):
+        return f"{OWN_SETTINGS}… are settings of ours, not for agents"
+    return ""
 
 
 def local_plugin(
