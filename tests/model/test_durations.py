@@ -15,6 +15,8 @@ from gitops_agent.model.document import DOCUMENTS
 from gitops_agent.model.quantity import DURATION_PATTERN
 from gitops_agent.model.scalars import Bounds
 
+pytestmark = pytest.mark.unit
+
 PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
 
 

@@ -18,6 +18,8 @@ from gitops_agent.snapshot.loader import Loader
 from tests.snapshot.styles import documents
 from tests.snapshot.world import Content, MemoryReader, agent, other, text
 
+pytestmark = pytest.mark.unit
+
 BUILT_IN = (config.PLUGIN, hook.PLUGIN, process.PLUGIN)
 PATH = "agents/acme/bot.yaml"
 

@@ -15,8 +15,9 @@ from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot import cache as caching
 from gitops_agent.snapshot.cache import FILE_NAME, Cache, version_of
 from gitops_agent.testing.memory_driver import MemoryDriver
-from tests.snapshot.world import PLUGINS, MemoryReader, World, agent, codes, other
+from tests.snapshot.world import COMPILERS, PLUGINS, MemoryReader, World, agent, codes, other
 
+WITH_POOLS = (("credential", lambda _key, _document: ()), *COMPILERS)
 FLEET = {
     **{f"agents/acme/a{n}.yaml": agent(f"a{n}", labels={"n": str(n)}) for n in range(8)},
     "agents/acme/p.yaml": agent("p", instructionsFrom={"file": "p.md"}, rollout={"dependsOn": ["a1"]}),
@@ -56,7 +57,7 @@ class Restarting:
         """A snapshot from a fresh process, and how many blobs it had to read."""
         settings = settings or Settings(instance="prod")
         cache = Cache(self.path, version_of(settings, PLUGINS))
-        world = World(settings, cache)
+        world = World(settings, cache, WITH_POOLS)
         world.reader.trees, world.reader.contents = self.reader.trees, self.reader.contents
         try:
             return world.load(files), len(world.reader.read)
@@ -142,7 +143,7 @@ def test_a_damaged_cache_is_never_fatal(restarting: Restarting, damage: str) -> 
 def test_rows_of_an_invalid_commit_help_the_next_one(restarting: Restarting) -> None:
     settings = Settings(instance="prod")
     cache = Cache(restarting.path, version_of(settings, PLUGINS))
-    world = World(settings, cache)
+    world = World(settings, cache, WITH_POOLS)
     assert codes(world.refuse({**FLEET, "bad.yaml": "a: [\n"})) == ["InvalidYaml"]
     cache.close()
     assert restarting.load(FLEET)[1] == 0

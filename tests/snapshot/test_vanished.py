@@ -6,6 +6,8 @@ import pytest
 
 from tests.snapshot.world import Content, World, agent, codes, other
 
+pytestmark = pytest.mark.unit
+
 PATH = "agents/acme/bot.yaml"
 GOOD = agent("bot")
 ALSO = {"agents/acme/also.yaml": agent("also")}
