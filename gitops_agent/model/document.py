@@ -178,6 +178,7 @@ class Runtime(Strict):
     reload: Literal["Restart", "Hot"] = "Restart"
     min_uptime: UpToAnHour = "1s"
     update: Update = Update()
+    on_secret_change: Literal["Report", "Restart"] = "Report"  # noqa: S105 - a word, no secret
 
 
 class Model(Strict):

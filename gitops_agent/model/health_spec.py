@@ -15,6 +15,9 @@ STOPPED = "stopped"
 """The field that a stopped resource carries in its base: without it a base could not tell whether the agent was
 last applied running or stopped, and starting it again by commit would look like a process that died."""
 
+ON_SECRET_CHANGE = "onSecretChange"  # noqa: S105 - the name of a field
+"""The field of a runtime that says what follows when a secret was rotated: Restart, or only a report."""
+
 _MIN_UPTIME: str = Runtime.model_fields["min_uptime"].default
 DEFAULTS: Mapping[str, Any] = {"minUptime": _MIN_UPTIME, "probes": {}, "heartbeat": None}
 

@@ -119,6 +119,8 @@ def finding_for(action: Action, plan: str) -> Finding | None:
         way_out = (
             "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
         )
+    elif action.reason == ReasonCode.SECRET_ROTATED:
+        way_out = "Restart it when it suits, or set runtime.onSecretChange: Restart to have it restarted"
     elif action.reason == ReasonCode.SOURCES_DISAGREE:
         way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
     summary = f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}"

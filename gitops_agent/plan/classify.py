@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
+from gitops_agent.model.health_spec import ON_SECRET_CHANGE
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
 from gitops_agent.model.status import Health
@@ -75,6 +76,8 @@ def classify(
         decision, reason = Decision.ALERT, ReasonCode.SOURCES_DISAGREE
     elif asks:
         decision = Decision.ASK
+    elif reason == ReasonCode.SECRET_ROTATED and not _restarts_on_secret_change(three_way):
+        decision = Decision.ALERT
     else:
         # What was repaired too often is held by a guard, not asked about.
         decision = _decide(difference, three_way, confidence_of(replace(signals, repeated=False)))
@@ -89,6 +92,10 @@ def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence)
     if difference is Difference.MISSING_EXTERNAL and once_only and decision is Decision.REPAIR:
         return Decision.ASK
     return decision
+
+
+def _restarts_on_secret_change(three_way: ThreeWay) -> bool:
+    return three_way.desired is not None and three_way.desired.fields.value.get(ON_SECRET_CHANGE) == "Restart"
 
 
 def _verb(difference: Difference, three_way: ThreeWay) -> Verb:

@@ -20,6 +20,7 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
 from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
+from gitops_agent.plan.reasons import ONLY_REPORTED
 from gitops_agent.ports import JournalReader
 
 
@@ -161,7 +162,8 @@ def _is_rolled_back(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> 
 def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> bool:
     """Whether drift waits that has no known cause, such as a restart of the host."""
     drift = ConditionType.DRIFTED
-    return any(each.type is drift and each.reason not in catalog.explained for each in agents[key].conditions)
+    known = catalog.explained | ONLY_REPORTED
+    return any(each.type is drift and each.reason not in known for each in agents[key].conditions)
 
 
 class Ready(Container[AgentKey]):

@@ -22,7 +22,8 @@ class ReasonCode(StrEnum):
     def __new__(cls, code: str, text: str, drift: Class, decision: Decision = Decision.REPAIR) -> "ReasonCode":
         """A code that carries its meaning. What is stuck is brought back by a restart."""
         member = str.__new__(cls, code)
-        repair = Repair.RESTART if drift is _STUCK else Repair.UPDATE
+        restarts = drift is _STUCK or code in ("ReplicasFollow", "SecretRotated")
+        repair = Repair.RESTART if restarts else Repair.UPDATE
         reason = Reason(text, drift, repair, about_fields=code == "FieldsDiffer", decision=decision)
         member._value_, member.meaning = code, reason
         return member
@@ -48,6 +49,12 @@ class ReasonCode(StrEnum):
     NOT_MARKED = "NotMarked", "The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, _ALERT
     LIVENESS_FAILED = "LivenessFailed", "The liveness probe failed too often.", _STUCK
     HEARTBEAT_STALE = "HeartbeatStale", "No heartbeat in time, no tool call open.", _STUCK
+    SECRET_ROTATED = (
+        "SecretRotated",
+        "A secret has another value than the one it was started with; runtime.onSecretChange decides.",
+        _CONFLICT,
+        _ALERT,
+    )
     TOOL_CALL_STUCK = (
         "ToolCallStuck",
         "A tool call is open for longer than heartbeat.maxToolCall; a restart might run it twice.",
@@ -90,6 +97,10 @@ class ReasonCode(StrEnum):
         _LAG,
         Decision.IMPORT,
     )
+
+
+ONLY_REPORTED = frozenset({str(ReasonCode.SECRET_ROTATED)})
+"""Drift that its author asked to be told of and no more: nothing waits for it, and it counts for no guard."""
 
 
 class Hold(StrEnum):

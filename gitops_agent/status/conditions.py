@@ -11,6 +11,7 @@ from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Health, HealthState, ResourceStatus
+from gitops_agent.plan.reasons import ONLY_REPORTED
 
 _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
@@ -227,7 +228,8 @@ def _stalled(view: AgentView) -> tuple[str, str] | None:
             return "CannotApply", attempt.error
         if attempt.stalled:
             return "Backoff", f"tried {attempt.failures} times; last: {attempt.error}"
-    if not view.held and (doubt := next((a for a in view.pending if a.decision in _FOR_PEOPLE), None)):
+    doubtful = (a for a in view.pending if a.decision in _FOR_PEOPLE and a.reason not in ONLY_REPORTED)
+    if not view.held and (doubt := next(doubtful, None)):
         # Waiting for what only people can decide would be waiting for ever.
         return doubt.reason, doubt.message
     if view.deadline_passed is not None and view.health is not None and view.health.state not in _READY_STATES:

@@ -9,7 +9,7 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import AgentStatus
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
-from gitops_agent.plan.reasons import ReasonCode
+from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
 from gitops_agent.rollout.waves import gated
@@ -57,7 +57,8 @@ def progress_of(summary: Summary) -> Progress:
     }
     late = set(deadlines.late(state.rollout.unready_since, agents, summary.policy, summary.now.active))
     # What only people can decide does not get better with time; what an earlier commit left is its own.
-    doubtful = (a for a in record.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
+    asking = (a for a in record.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
+    doubtful = (a for a in asking if a.reason not in ONLY_REPORTED)
     late.update(a.key.agent for a in doubtful if a.drift_class is not Class.LAG)
     late.update(_waiting_in_vain(summary, late))
     # All may be Ready, and the end of a one-shot effect is not known. It may have been our own end that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -170,3 +171,46 @@ def test_hostile_configuration_of_the_user_and_of_the_repository_is_ignored(flee
     proof.unlink(missing_ok=True)  # the push of a person may well run hooks
     assert fleet.once(GIT_SSH_COMMAND=touch, GIT_EXTERNAL_DIFF=touch, GIT_ASKPASS=touch)["phase"] == "Converged"
     assert not proof.exists()
+
+
+def test_a_rotated_secret_is_reported_or_followed_one_replica_after_the_other(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """By file and by our own environment; a lost state directory makes nothing look rotated."""
+    old, new, moved = canary(), canary(), canary()
+    file = tmp_path / "token"
+    file.write_text(old)
+    env = [
+        {"name": "TOKEN", "valueFrom": {"secretRef": {"provider": "file", "name": str(file)}}},
+        {"name": "KEY", "valueFrom": {"secretRef": {"provider": "env", "name": "OUR_KEY"}}},
+    ]
+    quiet = {"env": env}
+    follows = {"env": env, "replicas": 2, "onSecretChange": "Restart"}
+    fleet.commit(
+        {"quiet.yaml": fleet.agent("quiet", runtime=quiet), "loud.yaml": fleet.agent("loud", runtime=follows)}
+    )
+    fleet.once(OUR_KEY=old)
+    before = fleet.pid("quiet"), fleet.pids("loud")
+    shutil.rmtree(fleet.state)
+    fleet.once(OUR_KEY=old)
+    assert (fleet.pid("quiet"), fleet.pids("loud")) == before
+
+    file.write_text(new)
+    answer = fleet.once(OUR_KEY=old)
+    assert fleet.pid("quiet") == before[0]
+    drifted = fleet.condition(answer, "quiet", "Drifted")
+    assert drifted is not None
+    assert drifted["reason"] == "SecretRotated"
+    assert "the secret of TOKEN has changed" in drifted["message"]
+    assert (fleet.row(answer, "quiet")["ready"], fleet.condition(answer, "quiet", "Stalled")) == (True, None)
+    assert not set(fleet.pids("loud")) & set(before[1])
+    reasons = [action["reason"] for action in fleet.ask("explain", "loud")["actions"]]
+    assert reasons[:2] == ["ReplicasFollow", "SecretRotated"]
+
+    fleet.once(OUR_KEY=moved)
+    told = {each["agent"]: each for each in fleet.ask("drift", OUR_KEY=moved)["drifts"]}
+    assert told.keys() == {fleet.key("quiet")}
+    assert "KEY, TOKEN" in str(told)
+    file.unlink()
+    fleet.once(OUR_KEY=moved)  # what cannot be read is not taken to be rotated
+    assert leaks(fleet, old, new, moved) == []

@@ -1,7 +1,7 @@
 """Live replicas against what we last applied: fields to compare, one state, one reason. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gitops_agent.drivers.local.process_tree import Replica
 from gitops_agent.drivers.local.spec import Desired
@@ -10,15 +10,20 @@ from gitops_agent.model.fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
-    """The live replicas of one agent: those that count, extra ones, and why some (by pid) must be replaced."""
+    """The live replicas of one agent: those that count, extra ones, and why some (by pid) must be replaced.
+    ``rotated``: the variables whose secret has changed since a replica (by pid) was started."""
 
     replicas: tuple[Replica, ...]
     extra: tuple[Replica, ...]
     faults: Mapping[int, str]
+    rotated: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def is_behind(self, replica: Replica, base: Desired | None) -> bool:
         """Whether a replica is to be replaced by one that is as applied."""
-        return replica.proc.pid in self.faults or (base is not None and replica.spec != base.spec)
+        if replica.proc.pid in self.faults:
+            return True
+        restarts = base is not None and base.follows_secrets and replica.proc.pid in self.rotated
+        return restarts or (base is not None and replica.spec != base.spec)
 
     @property
     def all(self) -> tuple[Replica, ...]:
@@ -72,7 +77,18 @@ def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, 
         return "ReplicaMissing", f"replica {', '.join(map(str, missing))} of {base.replicas} is gone"
     if pids := [replica.proc.pid for replica in replica_set.all if replica.proc.status == "Suspended"]:
         return "Suspended", f"{_pids(pids)} is suspended (SIGSTOP)"
-    return None, ""
+    return _rotated(replica_set, base)
+
+
+def _rotated(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, str]:
+    """Secrets that were rotated; where replicas are restarted for it and some were already, the others follow."""
+    if not replica_set.rotated:
+        return None, ""
+    names = sorted({name for each in replica_set.rotated.values() for name in each})
+    message = f"the secret of {', '.join(names)} has changed since {_pids([*replica_set.rotated])} was started"
+    begun = len(replica_set.rotated) < len(replica_set.replicas)
+    restarts = base is not None and base.follows_secrets
+    return "ReplicasFollow" if begun and restarts else "SecretRotated", message
 
 
 def _compared(state: str, replica_set: ReplicaSet) -> str:

@@ -11,6 +11,7 @@ from gitops_agent.drivers.local.log_files import LogFiles, Rotation
 from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import ReplicaRegistry
+from gitops_agent.drivers.local.rotated_secrets import RotatedSecrets
 from gitops_agent.drivers.local.spec import runtime_key
 
 
@@ -40,6 +41,7 @@ class ProcessContext:
         self.logs = LogFiles(self.dirs, options.rotation)
         self.redactor = context.redactor
         self.environment = Environment(driver, context.instance, self.dirs, options.environment, context.redactor)
+        self.rotated_secrets = RotatedSecrets(self.environment, self.table)
 
     def key(self, agent: AgentKey) -> ResourceKey:
         """The name of an agent's runtime."""

@@ -62,6 +62,16 @@ class Environment:
             known |= {variable["name"]} if values else set()
         return known == names
 
+    def secrets(self, agent: AgentKey, desired: Desired) -> dict[str, str]:
+        """The secrets that an agent would be given now, by variable; one that cannot be had is left out."""
+        found: dict[str, str] = {}
+        for variable in desired.env:
+            if "secretRef" in variable:
+                with suppress(ApplyError):
+                    found[variable["name"]] = self._value(agent, variable)
+        self._redactor.learn(found.values())
+        return found
+
     def workdir(self, agent: AgentKey, desired: Desired) -> str:
         """Where the agent runs: what it declares, or a folder of its own.
         That is made where it is missing: an agent that was found again, after the loss of the state directory or

@@ -58,6 +58,7 @@ class ProcessObserver:
         table = self._table.sweep()
         # After the sweep, so that how a child ended is known whenever the sweep shows that it did.
         self._registry.reap()
+        self._context.rotated_secrets.forget_gone(table)
         return build_tree(table, self._context.instance, merged, self._context.driver)
 
     def supervised_tree(self, handles: Mapping[AgentKey, Handle]) -> ProcessTree:
@@ -81,7 +82,8 @@ class ProcessObserver:
                     faults[replica.proc.pid] = "SupervisorLost"
             for replica in self._context.memory.over(replicas, base.memory_limit, tree):
                 faults.setdefault(replica.proc.pid, "MemoryLimit")
-        return ReplicaSet(replicas, extra, faults)
+        rotated = self._context.rotated_secrets.find(agent, replicas, base) if base is not None else {}
+        return ReplicaSet(replicas, extra, faults, rotated)
 
     def _sweep(self, handles: Mapping[AgentKey, Handle]) -> Sweep:
         host = this_host()

@@ -14,7 +14,7 @@ from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context,
 from gitops_agent.model.catalog import Reason, Repair
 from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef, Update
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
-from gitops_agent.model.health_spec import health_fields
+from gitops_agent.model.health_spec import ON_SECRET_CHANGE, health_fields
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.plan import Class
 from gitops_agent.model.quantity import memory_bytes, seconds
@@ -52,6 +52,7 @@ class Desired:
     memory_limit: int | None
     spec: str
     max_unavailable: int = 1
+    follows_secrets: bool = False  # restarted when a secret was rotated
 
     @staticmethod
     @lru_cache(65_536)  # those of a fleet are asked for with every observation, and rarely change
@@ -67,6 +68,7 @@ class Desired:
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
             max_unavailable=value.get("maxUnavailable", 1),
+            follows_secrets=value.get(ON_SECRET_CHANGE) == "Restart",
         )
 
     @classmethod
@@ -107,6 +109,7 @@ def runtime_resources(driver: str, asked: Compilation) -> tuple[Resource, ...]:
         **health_fields(asked.document),
         # Only where a document says so: a field that all have would touch all agents with a new version of ours.
         **({"maxUnavailable": runtime.update.max_unavailable} if runtime.update != Update() else {}),
+        **({ON_SECRET_CHANGE: "Restart"} if runtime.on_secret_change == "Restart" else {}),  # noqa: S105
     }
     key = runtime_key(asked.agent, driver)
     return (Resource(key, driver, Fields.of(fields), restart_on=("spec",), stopped=stopped),)
