@@ -17,6 +17,7 @@ from gitops_agent.errors import JournalError
 
 FILE_NAME = "journal.db"
 BUSY_SECONDS = 10.0
+MAX_LOG_BYTES = 16 * 2**20
 _WRITING = "journal_writing"
 MOVE_AWAY = (
     "stop gitops-agent, move {path} and the files beside it that start with its name away, and start again: "
@@ -161,7 +162,9 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
 def _write_connection(path: Path) -> sqlite3.Connection:
     connection = _connect(path, "mode=rw")
     try:
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        # The log stays as large as the largest transaction ever was, unless it is cut.
+        cut = f"journal_size_limit={MAX_LOG_BYTES}"
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", cut):
             connection.execute(f"PRAGMA {pragma}").close()
     except BaseException:
         connection.close()

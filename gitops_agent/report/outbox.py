@@ -15,9 +15,10 @@ import structlog
 
 from gitops_agent.errors import GitopsAgentError, SourceUnavailable
 from gitops_agent.journal.store import SqlJournal
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.state import CommitsState, State
-from gitops_agent.ports import Clock, CommitChange, Sink
+from gitops_agent.ports import ActionRecord, Clock, CommitChange, Sink
 from gitops_agent.support.backoff import delay
 from gitops_agent.support.secrets import Redactor
 
@@ -202,11 +203,19 @@ class Outbox:
             known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
         for sha in (sha for sha, version in owed.items() if known.get(sha, 0) < version):
             if record := state.commits.records.get(sha) or self._journal.commit_record(sha):
-                entries = self._journal.entries(commit=sha)
+                entries = [self._masked(entry) for entry in self._journal.entries(commit=sha)]
                 change = CommitChange(record, state.status.agents, entries, owed[sha])
                 with self._lock:
                     lane.waiting[sha] = _merged(lane.waiting.get(sha), change)
                 self._mark(lane)
+
+    def _masked(self, entry: ActionRecord) -> ActionRecord:
+        """An action without secrets in its fields either: the journal keeps those as they are, to compare them.
+        Here, because what a sink cuts must be whole when it is masked."""
+        before, after = (
+            fields and Fields.of(self._redact.tree(fields.value)) for fields in (entry.before, entry.after)
+        )
+        return replace(entry, before=before, after=after)
 
     def _mark(self, lane: _Lane) -> None:
         with self._lock:

@@ -31,6 +31,7 @@ from .values import (
     an_observation,
     an_outcome,
     with_controls,
+    with_head,
     with_records,
     with_statuses,
 )
@@ -115,3 +116,20 @@ def test_what_was_masked_is_not_written_again(state: Path) -> None:
         journal.commit(replace(told, control=journal.state().control))
         assert database.execute("PRAGMA data_version").fetchone() == before
         database.close()
+
+
+def test_nothing_is_masked_that_was_written_before(state: Path) -> None:
+    asked: list[str] = []
+
+    def mask(text: str) -> str:
+        asked.append(text)
+        return text
+
+    with open_journal(state, mask=mask) as journal:
+        seen = an_observation()
+        now = journal.commit(with_statuses(journal.state(), a_status()), plans=[a_plan()], observations=[seen])
+        assert asked
+        asked.clear()
+        journal.commit(now, plans=[a_plan()], observations=[seen])
+        journal.commit(with_head(now, SHA), plans=[a_plan()], observations=[seen])
+        assert asked == [], "a quiet pass pays nothing"

@@ -13,6 +13,8 @@ import pytest
 
 from gitops_agent.errors import JournalError, SourceUnavailable
 from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.outcome import Intent
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.state import CommitsState, State
 from gitops_agent.model.status import CommitRecord, Phase
@@ -23,7 +25,7 @@ from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 
 from .passes import a_pass, a_state
-from .values import BOT, OTHER, SHA, a_record, a_status
+from .values import BOT, OTHER, SHA, a_record, a_status, an_action
 
 pytestmark = pytest.mark.unit
 
@@ -347,6 +349,25 @@ def test_no_secret_gets_into_the_log(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr()
     assert "not delivered" in printed.out + printed.err
     assert "canary" not in printed.out + printed.err
+
+
+def test_no_sink_gets_a_secret_in_what_was_before_and_after(tmp_path: Path) -> None:
+    secret, sink, clock = "canary-71f0a9c2", Recording(), FrozenClock()
+    with open_journal(tmp_path) as journal:
+        edited = Fields.of({"instructions": f"{'x' * 150} {secret}", "apiKey": "hunter2"})
+        action = an_action(live=edited, desired=Fields.of({"instructions": "Be kind."}))
+        journal.begin([Intent("i1", action, SHA, "digest", "run", 1.0)])
+        outbox = Outbox([sink], journal, clock, Redactor([secret]))
+        state = journal.state()
+        outbox.collect(
+            journal.commit(replace(state, commits=state.commits.updated([a_record()])), owed_to=[sink.name])
+        )
+        clock.advance(10)
+        outbox.step()
+    ((change,),) = sink.batches
+    (entry,) = change.entries
+    assert entry.before is not None
+    assert entry.before.value == {"instructions": f"{'x' * 150} ***", "apiKey": "***"}
 
 
 def test_what_is_delivered_while_the_journal_is_read_is_not_queued_again(
