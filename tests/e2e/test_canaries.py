@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from tests.e2e.test_metrics import HERE, Voice
 from tests.support.fleet import Fleet, until
+from tests.support.hook_server import Called, hook_server
 
 FORMS = """
 import base64, json, os, urllib.parse
@@ -76,16 +79,21 @@ class Canaries:
     """What was planted, and where it was found."""
 
     def __init__(self, folder: Path) -> None:
-        self.by_variable, by_file = canary(), canary()
+        self.by_variable, self.by_file = canary(), canary()
         file = folder / "elsewhere" / "key"
         file.parent.mkdir()
-        file.write_text(by_file[0] + "\n")
-        self.env = [
+        file.write_text(self.by_file[0] + "\n")
+        self.env: list[dict[str, Any]] = [
             {"name": "TOKEN", "valueFrom": {"secretRef": {"provider": "env", "name": "FLEET_TOKEN"}}},
             {"name": "KEY", "valueFrom": {"secretRef": {"provider": "file", "name": str(file)}}},
         ]
-        self._words = [word for _, *words in (self.by_variable, by_file) for word in words]
-        self._words += [form for secret, *_ in (self.by_variable, by_file) for form in encoded(secret)]
+        both = (self.by_variable, self.by_file)
+        self._words = [word for _, *words in both for word in words]
+        self._words += [form for secret, *_ in both for form in encoded(secret)]
+
+    def call(self, called: Called) -> dict[str, Any]:
+        """An HTTP hook that carries a secret in a header."""
+        return {"url": called.url, "headers": [{"name": "Authorization", "valueFrom": self.env[1]["valueFrom"]}]}
 
     def found_in(self, text: str) -> list[str]:
         return [word for word in self._words if word in text]
@@ -106,7 +114,13 @@ def message(fleet: Fleet, name: str) -> str:
     return str((fleet.condition(fleet.status(), name) or {}).get("message"))
 
 
-def test_no_canary_is_seen_anywhere(fleet: Fleet, tmp_path: Path) -> None:
+@pytest.fixture
+def called() -> Iterator[Called]:
+    with hook_server(500) as server:
+        yield server
+
+
+def test_no_canary_is_seen_anywhere(fleet: Fleet, called: Called, tmp_path: Path) -> None:
     planted, report = Canaries(tmp_path), tmp_path / "drift.json"
 
     def agent(name: str, script: str, **spec: Any) -> dict[str, str]:
@@ -123,13 +137,15 @@ def test_no_canary_is_seen_anywhere(fleet: Fleet, tmp_path: Path) -> None:
             **agent("e", EDITS),
             **agent("h", "import time; time.sleep(600)", hooks={"onProvisioned": says}),
             **agent("p", "import time; time.sleep(600)", probes={"readiness": probe}),
+            **agent("u", "import time; time.sleep(600)", hooks={"onProvisioned": {"http": planted.call(called)}}),
             **agent("x", SAYS),
         }
     )
-    own = {"FLEET_TOKEN": planted.by_variable[0]}
+    own = {"FLEET_TOKEN": planted.by_variable[0], "GITOPS_AGENT_HOOK_HOSTS": called.host}
     first = fleet.call("once", "--timeout", "3s", **own)
     leaks = {"once": planted.found_in(first.out + first.err)}
     assert first.code == 5, first.err
+    assert [each["Authorization"] for each in called.headers] == [planted.by_file[0]], "it did reach its target"
 
     reporting = {"GITOPS_AGENT_DRIFT_REPORT": str(report), "GITOPS_AGENT_DRIFT_NOTE": "true"}
     often = {"GITOPS_AGENT_DRIFT_INTERVAL": "500ms", "GITOPS_AGENT_RESYNC_INTERVAL": "500ms"}
@@ -139,7 +155,7 @@ def test_no_canary_is_seen_anywhere(fleet: Fleet, tmp_path: Path) -> None:
         until(lambda: "***" in message(fleet, "p"), "the probe is heard")
         until(lambda: report.exists() and fleet.note(sha), "all is reported")
         leaks |= {path: planted.found_in(voice.ask(path)[1]) for path in ("/metrics", "/readyz", "/livez")}
-        said = dict(answers(fleet, "cehpx", **own))
+        said = dict(answers(fleet, "cehpux", **own))
     leaks |= {verb: planted.found_in(text) for verb, text in said.items()}
     assert "***" in said["explain c"], "masked, not left out"
     assert "***" in said["explain h"]

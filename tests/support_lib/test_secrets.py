@@ -56,3 +56,10 @@ def test_what_agents_are_given_is_a_secret_from_six_characters_on() -> None:
 def test_secrets_that_begin_alike_are_told_apart_and_the_longest_is_masked() -> None:
     redactor = Redactor([f"postgres://db-{number}" for number in range(200)])
     assert redactor("postgres://db-19 postgres://db-199 postgres://db-x") == f"{MASK} {MASK} postgres://db-x"
+
+
+def test_what_is_learned_later_is_masked_in_a_text_that_was_shown_before() -> None:
+    redactor = Redactor()
+    assert redactor("it is hunter2") == "it is hunter2"
+    redactor.learn(["hunter2"])
+    assert redactor("it is hunter2") == f"it is {MASK}"
