@@ -199,7 +199,7 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
 
     @cached_property
     def _having(self) -> dict[ConditionType, frozenset[AgentKey]]:
-        return {kind: _with_condition(self._known, kind) for kind in _INDEXED}
+        return _by_condition(self._known)
 
     def having(self, condition: ConditionType) -> frozenset[AgentKey]:
         """The agents with a condition, whichever but Ready."""
@@ -215,12 +215,19 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
             known.pop(key, None)
         made, concerned = AgentStatuses(known), {*news, *removed}
         made.not_ready = (self.not_ready - concerned) | {k for k, each in news.items() if not each.ready}
-        made._having = {k: (self.having(k) - concerned) | _with_condition(news, k) for k in _INDEXED}
+        new = _by_condition(news)
+        made._having = {kind: (self.having(kind) - concerned) | new[kind] for kind in _INDEXED}
         return made
 
 
-def _with_condition(statuses: Mapping[AgentKey, AgentStatus], kind: ConditionType) -> frozenset[AgentKey]:
-    return frozenset(key for key, status in statuses.items() if status.has(kind))
+def _by_condition(statuses: Mapping[AgentKey, AgentStatus]) -> dict[ConditionType, frozenset[AgentKey]]:
+    """The agents with each condition, in one look at all of them."""
+    found: dict[ConditionType, set[AgentKey]] = {kind: set() for kind in _INDEXED}
+    for key, status in statuses.items():
+        for condition in status.conditions:
+            if condition.type in found:
+                found[condition.type].add(key)
+    return {kind: frozenset(keys) for kind, keys in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

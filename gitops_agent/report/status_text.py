@@ -115,9 +115,8 @@ def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
         return f"{instance}: no commit has been seen yet"
     fleet = fleet or _fleet_words(shape["agents"])
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
-    return f"{instance}: {short(commit)} {_standing(shape, style)}{behind}; {fleet}" + style.paint(
-        as_of(shape), "dim"
-    )
+    phase, cause = _standing(shape, style)
+    return f"{instance}: {short(commit)} {phase}{behind}{cause}; {fleet}" + style.paint(as_of(shape), "dim")
 
 
 def _fleet_words(agents: Sequence[Shape]) -> str:
@@ -126,14 +125,14 @@ def _fleet_words(agents: Sequence[Shape]) -> str:
     return fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], paused, observed)
 
 
-def _standing(shape: Shape, style: Style) -> str:
-    """How the fleet stands under the newest commit, since when if that is not its verdict, and why."""
+def _standing(shape: Shape, style: Style) -> tuple[str, str]:
+    """How the fleet stands under the newest commit, since when if that is not its verdict; and why."""
     now, verdict = shape["now"], shape["phase"]
     if now is None:
-        return style.paint(verdict, *phase_colours(verdict))
+        return style.paint(verdict, *phase_colours(verdict)), ""
     phase = style.paint(now["phase"], *phase_colours(now["phase"]))
     since = f" since {clock(epoch(now['since']))} (the commit was {verdict})" if now["phase"] != verdict else ""
-    return phase + since + (f": {clipped(escape_control(now['cause']), 240)}" if now["cause"] else "")
+    return phase + since, f": {clipped(escape_control(now['cause']), 240)}" if now["cause"] else ""
 
 
 def rollout_line(rollout: Shape) -> str:
@@ -276,6 +275,8 @@ def history_text(shape: Shape, style: Style = PLAIN) -> str:
 
 def _remarks(commit: Shape) -> str:
     remarks = [commit["summary"]] if commit["summary"] else []
+    if (now := commit["now"]) is not None and now["phase"] != commit["phase"]:
+        remarks.insert(0, f"now {now['phase']}: {now['cause']}")
     if commit["reverts"]:
         remarks.append(
             f"reverts {', '.join(map(short, commit['reverts'][:3]))}{' …' if commit['reverts'][3:] else ''}"

@@ -202,7 +202,7 @@ class SourceTracker:
         record = state.commits.records.get(head.sha)
         earlier = record.rolls_back_to if record is not None else None
         known = (state.commits.records.get(earlier) or self._lookup(earlier)) if earlier else None
-        return known is not None and known.phase is Phase.CONVERGED
+        return known is not None and known.is_in
 
     def _unfreezing(self, state: State, head: Revision, snapshot: Snapshot, now: Now) -> tuple[Finding, ...]:
         """Whether it may lift what it lifts, by itself or after the commits that were pushed along with it."""

@@ -44,8 +44,8 @@ def agent_conditions(summary: Summary) -> Summary:
             starting.append(key)
         if status is not previous and status != previous:
             changed.append(status)
-        settled = status.ready and not any(action.key.kind == Kind.HOOK for action in view.pending)
-        if settled and (key in touched or previous is None or not previous.ready):
+        touches = key in touched or previous is None or not previous.ready
+        if touches and status.ready and not any(action.key.kind == Kind.HOOK for action in view.pending):
             lasting += [base for each in view.agent.resources if (base := bases.get(each.key)) is not None]
     became_ready = any(each.ready and (each.agent not in known or not known[each.agent].ready) for each in changed)
     removed, over = _left(summary)

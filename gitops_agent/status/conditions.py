@@ -23,6 +23,9 @@ ABANDONED = "ProvisioningTimedOut"
 REPEATED_DRIFT = "RepeatedDrift"
 """The reason of an agent whose drift was repaired too often, and waits for its time."""
 
+ROLLOUT_HELD = "RolloutHeld"
+"""The reason of an agent that was not touched, because a rollout is held before its wave."""
+
 RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
@@ -87,7 +90,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     if view.frozen:
         statements.append((ConditionType.FROZEN, True, "Frozen", "a freeze holds work back"))
     if view.halted is not None:
-        statements.append((ConditionType.HALTED, True, "GateFailed", _halted(view.halted)))
+        statements.append((ConditionType.HALTED, True, ROLLOUT_HELD, _halted(view.halted)))
     if (drift := next((action for action in view.pending if action.drift_class.is_drift), None)) is not None:
         statements.append((ConditionType.DRIFTED, True, drift.reason, drift.message))
     tries = [attempt.next_at for attempt in view.attempts if not attempt.is_due(now, view.longest_delay)]
@@ -187,7 +190,7 @@ def halted(status: AgentStatus, rollout: Rollout | None, now: float) -> AgentSta
     others = tuple(condition for condition in status.conditions if condition.type is not ConditionType.HALTED)
     if rollout is None:
         return replace(status, conditions=others)
-    held = Condition(ConditionType.HALTED, True, "GateFailed", _halted(rollout), now, status.observed_commit)
+    held = Condition(ConditionType.HALTED, True, ROLLOUT_HELD, _halted(rollout), now, status.observed_commit)
     return replace(status, conditions=(*others, held))
 
 

@@ -18,6 +18,7 @@ from gitops_agent.model.status import (
     AgentStatus,
     CommitEvent,
     CommitRecord,
+    Condition,
     ConditionType,
     EventKind,
     Phase,
@@ -180,7 +181,13 @@ def _obstacle(status: AgentStatus) -> Obstacle | None:
         why = ready
     if why is None:
         return None
-    return Obstacle(status.agent, phase, why.reason, why.message, status.failing_since, status.ready)
+    return Obstacle(status.agent, phase, _code(why), why.message, status.failing_since, status.ready)
+
+
+def _code(why: Condition) -> str:
+    """The reason of a condition; where that is "it was tried again and again", the code of what went wrong."""
+    last = why.message.partition("last: ")[2].partition(":")[0] if why.reason == "Backoff" else ""
+    return last if last.isalpha() and last[:1].isupper() else why.reason
 
 
 def _is_down(status: AgentStatus) -> bool:

@@ -48,8 +48,11 @@ def test_a_daemon_that_is_killed_leaves_agents_that_the_next_one_finds(fleet: Fl
     with fleet.running() as daemon:
         fleet.await_phase(fleet.head(), "Converged")
         before = fleet.pids()
+        assert fleet.status()["running"]
         daemon.kill()
         daemon.wait()
+        assert not fleet.status()["running"]
+        assert "no gitops-agent is running" in fleet.call("status").out
     lost = fleet.kill("a")
     with fleet.running():
         until(lambda: fleet.pids("a"), "a is back")

@@ -99,7 +99,7 @@ def check_answers(fleet: Incident, before: Before, bad: str) -> None:
     shown = fleet.call("status").out
     assert "rollout held" in shown
     assert "wave 1 of 3, 1 of 50 agents" in shown
-    assert shown.count("GateFailed") == 49
+    assert shown.count("RolloutHeld") == 49 + 1, "each of them, and the finding"
     explained = fleet.call("explain", "bot-31").out
     assert f"commit {before.sha[:10]}" in explained, "what it follows"
     assert f"The newest commit {bad[:10]} is Degraded" in explained

@@ -148,6 +148,19 @@ def test_a_freeze_is_in_the_note_and_so_is_its_end(world: World) -> None:
     assert (now.phase, now.cause, now.frozen) == (Phase.CONVERGED, "", ())
 
 
+def test_a_commit_that_is_not_valid_is_logged_as_an_error_and_one_that_a_guard_stops_as_a_warning(
+    world: World,
+) -> None:
+    world.commit(*(f"bot-{number}" for number in range(10)))
+    assert _level(world.converge()) == "info"
+    world.commit("bot-0")
+    blocked = world.converge()
+    assert (blocked.phase, _level(blocked)) == (Phase.BLOCKED, "warning")
+    world.repository.commit(broken="not a fleet")
+    invalid = world.converge()
+    assert (invalid.phase, _level(invalid)) == (Phase.INVALID, "error")
+
+
 def test_mass_drift_stops_work_and_the_note_says_so(world: World) -> None:
     names = [f"bot-{number}" for number in range(8)]
     sha = world.commit(*names)
