@@ -47,13 +47,12 @@ class Pipeline:
         self.stages, self._journal, self._clock = stages, journal, clock
         self._writer = StatusWriter(journal, stages.outbox, clock)
         self._earlier_lives = journal.state().status.active_seconds - clock.monotonic()
-        self._source_changed = False
 
     @gc_paused()
     def run(self, request: Request) -> PassResult:
         """Run one pass over the requested agents, or over all of them."""
         stages, write, now, health = self.stages, self._writer, self.now(), self.stages.observer.monitor
-        if request.fetch or self._source_changed:
+        if request.fetch:
             stages.source.fetch()
         stages.executor.collect_finished()
 
@@ -88,7 +87,9 @@ class Pipeline:
         plan = build(decision.in_force, live.observed.seen.values(), context, live.health)
         if scope is not None and any(verdict.freeze for verdict in plan.verdicts):
             # A fleet-wide freeze is decided on a full observation. Since commit 1 nothing was done.
-            return self.run(request.for_everything(fetch=state.proposals.reverts != before.proposals.reverts))
+            pushed = state.proposals.reverts != before.proposals.reverts
+            whole = self.run(replace(request, scope=None, fetch=False))
+            return replace(whole, source_changed=whole.source_changed or pushed)
         plan = stages.leases.hold_unleased(with_approvals(plan, directives))
 
         # 5. Do it.
@@ -104,7 +105,6 @@ class Pipeline:
         dues = (health.next_due(), stages.leases.next_due(), stages.executor.next_due())
         proposals = stages.proposals.progress(before.proposals, summary.state, record, now)
         result = write.end(finished(summary, dues, proposals))  # commit 3: the end of the pass, on every path
-        self._source_changed = result.source_changed
         stages.proposals.start(result.state, record, now)
         return result
 

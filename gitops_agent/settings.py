@@ -69,7 +69,12 @@ class Settings(_Section):
     resync_interval: Seconds = Field(60.0, description="How often every agent is observed.")
     timeout: Seconds = Field(600.0, description="How long `once` may take.")
     git_timeout: Seconds = Field(120.0, description="How long one git call to the remote may take.")
-    parallelism: int = Field(8, ge=1, le=64, description="Driver calls at the same time.")
+    parallelism: int = Field(
+        8,
+        ge=1,
+        le=64,
+        description="Actions of one kind (hooks, stops, restarts, others) at the same time; slow ones give way.",
+    )
     push: bool = Field(True, description="Whether notes are pushed to the remote.")
     retention: Seconds = Field(30 * 86400.0, description="How long history stays in the journal.")
     folder_retention: Seconds = Field(

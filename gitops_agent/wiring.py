@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -38,6 +37,7 @@ from gitops_agent.journal.lock import make_state_dir, state_lock
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.probe_runs import SLOW_SECONDS, ProbePools
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
 from gitops_agent.ports import Clock, Sink
@@ -49,6 +49,7 @@ from gitops_agent.query.drift import masked_report
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.reconcile.lanes import MAX_SLOW, PLACES
 from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
@@ -72,6 +73,7 @@ from gitops_agent.source.ref_watcher import RefWatcher
 from gitops_agent.source.tracker import SourceTracker
 from gitops_agent.status.summary import Terms
 from gitops_agent.support.clock import SystemClock
+from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.support.gc import gc_paused
 from gitops_agent.support.secrets import Redactor
 
@@ -80,6 +82,12 @@ if TYPE_CHECKING:
 
 MAX_GIT_CALLS = 5
 """Calls of git that one fetch makes at most: one that takes longer than these may take hangs."""
+
+MAX_DRIVERS = 64
+"""Drivers that may hang at the same time without holding up another."""
+
+MAX_SLOW_PROBES = 64
+"""Threads for probes that take long, beside those for the quick ones."""
 
 RECALLED_COMMITS = 200
 """Commits of earlier runs that are looked through for how long it takes to converge."""
@@ -93,6 +101,27 @@ log = structlog.get_logger(__name__)
 # -- parts that pipelines are made of
 
 
+class _Pools(NamedTuple):
+    """Looking, doing and asking how agents are do not wait for each other: each has threads of its own."""
+
+    apply: DaemonPool
+    observe: DaemonPool
+    probes: ProbePools
+
+    @classmethod
+    def of(cls, parallelism: int) -> _Pools:
+        """Pools whose threads are started when they are needed."""
+        quick = DaemonPool("probe", parallelism * 2, slow_after=SLOW_SECONDS, spare=MAX_SLOW_PROBES)
+        slow = DaemonPool("slow-probe", MAX_SLOW_PROBES)
+        apply = DaemonPool("apply", len(PLACES) * (parallelism + MAX_SLOW))  # the executor says how many
+        return cls(apply, DaemonPool("observe", MAX_DRIVERS), ProbePools(quick, slow))
+
+    def close(self) -> None:
+        """Wait for nothing: what hangs is left to the end of the process."""
+        for pool in (self.apply, self.observe, *self.probes):
+            pool.shutdown()
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """What pipelines are made of."""
@@ -104,8 +133,7 @@ class _Parts:
     clock: Clock
     loader: Loader
     redactor: Redactor
-    apply_pool: ThreadPoolExecutor
-    observe_pool: ThreadPoolExecutor
+    pools: _Pools
     queue: WorkQueue
 
     def reader(self) -> FleetReader:
@@ -124,14 +152,10 @@ def _opened(
     clock = SystemClock()
     mirror = Mirror(settings, environment, clock, fetching)
     loader = stack.enter_context(_loader(settings, mirror, drivers))
-    # Looking must not wait for doing: a slow stop holds a thread of the one pool, never of the other.
-    apply_pool, observe_pool = (
-        stack.enter_context(ThreadPoolExecutor(settings.parallelism, thread_name_prefix=name))
-        for name in ("apply", "observe")
-    )
-    queue = WorkQueue()
-    redactor = drivers.redactor
-    return _Parts(settings, journal, mirror, drivers, clock, loader, redactor, apply_pool, observe_pool, queue)
+    redactor, queue = drivers.redactor, WorkQueue()
+    pools = _Pools.of(settings.parallelism)
+    stack.callback(pools.close)
+    return _Parts(settings, journal, mirror, drivers, clock, loader, redactor, pools, queue)
 
 
 @contextmanager
@@ -156,24 +180,29 @@ def _pipeline(
     report: ErrorReporter = lambda _problem, _action: None,
 ) -> Pipeline:
     settings, journal, clock = parts.settings, parts.journal, parts.clock
-    leases = DriverLeases(host, parts.drivers) if host is not None else None
+    leases = DriverLeases(host, parts.drivers, parts.pools.observe) if host is not None else None
     executor = ExecutorContext(
         drivers=parts.drivers,
         journal=journal,
         clock=clock,
         random=Random(),  # noqa: S311 - jitter, not a secret
-        apply_pool=parts.apply_pool,
+        apply_pool=parts.pools.apply,
         workers=settings.parallelism,
         interrupted=parts.queue.is_urgent,
         on_unexpected=report,
         leases=leases,
         rates=parts.drivers.rates,
     )
-    monitor = HealthMonitor(clock, parts.observe_pool, lambda: journal.state().status.agents)
+    monitor = HealthMonitor(
+        clock,
+        parts.pools.probes,
+        lambda: journal.state().status.agents,
+        parts.queue.probed,
+    )
     stages = Stages(
         source=SourceTracker(parts.mirror, parts.loader.load, clock, journal.commit_record),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
-        observer=Observer(parts.drivers, monitor, parts.observe_pool),
+        observer=Observer(parts.drivers, monitor, parts.pools.observe),
         recovery=Recovery(journal),
         leases=LeaseHolder(leases),
         executor=Executor(executor),
@@ -290,6 +319,7 @@ def open_instance(
         if metrics is not None:
             metrics.follow("gitops_agent_notes_pending", lambda: outbox.pending > 0)
         outbox.start(journal.state())
+        stack.callback(parts.drivers.close)
         stack.callback(outbox.close)
         stack.callback(pipeline.close)
         context = ControllerContext(

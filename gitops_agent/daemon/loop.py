@@ -76,7 +76,7 @@ def run_once(context: ControllerContext, timeout: float, progress: Progress) -> 
             if is_settled(result) or left <= 0 or queue.closed:
                 return result, not is_settled(result)
             request = queue.take(min(left, result.wait if result.wait is not None else 1.0))
-            if request is not None and request.fetch:
+            if result.source_changed or (request is not None and request.fetch):
                 next_fetch = clock.monotonic()
 
 
@@ -132,6 +132,8 @@ class Daemon:
                 failed_passes += 1
                 wait = delay(failed_passes, 1.0, MAX_FAILURE_DELAY_SECONDS)
                 continue
+            if result.source_changed:  # on the thread of the fetcher, as always: no pass waits for the remote
+                self._fetcher.ask()
             if scope is None:
                 self._full_pass_at = self._context.clock.monotonic()
                 self._judged = result.state.rollout.enforced

@@ -28,6 +28,12 @@ class WorkQueue:
             self._wake(reason)
         self.on_agent(key)
 
+    def probed(self, key: AgentKey) -> None:
+        """Ask for a pass over an agent of which a probe has news. No event of a driver, so none is counted."""
+        with self._changed:
+            self._agents.add(key)
+            self._wake("probe")
+
     def fetch(self, reason: str, *, urgent: bool = False) -> None:
         """Ask for a fetch; ``urgent`` when the source certainly moved, so that a running pass makes way."""
         with self._changed:

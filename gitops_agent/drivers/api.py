@@ -42,18 +42,8 @@ from gitops_agent.ports import Clock
 from gitops_agent.support.secrets import Redactor
 
 # What an entry point names
-__all__ = [
-    "Catalog",
-    "CheckResult",
-    "Class",
-    "Clock",
-    "Context",
-    "Plugin",
-    "Reason",
-    "Redactor",
-    "Repair",
-    "ResourceKind",
-]
+__all__ = ["Catalog", "CheckResult", "Class", "Clock", "Context", "Plugin", "Reason", "Redactor", "Repair"]
+__all__ += ["OBSERVE_TIMEOUT_SECONDS", "ResourceKind"]
 __all__ += ["BUILT_IN_KINDS", "CHANNEL", "CONFIG", "CREDENTIAL", "DNS", "ENTITLEMENT", "HOOK", "RUNTIME", "Kind"]
 # The pure part
 __all__ += ["JSON", "AgentDocument", "AgentKey", "Compilation", "Fields", "Refused", "Resource", "ResourceKey"]
@@ -63,7 +53,7 @@ __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "Observ
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
 __all__ += ["Applied", "ApplyError", "EffectSpent"]
 # Capabilities
-__all__ += ["AS_IT_RUNS", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
+__all__ += ["AS_IT_RUNS", "Closing", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
 __all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
 
 
@@ -150,6 +140,13 @@ class Watching(Protocol):
 
     def stop(self) -> None:
         """End, and wait for the thread."""
+
+
+class Closing(Protocol):
+    """Something to end when we end."""
+
+    def close(self) -> None:
+        """End the commands of probes and hooks that are under way, and return at once. Agents live on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +244,10 @@ class CheckResult:
     hint: str = ""
 
 
+OBSERVE_TIMEOUT_SECONDS = 10.0
+"""How long a driver may take to say what is there, unless its plugin says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """What an entry point in ``gitops_agent.drivers`` names. Importing it needs no live system.
@@ -260,7 +261,8 @@ class Plugin:
     ``doctor``. ``run_as``: what a command needs to be run as an agent that may be gone, kept with its hooks;
     references only, never a secret. ``local``: connecting and looking is free and needs no peer, so it is observed
     even when nothing asks for it: so orphans are found. ``bundle_file``: its agents run on this host and read
-    their bundle from a file."""
+    their bundle from a file. ``observe_timeout``: seconds that one ``observe`` may take; after that the driver is
+    unreachable until it answers, and passes go on without it."""
 
     name: str
     kinds: tuple[ResourceKind, ...]
@@ -273,6 +275,7 @@ class Plugin:
     run_as: Callable[[AgentDocument], Mapping[str, JSON]] | None = None
     local: bool = False
     bundle_file: bool = False
+    observe_timeout: float = OBSERVE_TIMEOUT_SECONDS
 
     @property
     def is_runtime(self) -> bool:

@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from gitops_agent.drivers.api import (
     BUILT_IN_KINDS,
+    OBSERVE_TIMEOUT_SECONDS,
     Catalog,
     CheckResult,
+    Closing,
     Context,
     Driver,
     Executing,
@@ -201,6 +203,11 @@ class Connections(Mapping[str, Driver]):
         local = (plugin.name for plugin in self.plugins if plugin.local)
         return tuple(sorted({*names, *local, *self._connected}))
 
+    def observe_timeout(self, name: str) -> float:
+        """Seconds that a driver has to say what is there."""
+        plugin = self.plugins.get(name)
+        return plugin.observe_timeout if plugin is not None else OBSERVE_TIMEOUT_SECONDS
+
     def context_of(self, plugin: Plugin) -> Context:
         """What a plugin is connected with, or checked."""
         _, own = driver_settings(plugin, self._settings.get(plugin.name, {}))
@@ -238,6 +245,12 @@ class Connections(Mapping[str, Driver]):
         self._notify = None
         for watched in self._watching():
             watched.stop()
+
+    def close(self) -> None:
+        """End what drivers run for us: probes, and hooks that were waited for long enough."""
+        for each in tuple(self._connected.values()):
+            if has(each, "close"):
+                cast("Closing", each).close()
 
     def _watching(self) -> list[Watching]:
         return [cast("Watching", each) for each in tuple(self._connected.values()) if has(each, "start")]

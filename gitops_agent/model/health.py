@@ -49,7 +49,8 @@ class Health:
     """How one object does. ``restart`` asks the plan for a restart (liveness failed, heartbeat stale).
     ``recheck_at``: when it must be looked at again (monotonic seconds). ``evidence``: which source reported what.
     Where the sources do not agree that an agent is stuck, ``disputes`` is the reason code that is undecided:
-    nothing may be repaired for it. ``agree`` and ``oppose`` count the independent sources for and against it.
+    nothing may be repaired for it; ``asking``: because some have not answered yet. ``agree`` and ``oppose`` count
+    the independent sources for and against it.
     ``instances``: of an agent that runs in several copies, those to be restarted, or else those not Ready.
     ``progress``: what the copies report of themselves, where heartbeats are asked for."""
 
@@ -64,6 +65,7 @@ class Health:
     oppose: int = 0
     instances: tuple[str, ...] = ()
     progress: tuple[Progress, ...] = ()
+    asking: bool = False
 
 
 HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")

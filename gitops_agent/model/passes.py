@@ -1,7 +1,7 @@
 """One pass as values: what asked for it, what its stages found and did, and what it ended with."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from gitops_agent.model.control import EVERYTHING, Control, frozen_scopes
@@ -37,10 +37,6 @@ class Request:
     fetch: bool = True
     actor: str = "once"
     reasons: tuple[str, ...] = ()
-
-    def for_everything(self, *, fetch: bool) -> "Request":
-        """The same over all agents; ``fetch``: asking the remote (again)."""
-        return replace(self, scope=None, fetch=fetch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +103,13 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What one observation of the live systems gave, how healthy it is, and how much of the fleet it covered."""
+    """What one observation of the live systems gave, how healthy it is, and how much of the fleet it covered.
+    ``unanswered``: the agents of which a probe was asked and has not answered once."""
 
     observed: Observed
     health: Mapping[AgentKey, Health]
     scope: Scope
+    unanswered: frozenset[AgentKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

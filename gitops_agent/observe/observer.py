@@ -1,9 +1,10 @@
 """Observer: asks the drivers what is live and evaluates health, for one pass."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import replace
+from functools import partial
 
 from gitops_agent.drivers.api import ObserveRequest
 from gitops_agent.drivers.plugins import Connections
@@ -16,6 +17,7 @@ from gitops_agent.model.passes import Executed, Live, Observed, Scope
 from gitops_agent.model.snapshot import Snapshot, agents_in
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.health.targets import health_targets
+from gitops_agent.support.bounded_calls import BoundedCalls, NoAnswer
 
 Bases = Mapping[ResourceKey, Base]
 
@@ -26,7 +28,7 @@ class Observer:
     def __init__(self, drivers: Connections, monitor: HealthMonitor, observe_pool: Pool) -> None:
         self._drivers = drivers
         self.monitor = monitor
-        self._observe_pool = observe_pool
+        self._calls = BoundedCalls[Sequence[Observation]](observe_pool)
 
     @property
     def catalog(self) -> Catalog:
@@ -36,12 +38,13 @@ class Observer:
     def observe(self, desired: Snapshot, bases: Bases, scope: Scope) -> Live:
         """What is live within the scope, and what is in the way of what is desired; health is not known yet."""
         resources = (resource for agent in agents_in(desired, scope) for resource in agent.resources)
-        return Live(ask_drivers(self._drivers, scope, bases, self._observe_pool, resources), {}, scope)
+        return Live(ask_drivers(self._drivers, scope, bases, self._calls, resources), {}, scope)
 
     def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
         """The same with how healthy it is, measured by the spec in force for each agent."""
         targets = health_targets(in_force, live, bases, self._drivers)
-        return replace(live, health=self.monitor.evaluate(targets, live.scope))
+        health = self.monitor.evaluate(targets, live.scope)
+        return replace(live, health=health, unanswered=self.monitor.unanswered(health))
 
     def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:
         """The same with what was changed observed once more, so that the report says how things are now."""
@@ -52,24 +55,37 @@ class Observer:
         kept = {key: seen for key, seen in live.observed.seen.items() if key.agent not in changed}
         unreachable = {**live.observed.unreachable, **fresh.observed.unreachable}
         merged = Observed(kept | dict(fresh.observed.seen), unreachable)
-        return Live(merged, {**live.health, **fresh.health}, live.scope)
+        unanswered = (live.unanswered - changed) | fresh.unanswered
+        return Live(merged, {**live.health, **fresh.health}, live.scope, unanswered)
 
 
 def ask_drivers(
-    drivers: Connections, scope: Scope, bases: Bases, pool: Pool, desired: Iterable[Resource] = ()
+    drivers: Connections,
+    scope: Scope,
+    bases: Bases,
+    calls: BoundedCalls[Sequence[Observation]],
+    desired: Iterable[Resource] = (),
 ) -> Observed:
-    """What the drivers see that hold something desired or on record. ``desired``: the resources in scope."""
+    """What the drivers see that hold something desired or on record. ``desired``: the resources in scope.
+    One that hangs is unreachable when its time is up, and until it answers: the others do not wait for it."""
     requests = split_requests(scope, bases, desired)
-    names = drivers.asked_for(requests)
     nothing = ObserveRequest(scope)
-    # A driver connects when it is first asked, which may take as long as its answer.
-    answers = [(name, pool.submit(lambda n: drivers[n].observe(requests.get(n, nothing)), name)) for name in names]
+
+    def ask(name: str) -> Sequence[Observation]:
+        # A driver connects when it is first asked, which may take as long as its answer. The answer is read to its
+        # end before it counts: one that breaks off in the middle is none.
+        return tuple(drivers[name].observe(requests.get(name, nothing)))
+
+    answers = calls.ask(
+        {name: partial(ask, name) for name in drivers.asked_for(requests)}, drivers.observe_timeout
+    )
     seen: dict[ResourceKey, Observation] = {}
     unreachable: dict[str, str] = {}
-    for name, answer in answers:
+    for name, answer in answers.items():
         try:
-            # Whole before it counts: an answer that breaks off in the middle is none.
             seen |= {observation.key: observation for observation in answer.result()}
+        except NoAnswer as problem:
+            unreachable[name] = f"the driver {name} does not answer: {problem}"
         except GitopsAgentError as problem:
             unreachable[name] = problem.message
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us

@@ -71,7 +71,9 @@ def classify(
     repeated = len(recent_repairs(context, three_way.key)) >= repeats
     adopted = three_way.agent is not None and three_way.agent.adopt
     signals = read_signals(three_way.live, verb, health, adopted=adopted, repeated=repeated, now=context.now)
-    if health is not None and health.disputes == reason:
+    if health is not None and health.asking and health.disputes == reason:
+        decision = Decision.WAIT
+    elif health is not None and health.disputes == reason:
         # The driver or the others are wrong, and people should know. Should they agree later, it is repaired.
         decision, reason = Decision.ALERT, ReasonCode.SOURCES_DISAGREE
     elif asks:

@@ -5,14 +5,11 @@ folds the result into its state. Jobs write nothing to the journal, so a crash l
 that may be done twice: a recorded commit is pushed again, a branch that is there already is left as it is.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
-from typing import Any
 
 import structlog
 
@@ -24,6 +21,7 @@ from gitops_agent.model.state import LiveImport, ProposalState, RevertProposal, 
 from gitops_agent.proposals.import_live import ImportProposer, ImportRefused, wanted_imports
 from gitops_agent.proposals.revert import RevertProposer, due_revert, with_revert
 from gitops_agent.support.backoff import delay
+from gitops_agent.support.daemon_pool import DaemonPool
 
 MIN_WAIT_SECONDS = 0.05
 """A shorter pause may end before what it waits for is due, by the rounding of moments."""
@@ -31,36 +29,10 @@ MIN_WAIT_SECONDS = 0.05
 FIRST_BACKOFF_SECONDS = 2.0
 MAX_BACKOFF_SECONDS = 300.0
 
-CLOSE_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
 """How long jobs under way are waited for at the end."""
 
 log = structlog.get_logger(__name__)
-
-
-class DaemonExecutor(Executor):
-    """One thread that runs jobs in order and, unlike that of a pool, never keeps the process from ending."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The future result of a call."""
-        future: Future[Any] = Future()
-        self._jobs.put((lambda: fn(*args, **kwargs), future))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
-        return future
-
-    def _run(self) -> None:
-        while True:
-            job, future = self._jobs.get()
-            try:
-                future.set_result(job())
-            except BaseException as problem:
-                future.set_exception(problem)
 
 
 class ProposalOutbox:
@@ -81,8 +53,8 @@ class ProposalOutbox:
         self._importer = importer
         self._on_done = on_done
         # An import that hangs must not hold a revert.
-        self._revert_thread = executor or DaemonExecutor("revert")
-        self._import_thread = executor or DaemonExecutor("import")
+        self._revert_thread = executor or DaemonPool("revert", 1)
+        self._import_thread = executor or DaemonPool("import", 1)
         self._jobs: dict[str, Future[RevertProposal | LiveImport]] = {}
         self._failures: Counter[str] = Counter()
         self._revert_at = 0.0  # active seconds
@@ -137,6 +109,10 @@ class ProposalOutbox:
 
         Call ``collect`` afterwards and commit what it gives.
         """
+        if self._jobs:
+            log.warning(
+                "waiting for commits of ours on their way", seconds=CLOSE_SECONDS, proposals=list(self._jobs)
+            )
         wait(self._jobs.values(), CLOSE_SECONDS)
 
     def _is_running(self, proposals: Iterable[str]) -> bool:

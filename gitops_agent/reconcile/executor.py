@@ -1,21 +1,25 @@
 """Execute a plan: precheck, intent, apply, outcome.
 
 Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
-many as there are workers; what takes away goes before what builds. All journal writes are on the calling thread,
-and what is due at one moment is written in one transaction, so a hundred agents cost a few dozen durable writes
-rather than four hundred.
+many as there are workers in each place (``lanes``); what takes away goes before what builds. All journal writes
+are on the calling thread, and what is due at one moment is written in one transaction, so a hundred agents cost a
+few dozen durable writes rather than four hundred.
 
 A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its action
-is running, and what became of it is collected by a later pass.
+is running, gives up its room, and what became of it is collected by a later pass. An operator's word counts at
+once: no action begins after a control that the pass has not read.
 """
 
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
+
+import structlog
 
 from gitops_agent.drivers.api import Driver, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
@@ -29,20 +33,29 @@ from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
-from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.ports import Clock, Leases
 from gitops_agent.reconcile.bases import base_after
+from gitops_agent.reconcile.lanes import Lane, RateLimiter, WaitingLanes, lanes_of, place_of, room_left
 from gitops_agent.reconcile.retry import attempts_after
 from gitops_agent.support.token_bucket import Rate
 
 PATIENCE_SECONDS = 2.0
 """How long a pass waits for an action that is under way before it goes on without it."""
 
+MAX_EXECUTE_SECONDS = 10.0
+"""How long a pass begins actions; the next pass, which has heard of what happened meanwhile, goes on."""
+
+CLOSE_SECONDS = 10.0
+"""How long actions under way are waited for at the end."""
+
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
     """What execution needs around the plan. ``interrupted`` is asked before each new action; ``workers``: how many
-    actions run side by side on ``apply_pool``; ``rates``: how many actions a second some drivers take at most."""
+    quick actions of one place run side by side on ``apply_pool``, which has threads for all of them and for the
+    slow ones; ``rates``: how many actions a second some drivers take at most."""
 
     drivers: Mapping[str, Driver]
     journal: SqlJournal
@@ -57,42 +70,12 @@ class ExecutorContext:
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
-Lane = deque[Action]
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """One action under way. ``began``: monotonic seconds."""
 
-
-class RateLimiter:
-    """Hands out the next actions of lanes, no faster than their drivers take them."""
-
-    def __init__(self, rates: Mapping[str, Rate], clock: Clock) -> None:
-        self._clock = clock
-        self._buckets = {name: rate.full(clock.monotonic()) for name, rate in rates.items()}
-
-    def take_heads(self, lanes: deque[Lane], room: int) -> list[Action]:
-        """The first actions of up to ``room`` lanes, taken out; lanes whose driver has no token stay, in order."""
-        heads: list[Action] = []
-        kept: list[Lane] = []
-        while lanes and len(heads) < room:
-            lane = lanes.popleft()
-            if self._may_act(lane[0]):
-                heads.append(lane.popleft())
-            else:
-                kept.append(lane)
-        lanes.extendleft(reversed(kept))
-        return heads
-
-    def next_due(self) -> float | None:
-        """Seconds until some driver that has no token now has one again; None when all have."""
-        now = self._clock.monotonic()
-        return min((wait for each in self._buckets.values() if (wait := each.wait(now)) > 0), default=None)
-
-    def _may_act(self, action: Action) -> bool:
-        bucket = self._buckets.get(action.driver) if action.verb.touches_live else None
-        if bucket is None:
-            return True
-        left = bucket.take(self._clock.monotonic())
-        if left is not None:
-            self._buckets[action.driver] = left
-        return left is not None
+    intent: Intent
+    began: float
 
 
 class Executor:
@@ -102,14 +85,14 @@ class Executor:
     def __init__(self, context: ExecutorContext) -> None:
         self._context = context
         self._policy = PolicySpec()
-        self._running: dict[Future[Outcome], Intent] = {}
+        self._running: dict[Future[Outcome], _Running] = {}
         self._collected: list[Executed] = []
         self._limiter = RateLimiter(context.rates, context.clock)
 
     @property
     def running(self) -> tuple[Action, ...]:
         """The actions that an earlier pass began and whose end is not known yet."""
-        return tuple(intent.action for intent in self._running.values())
+        return tuple(each.intent.action for each in self._running.values())
 
     def collect_finished(self) -> None:
         """Record what has ended since the last pass; the next ``execute`` returns it."""
@@ -120,31 +103,60 @@ class Executor:
         ``policy``: what says how long a failure rests."""
         self._policy = policy
         done, self._collected = self._collected, []
-        for lanes in _lanes(plan):
-            done += self._work(lanes, plan, actor)
+        begin_until = self._context.clock.monotonic() + MAX_EXECUTE_SECONDS
+        for lanes in lanes_of(plan):
+            done += self._work(lanes, plan, actor, partial(self._may_begin, state, begin_until))
         return replace(state, reconcile=self._context.journal.state().reconcile), done
 
     def next_due(self) -> float | None:
         """Seconds until a driver whose rate was used up takes actions again; None when none waits for that."""
         return self._limiter.next_due()
 
-    def close(self) -> None:
-        """Wait for what is under way, and record it."""
-        wait(self._running)
-        self._finish(list(self._running))
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Wait a while for what is under way, and record what has ended. What has not keeps its intent, so that
+        the next process looks how it ended."""
+        if self._running:
+            log.warning("waiting for what is under way", seconds=timeout, actions=self._listed())
+        ended, left = wait(self._running, timeout)
+        self._finish(ended)
+        if left:
+            log.warning("not waited for any longer; the next start looks how it ended", actions=self._listed())
 
-    def _work(self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str) -> list[Executed]:
+    def _listed(self) -> list[str]:
+        now = self._context.clock.monotonic()
+        return [
+            f"{each.intent.action.verb} {each.intent.action.key} ({now - each.began:.0f} s)"
+            for each in self._running.values()
+        ]
+
+    def _may_begin(self, state: State, until: float) -> bool:
+        """Whether another action may begin: the pass has not lasted too long, and no operator spoke meanwhile."""
+        context = self._context
+        if context.interrupted() or context.clock.monotonic() > until:
+            return False
+        return _newest(context.journal.state()) == _newest(state)
+
+    def _room(self) -> dict[str, int]:
+        """How many more actions may begin in each place; what takes long no longer counts."""
+        late = self._context.clock.monotonic() - self._context.patience
+        quick, slow = Counter[str](), Counter[str]()
+        for each in self._running.values():
+            (slow if each.began <= late else quick)[place_of(each.intent.action)] += 1
+        return room_left(quick, slow, self._context.workers)
+
+    def _work(
+        self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str, may_begin: Callable[[], bool]
+    ) -> list[Executed]:
         if not lanes:
             return []
-        context, waiting, done = self._context, deque(lanes.values()), list[Executed]()
+        context, waiting, done = self._context, WaitingLanes(lanes), list[Executed]()
         # What a crash left open is tried again under the same idempotency key.
         open_intents = context.journal.state().reconcile.open_intents.values()
         reused = {_same(intent.action): intent.id for intent in open_intents}
         begun: set[Future[Outcome]] = set()
         try:
             while waiting or begun:
-                room = 0 if context.interrupted() else context.workers - len(self._running)
-                heads = self._limiter.take_heads(waiting, room)
+                heads = waiting.take_heads(self._room(), self._limiter) if may_begin() else []
                 begun |= self._begin(heads, reused, plan, actor)
                 if not begun:
                     break
@@ -154,10 +166,11 @@ class Executor:
                 begun -= ended
                 round_ = self._finish(ended)
                 done += round_
-                good = (lanes[action.key.agent] for action, outcome in round_ if outcome.result is Result.DONE)
-                waiting.extendleft(lane for lane in good if lane)
+                for action, outcome in round_:
+                    if outcome.result is Result.DONE:
+                        waiting.put_back(lanes[action.key.agent])
         except BaseException:
-            wait(begun)  # a journal that cannot be written: nothing may still be acting when the next pass looks
+            wait(begun, CLOSE_SECONDS)  # a journal that cannot be written: let what acts end before the next look
             raise
         return done
 
@@ -171,7 +184,10 @@ class Executor:
         ]
         if intents:
             context.journal.begin(intents)
-        started = {context.apply_pool.submit(_carry_out, intent, context): intent for intent in intents}
+        began = context.clock.monotonic()
+        started = {
+            context.apply_pool.submit(_carry_out, intent, context): _Running(intent, began) for intent in intents
+        }
         self._running |= started
         return set(started)
 
@@ -180,7 +196,7 @@ class Executor:
         ended = list(ended)
         if not ended:
             return []
-        ends = [(self._running[future], future.result()) for future in ended]
+        ends = [(self._running[future].intent, future.result()) for future in ended]
         journal, known = self._context.journal, self._context.journal.state().reconcile
         executed = [(intent.action, outcome) for intent, outcome in ends]
         after = {
@@ -200,14 +216,10 @@ class Executor:
         return executed
 
 
-def _lanes(plan: Plan) -> Iterator[dict[AgentKey, Lane]]:
-    """The actions of each agent in their order: first the agents that only lose something, then the others."""
-    lanes: dict[AgentKey, Lane] = {}
-    for action in plan.allowed:
-        lanes.setdefault(action.key.agent, deque()).append(action)
-    ending = {agent for agent, lane in lanes.items() if all(action.verb in TEARDOWN for action in lane)}
-    yield {agent: lane for agent, lane in lanes.items() if agent in ending}
-    yield {agent: lane for agent, lane in lanes.items() if agent not in ending}
+def _newest(state: State) -> int:
+    """The number of the newest control; 0 when there is none."""
+    controls = state.control.controls
+    return controls[-1].seq if controls else 0
 
 
 _Same = tuple[ResourceKey, Verb, Fields | None]

@@ -114,8 +114,7 @@ class BranchWriter:
     def push(self, sha: str, branch: str) -> None:
         """Send a commit to a branch of the remote, fast-forward only; SourceRefused when it does not take it."""
         name = check_ref(branch)
-        with self._mirror.exclusive():
-            reason = self._mirror.send(sha, f"refs/heads/{name}")
+        reason = self._mirror.send(sha, f"refs/heads/{name}")
         if "checked out" in reason:
             raise _checked_out(name, self._mirror.address.target)
         if reason:

@@ -3,11 +3,13 @@
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
 notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
 approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
-force) and ``refs/gitops-agent/outgoing`` (the commit that was written or pushed last). It knows no credentials.
+force), ``refs/gitops-agent/outgoing`` (the commit that was written last) and ``refs/gitops-agent/sending/`` (what
+is being pushed). It knows no credentials.
 """
 
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
@@ -43,6 +45,7 @@ APPROVALS_HERE = "refs/gitops-agent/approvals"
 OUTGOING = "refs/gitops-agent/outgoing"
 CANDIDATE = "refs/gitops-agent/candidate"
 """The branch of a remote that may be the one we follow at another address."""
+SENDING = "refs/gitops-agent/sending/"
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -82,6 +85,7 @@ class Mirror:
         self._directory = settings.state.absolute() / "mirror.git"
         self._settings = settings
         self._given = (environment, clock, on_progress)
+        self._swept = False
         self.on_approvals: Callable[[], None] = lambda: None
         """Called after a refresh that found other approvals than before, whether the branch moved or not."""
 
@@ -114,8 +118,9 @@ class Mirror:
         ``Revision.tree`` is "" when the path is missing at the head: that is the caller's to refuse, because the
         head is still needed to say so on it.
         """
-        with self.exclusive():
-            sound = self._ensure()
+        with self._fetching():
+            with self.exclusive():
+                sound = self._ensure()
             seen = self._ask()
             before = self.approvals()
             if not sound:
@@ -166,7 +171,8 @@ class Mirror:
         """The commit of a ref of the remote, brought here by force; None when it has none."""
         found = self.remote_refs(there).get(there)
         if found is not None and found != self.git.ref(here):
-            self.git.fetch(f"+{there}:{here}")
+            with self._fetching():
+                self.git.fetch(f"+{there}:{here}")
         return self.git.ref(here) if found is not None else None
 
     def shares_history(self, known: Sequence[str]) -> bool:
@@ -184,12 +190,17 @@ class Mirror:
         return same
 
     def send(self, source: str, target: str) -> str:
-        """Push one ref or commit, never by force; why the remote rejected it, "" when it took it."""
-        if not source.startswith("refs/"):
-            # GitPython reports the result for a ref, and drops that for a bare commit.
-            self.git.local("update-ref", OUTGOING, source)
-            source = OUTGOING
-        return self.git.push(f"{source}:{target}")
+        """Push one ref or commit, never by force; why the remote rejected it, "" when it took it.
+        Holds no lock: a remote may take its time, and meanwhile commits are followed and notes are written."""
+        # A name of its own: GitPython reports the result for a ref alone, and another commit may be on its way.
+        sending = f"{SENDING}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        with self.exclusive():
+            self.git.local("update-ref", sending, source)
+        try:
+            return self.git.push(f"{sending}:{target}")
+        finally:
+            with suppress(SourceError, UsageError), self.exclusive():
+                self.git.local("update-ref", "-d", sending)
 
     def _fetch(self, seen: Mapping[str, str]) -> None:
         before = self.cached_head()
@@ -200,14 +211,15 @@ class Mirror:
             if not self._damaged():
                 raise
             return self._build(seen)
-        for here in (here for there, here in self._followed.items() if there not in seen):
-            self.git.local("update-ref", "-d", here)
-        if before and not self.git.contains(before, self._head()):
-            self.git.local("update-ref", KEPT + before, before)
-        if self.notes_ref in seen and not self.git.ref(self.notes_ref):
-            self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
-        with suppress(SourceError):  # tidying up may fail; it is tried again after the next fetch
-            self.git.local("gc", "--auto", "--quiet")
+        with self.exclusive():
+            for here in (here for there, here in self._followed.items() if there not in seen):
+                self.git.local("update-ref", "-d", here)
+            if before and not self.git.contains(before, self._head()):
+                self.git.local("update-ref", KEPT + before, before)
+            if self.notes_ref in seen and not self.git.ref(self.notes_ref):
+                self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
+            with suppress(SourceError):  # tidying up may fail; it is tried again after the next fetch
+                self.git.local("gc", "--auto", "--quiet")
 
     def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
         return [f"+{there}:{here}" for there, here in self._followed.items() if there in seen]
@@ -215,8 +227,12 @@ class Mirror:
     # ----- building and rebuilding
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Only one thread or process writes to the mirror at a time."""
+        """Only one thread or process writes to the mirror at a time; never held while the remote is waited for."""
         return storage.exclusive(self.git.directory)
+
+    def _fetching(self) -> AbstractContextManager[None]:
+        """Only one thread or process fetches at a time."""
+        return storage.fetching(self.git.directory)
 
     def _ensure(self) -> bool:
         """Put back what a crash left half done; whether there is a repository at all."""
@@ -225,7 +241,18 @@ class Mirror:
             self.git.local("rev-parse", "--git-dir")
         except LocalFailure:
             return False
+        if not self._swept:
+            self._swept = True
+            self._drop_sent()
         return storage.exists(self.git.directory)
+
+    def _drop_sent(self) -> None:
+        """Remove the refs of pushes whose process is gone; once in a process, since only a crash leaves one."""
+        with suppress(SourceError):
+            for name in self.git.local("for-each-ref", "--format=%(refname)", SENDING).text.splitlines():
+                pid = name.removeprefix(SENDING).partition("-")[0]
+                if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
+                    self.git.local("update-ref", "-d", name)
 
     def _build(self, seen: Mapping[str, str]) -> None:
         """A new mirror beside the old one, filled from the remote and with what the old one can still give."""
@@ -235,9 +262,10 @@ class Mirror:
         fresh.fetch(*self._refspecs(seen))
         if fresh.ref(REMOTE_NOTES):
             fresh.local("update-ref", self.notes_ref, REMOTE_NOTES)
-        self._rescue(fresh)
-        storage.swap(fresh.directory, self.git.directory)
-        self.git.reopen()
+        with self.exclusive():
+            self._rescue(fresh)
+            storage.swap(fresh.directory, self.git.directory)
+            self.git.reopen()
 
     def _rescue(self, fresh: "Git") -> None:
         """Notes that were not pushed and heads that were kept live only here: take over what can be read."""
@@ -273,7 +301,7 @@ class Mirror:
         return False
 
     def _rebuild(self) -> None:
-        with self.exclusive():
+        with self._fetching():
             self._build(self._ask())
 
     # ----- commits

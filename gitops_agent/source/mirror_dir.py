@@ -35,7 +35,7 @@ def swap(fresh: Path, directory: Path) -> None:
 def recover(directory: Path) -> None:
     """After a crash: the old mirror comes back if the new one did not arrive; stale locks and parts go.
 
-    The lock of ``exclusive`` is held, so a lock file of git has no living owner.
+    The locks of ``fetching`` and ``exclusive`` are held, so a lock file of git has no living owner.
     """
     old = _old(directory)
     if old.exists() and not directory.exists():
@@ -51,11 +51,25 @@ def _old(directory: Path) -> Path:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """One writer at a time, across threads and processes; the kernel lets go when the holder dies."""
+    """One writer of refs and objects at a time, across threads and processes; the kernel lets go when the holder
+    dies. Held for moments, never while a remote is waited for."""
+    with _held(directory, ".lock"):
+        yield
+
+
+@contextmanager
+def fetching(directory: Path) -> Iterator[None]:
+    """One fetch into the mirror at a time. Held as long as the remote takes; asked for before ``exclusive``."""
+    with _held(directory, ".fetch.lock"):
+        yield
+
+
+@contextmanager
+def _held(directory: Path, suffix: str) -> Iterator[None]:
     with ExitStack() as held:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(directory.with_name(directory.name + ".lock")))
+            held.enter_context(locked(directory.with_name(directory.name + suffix)))
         except OSError as problem:
             raise unwritable(directory.parent, problem) from problem
         yield

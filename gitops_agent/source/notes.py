@@ -64,8 +64,7 @@ class Notes:
         for failures in range(MAX_PUSHES):
             if failures:
                 self.sleep(delay(failures, 0.05, 1.0, None, self.jitter()))
-            with self.mirror.exclusive():
-                reason = self._send()
+            reason = self._send()
             if not reason:
                 return
         raise SourceUnavailable(
@@ -79,12 +78,12 @@ class Notes:
         if not mirror.git.ref(mirror.notes_ref):
             return ""
         theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
-        if theirs and not mirror.git.contains(theirs, mirror.notes_ref):
-            merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-            mirror.git.local(*merge, env=identity(self.settings).variables)
-        if theirs == mirror.git.ref(mirror.notes_ref):
-            return ""
-        return mirror.send(mirror.notes_ref, mirror.notes_ref)
+        with mirror.exclusive():
+            if theirs and not mirror.git.contains(theirs, mirror.notes_ref):
+                merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
+                mirror.git.local(*merge, env=identity(self.settings).variables)
+            ours = mirror.git.ref(mirror.notes_ref)
+        return "" if ours is None or ours == theirs else mirror.send(ours, mirror.notes_ref)
 
 
 class DriftNotes:
@@ -99,13 +98,14 @@ class DriftNotes:
         """Set the note of the newest commit, here and (if pushing is on) at the remote; SourceError otherwise."""
         mirror = self._mirror
         sha = mirror.revision(mirror.branch).sha
+        if self._settings.push:
+            # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
+            mirror.fetch_ref(self.ref, self.ref)
         with mirror.exclusive():
-            if self._settings.push:
-                # Only this instance writes this ref: what the remote has is ours, even after a loss of our state.
-                mirror.fetch_ref(self.ref, self.ref)
             add = ("notes", f"--ref={self.ref}", "add", "--force", "--file=-", sha)
             mirror.git.local(*add, stdin=text.encode(errors="replace"), env=identity(self._settings).variables)
-            reason = mirror.send(self.ref, self.ref) if self._settings.push else ""
+            ours = mirror.git.ref(self.ref)
+        reason = mirror.send(ours, self.ref) if self._settings.push and ours else ""
         if reason:
             hint = f"allow this credential to write {self.ref}, or set driftNote to false"
             raise SourceUnavailable(f"{mirror.address.target} did not take {self.ref}: {reason}", hint=hint)

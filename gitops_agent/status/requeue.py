@@ -72,6 +72,8 @@ def is_busy(summary: Summary) -> bool:
     """Whether some agent is on its way, or a rollout will go on by itself.
     An agent that waits for another is not on its way, until all it waits for are Ready."""
     record, known, rollout = summary.record, summary.state.status.agents, summary.state.rollout.rollout
+    if record.live.unanswered:  # its answer may change the picture, and comes by itself
+        return True
     stopped = record.decision.blocked or record.held_by("freeze", "mass_drift")
     if rollout is not None and not (rollout.done or rollout.failed or stopped):
         return True

@@ -23,6 +23,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.plan import Class, Verb
 from gitops_agent.observe.observer import ask_drivers as observe
+from gitops_agent.support.bounded_calls import BoundedCalls
 from tests.drivers.conftest import BOT, SLEEP, Fleet, action, alive, kill, process_key, until
 from tests.plan import make
 from tests.support.plugins import connected
@@ -188,7 +189,9 @@ def test_the_question_to_all_drivers_carries_the_claims(fleet: Fleet, tmp_path: 
     claims = {KEY: Resource(KEY, DRIVER, fields)}
     with ThreadPoolExecutor(1) as pool, by_hand(*SLEEP, cwd=tmp_path) as foreign:
         in_the_way(fleet, fields)
-        observed = observe(connected({"process": fleet.driver}), frozenset({BOT}), {}, pool, claims.values())
+        observed = observe(
+            connected({"process": fleet.driver}), frozenset({BOT}), {}, BoundedCalls(pool), claims.values()
+        )
         assert observed.seen[KEY].live["foreign"] == [foreign.pid]
 
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from gitops_agent.testing.clock import FrozenClock
+from tests.pipeline.world import Inline
 
 
 @pytest.fixture
@@ -14,6 +12,5 @@ def clock() -> FrozenClock:
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
+def pool() -> Inline:
+    return Inline()

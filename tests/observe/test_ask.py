@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +16,9 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.observe.observer import ask_drivers as observe
 from gitops_agent.observe.observer import split_requests
+from gitops_agent.support.bounded_calls import BoundedCalls
+from gitops_agent.support.daemon_pool import DaemonPool
+from tests.support.fleet import until
 from tests.support.plugins import a_plugin, connect
 
 pytestmark = pytest.mark.unit
@@ -63,18 +68,18 @@ def test_a_driver_is_connected_when_something_asks_for_it_and_then_stays_so() ->
     asked, idle = Remote(), Remote()
     drivers = connect([remote("asked", asked, connects), remote("idle", idle, connects)])
     with ThreadPoolExecutor(2) as pool:
-        assert observe(drivers, None, {}, pool).unreachable == {}
+        assert observe(drivers, None, {}, BoundedCalls(pool)).unreachable == {}
         assert connects == []
-        observe(drivers, None, {}, pool, [wanted(ONE, "asked")])
+        observe(drivers, None, {}, BoundedCalls(pool), [wanted(ONE, "asked")])
         assert connects == ["asked"]
-        observe(drivers, None, {}, pool)
+        observe(drivers, None, {}, BoundedCalls(pool))
     assert connects == ["asked"]
     assert (len(asked.requests), len(idle.requests)) == (2, 0)
 
 
 def test_a_driver_that_is_gone_hides_its_own_and_nothing_else() -> None:
     with ThreadPoolExecutor(2) as pool:
-        found = observe(connect([]), None, {each.key: each for each in (base(ONE, "lost"),)}, pool)
+        found = observe(connect([]), None, {each.key: each for each in (base(ONE, "lost"),)}, BoundedCalls(pool))
     assert found.unreachable == {"lost": "the driver lost is not installed"}
 
 
@@ -90,7 +95,34 @@ def test_a_driver_that_cannot_connect_is_tried_again() -> None:
     plugin = a_plugin("far", None)
     drivers = connect([Plugin("far", plugin.kinds, plugin.compile, refuses)])
     with ThreadPoolExecutor(2) as pool:
-        first = observe(drivers, None, {}, pool, [wanted(ONE, "far")])
-        again = observe(drivers, None, {}, pool, [wanted(ONE, "far")])
+        first = observe(drivers, None, {}, BoundedCalls(pool), [wanted(ONE, "far")])
+        again = observe(drivers, None, {}, BoundedCalls(pool), [wanted(ONE, "far")])
     assert "cannot connect" in first.unreachable["far"]
     assert again.unreachable == {}
+
+
+class Hanging(Remote):
+    """A driver whose answer comes when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def observe(self, request: ObserveRequest) -> list[Any]:
+        super().observe(request)
+        self.go_on.wait(60)
+        return []
+
+
+def test_a_driver_that_hangs_is_unreachable_alone_and_waited_for_once() -> None:
+    far, near = Hanging(), Remote()
+    plugins = [replace(a_plugin("far", far), observe_timeout=0.05), a_plugin("near", near)]
+    drivers, calls = connect(plugins), BoundedCalls[Any](DaemonPool("observe", 4))
+    both = [wanted(ONE, "far"), wanted(TWO, "near")]
+    for _ in range(3):
+        found = observe(drivers, None, {}, calls, both)
+        assert list(found.unreachable) == ["far"]
+        assert "does not answer" in found.unreachable["far"]
+    assert (len(far.requests), len(near.requests)) == (1, 3), "it is not asked again before it has answered"
+    far.go_on.set()
+    until(lambda: observe(drivers, None, {}, calls, both).unreachable == {}, "it is asked again")

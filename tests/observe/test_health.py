@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Heartbeat
 from gitops_agent.model.status import AgentStatus, Health, HealthState
 from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.probe_runs import ProbePools
 from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
+from tests.pipeline.world import Inline
 from tests.reconcile.make import ONE, TWO
 
 from .ward import HEALTHY, NO_UPTIME, UNPROVEN, Ward, said
@@ -30,7 +32,7 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def ward(clock: FrozenClock, pool: ThreadPoolExecutor) -> Ward:
+def ward(clock: FrozenClock, pool: Executor) -> Ward:
     return Ward(clock, pool)
 
 
@@ -326,7 +328,7 @@ def test_it_is_looked_at_when_a_limit_is_reached(ward: Ward) -> None:
     assert ward.monitor.next_due() == 300
 
 
-def test_how_long_a_call_is_open_outlives_us(ward: Ward, pool: ThreadPoolExecutor) -> None:
+def test_how_long_a_call_is_open_outlives_us(ward: Ward, pool: Executor) -> None:
     """A new process takes over what was reported of this very process, and of no other one."""
     ward.beat("crm.search")
     health = ward.look(heartbeat(**SHORT))
@@ -335,11 +337,11 @@ def test_how_long_a_call_is_open_outlives_us(ward: Ward, pool: ThreadPoolExecuto
     status = AgentStatus(ONE, True, Lifecycle.RUNNING, (), "c0ffee", progress=health.progress)
     ward.clock.advance(301)
     ward.beat("crm.search")
-    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {ONE: status})
+    ward.monitor = HealthMonitor(ward.clock, ProbePools(pool, pool), lambda: {ONE: status})
     assert said(ward.look(heartbeat(**SHORT))) == TOO_LONG
     ward.restart()
     ward.beat("crm.search")
-    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {ONE: status})
+    ward.monitor = HealthMonitor(ward.clock, ProbePools(pool, pool), lambda: {ONE: status})
     assert said(ward.look(heartbeat(**SHORT))) == HEALTHY
 
 
@@ -462,7 +464,7 @@ def test_only_time_that_passes_counts(steps: list[tuple[float, float, str]]) -> 
     """Whatever the wall clock does between looks, a heartbeat is stale when it is older than the limit by the
     time that really passed, give or take what passed between two looks."""
     clock = FrozenClock()
-    with ThreadPoolExecutor(1) as pool:
+    with Inline() as pool:
         ward = Ward(clock, pool)
         ward.beat()
         ward.look(heartbeat())

@@ -13,7 +13,7 @@ import pytest
 from gitops_agent.drivers.api import ExecResult
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.observation import AgentInstance, Observation, Owner
-from gitops_agent.observe.health.monitor import probe
+from gitops_agent.observe.health.probe import probe
 from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.memory_driver import runtime_key
 from tests.reconcile.make import ONE

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 import pytest
 
 from gitops_agent.model.status import HealthState
 from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.probe_runs import ProbePools
 from gitops_agent.testing.clock import FrozenClock
 from tests.journal.values import a_status
 from tests.reconcile.make import ONE
@@ -25,7 +26,7 @@ def probes(**commands: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ward(clock: FrozenClock, pool: ThreadPoolExecutor) -> Ward:
+def ward(clock: FrozenClock, pool: Executor) -> Ward:
     return Ward(clock, pool)
 
 
@@ -84,24 +85,26 @@ def test_a_probe_that_has_passed_restarts_also_an_agent_that_hangs_while_it_come
 # -- after a restart of gitops-agent, which remembers nothing
 
 
-def reboot(ward: Ward, pool: ThreadPoolExecutor, *ready: Any) -> None:
-    ward.monitor = HealthMonitor(ward.clock, pool, lambda: {agent: a_status(agent) for agent in ready})
+def reboot(ward: Ward, pool: Executor, *ready: Any) -> None:
+    ward.monitor = HealthMonitor(
+        ward.clock, ProbePools(pool, pool), lambda: {agent: a_status(agent) for agent in ready}
+    )
 
 
-def test_an_agent_that_is_well_stays_ready(ward: Ward, pool: ThreadPoolExecutor) -> None:
+def test_an_agent_that_is_well_stays_ready(ward: Ward, pool: Executor) -> None:
     spec = probes(liveness="alive", readiness="ready")
     ward.look(spec)
     reboot(ward, pool, ONE)
     assert said(ward.look(spec)) == HEALTHY
 
 
-def test_a_process_older_than_its_probe_is_not_restarted_for_it(ward: Ward, pool: ThreadPoolExecutor) -> None:
+def test_a_process_older_than_its_probe_is_not_restarted_for_it(ward: Ward, pool: Executor) -> None:
     ward.clock.advance(100)
     ward.runner.broken = {"alvie"}
     assert watch(ward, probes(liveness="alvie"), asked_since=ward.clock.now()) == [(UNPROVEN, False)]
 
 
-def test_unless_it_was_ready_under_that_probe(ward: Ward, pool: ThreadPoolExecutor) -> None:
+def test_unless_it_was_ready_under_that_probe(ward: Ward, pool: Executor) -> None:
     """It hung while nobody watched: the journal knows that it was Ready, so the probe must have passed."""
     ward.clock.advance(100)
     reboot(ward, pool, ONE)

@@ -13,6 +13,7 @@ from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import AgentInstance, Heartbeat, Observation, Owner
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.probe_runs import ProbePools
 from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
@@ -55,7 +56,7 @@ class Ward:
 
     def __init__(self, clock: FrozenClock, pool: Executor) -> None:
         self.clock = clock
-        self.monitor = HealthMonitor(clock, pool)
+        self.monitor = HealthMonitor(clock, ProbePools(pool, pool))
         self.runner = Answering()
         self.ask: Executing = self.runner
         self.started = clock.now()

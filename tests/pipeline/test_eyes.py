@@ -14,6 +14,7 @@ from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.observe.observer import ask_drivers as observe
+from gitops_agent.support.bounded_calls import BoundedCalls
 from gitops_agent.testing.faults import Lie, LyingDriver, WrappedDriver, sees_half, sees_nothing
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.support.plugins import connect, connected
@@ -100,7 +101,7 @@ def test_closed_eyes_of_one_driver_are_no_matter_of_the_others(world: World) -> 
         driver.plant(runtime_key(key(driver.name)), {})
     one.unreachable_next()
     with ThreadPoolExecutor(2) as pool:
-        found = observe(connect([one.plugin, two.plugin]), None, {}, pool)
+        found = observe(connect([one.plugin, two.plugin]), None, {}, BoundedCalls(pool))
     assert set(found.seen) == {runtime_key(key("second"))}
     assert found.unreachable == {"first": "the live system does not answer"}
 
@@ -116,7 +117,7 @@ def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
             raise ConnectionResetError
 
     with ThreadPoolExecutor(1) as pool:
-        found = observe(connected({"memory": BreaksOff()}), None, {}, pool)  # type: ignore[dict-item]
+        found = observe(connected({"memory": BreaksOff()}), None, {}, BoundedCalls(pool))  # type: ignore[dict-item]
     assert found.seen == {}
     assert "ConnectionResetError" in found.unreachable["memory"]
 

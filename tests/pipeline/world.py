@@ -21,6 +21,7 @@ from gitops_agent.model.plan import Action
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitRecord, Condition, ConditionType, Phase
 from gitops_agent.observe.health.monitor import HealthMonitor
+from gitops_agent.observe.health.probe_runs import ProbePools
 from gitops_agent.observe.observer import Observer
 from gitops_agent.pipeline import Pipeline, Stages
 from gitops_agent.ports import CommitChange, Sink
@@ -94,6 +95,8 @@ class World:
         self.sink = Listening()
         self.unexpected: list[Exception] = []
         self.interrupted: Callable[[], bool] = lambda: False
+        self.pool: Pool = Inline()
+        self.news: list[AgentKey] = []
         self.journal: SqlJournal
         self.pipeline: Pipeline
         self.boot()
@@ -107,7 +110,7 @@ class World:
         if injector is not None:
             journal = FaultyJournal(journal, injector)
             drivers = connect(self.plugins(), self.clock, wrap=lambda driver: FaultyDriver(driver, injector))
-        pool = Inline()
+        pool = self.pool
         executor = ExecutorContext(
             drivers=drivers,
             journal=journal,
@@ -126,7 +129,7 @@ class World:
                 journal.commit_record,
             ),
             controls=Controls(journal),
-            observer=Observer(drivers, HealthMonitor(self.clock, pool), pool),
+            observer=Observer(drivers, self.monitor(), pool),
             recovery=Recovery(journal),
             leases=LeaseHolder(None),
             executor=Executor(executor),
@@ -134,6 +137,11 @@ class World:
             outbox=AtOnce(sinks or [self.sink], journal, self.clock, Redactor()),
         )
         self.pipeline = Pipeline(self.stages, journal, self.clock)
+
+    def monitor(self) -> HealthMonitor:
+        """What asks agents how they are; ``news`` holds those of which a probe had something new to say."""
+        reported = lambda: self.journal.state().status.agents  # noqa: E731
+        return HealthMonitor(self.clock, ProbePools(self.pool, self.pool), reported, self.news.append)
 
     def plugins(self) -> list[Plugin]:
         """What is installed."""

@@ -10,6 +10,7 @@ import pytest
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.reconcile.leases.holder import DriverLeases
+from tests.pipeline.world import Inline
 from tests.support.plugins import connected
 
 from .make import ONE, TWO
@@ -37,7 +38,7 @@ class Plain:
 
 
 def leases(host: Any, own: Any) -> DriverLeases:
-    return DriverLeases(host, connected({"own": own, "plain": Plain()}))  # type: ignore[dict-item]
+    return DriverLeases(host, connected({"own": own, "plain": Plain()}), Inline())  # type: ignore[dict-item]
 
 
 def test_each_agent_is_asked_for_where_it_lives() -> None:

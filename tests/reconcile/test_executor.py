@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor as Pool
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -35,7 +36,7 @@ OTHER = Fields.of({"command": ["other"]})
 class Rig:
     """A journal, a live system and what an executor needs; ``trace`` tells in which order they were used."""
 
-    def __init__(self, journal: SqlJournal, clock: FrozenClock, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, journal: SqlJournal, clock: FrozenClock, pool: Pool) -> None:
         self.journal = journal
         self.clock = clock
         self.live = MemoryDriver(clock=clock)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import pytest
 
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.reconcile.executor import RateLimiter
+from gitops_agent.reconcile.lanes import PLACES, RateLimiter, WaitingLanes
 from gitops_agent.support.token_bucket import Rate
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
@@ -30,30 +31,35 @@ def test_a_bucket_fills_up_to_its_burst_and_never_by_a_clock_that_goes_back() ->
     assert bucket.at(1_000.0).tokens == 3.0
 
 
-def lanes(*actions: Action) -> deque[deque[Action]]:
-    return deque(deque([each]) for each in actions)
+def lanes(*actions: Action) -> WaitingLanes:
+    return WaitingLanes({each.key.agent: deque([each]) for each in actions})
+
+
+def room(each: int = 8) -> Mapping[str, int]:
+    return dict.fromkeys(PLACES, each)
 
 
 def test_lanes_whose_driver_has_no_token_stay_in_order(clock: FrozenClock) -> None:
     limiter = RateLimiter({"memory": Rate(1.0, 1)}, clock)
     waiting = lanes(*(action(runtime_key(agent)) for agent in (ONE, TWO, THREE)))
-    assert [each.key.agent for each in limiter.take_heads(waiting, 8)] == [ONE]
-    assert [lane[0].key.agent for lane in waiting] == [TWO, THREE]
-    assert limiter.take_heads(waiting, 8) == []
+    assert [each.key.agent for each in waiting.take_heads(room(), limiter)] == [ONE]
+    assert waiting.take_heads(room(), limiter) == []
     assert limiter.next_due() == pytest.approx(1.0)
     clock.advance(1.0)
-    assert [each.key.agent for each in limiter.take_heads(waiting, 8)] == [TWO]
+    assert [each.key.agent for each in waiting.take_heads(room(), limiter)] == [TWO]
+    clock.advance(1.0)
+    assert [each.key.agent for each in waiting.take_heads(room(), limiter)] == [THREE]
 
 
 def test_records_of_ours_and_other_drivers_need_no_token(clock: FrozenClock) -> None:
     limiter = RateLimiter({"memory": Rate(0.001, 1), "other": Rate(0.001, 1)}, clock)
     adopt = action(runtime_key(TWO), Verb.ADOPT)
     waiting = lanes(action(runtime_key(ONE)), adopt, action(runtime_key(THREE)))
-    assert [each.key.agent for each in limiter.take_heads(waiting, 8)] == [ONE, TWO]
-    assert len(RateLimiter({}, clock).take_heads(waiting, 8)) == 1
+    assert [each.key.agent for each in waiting.take_heads(room(), limiter)] == [ONE, TWO]
+    assert len(waiting.take_heads(room(), RateLimiter({}, clock))) == 1
 
 
 def test_no_more_than_there_is_room_for(clock: FrozenClock) -> None:
     waiting = lanes(*(action(runtime_key(agent)) for agent in (ONE, TWO, THREE)))
-    assert len(RateLimiter({}, clock).take_heads(waiting, 2)) == 2
-    assert len(waiting) == 1
+    assert len(waiting.take_heads(room(2), RateLimiter({}, clock))) == 2
+    assert len(waiting.take_heads(room(2), RateLimiter({}, clock))) == 1

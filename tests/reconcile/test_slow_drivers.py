@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from gitops_agent.drivers.api import Observation, ObserveRequest
 from gitops_agent.errors import JournalError
-from gitops_agent.journal.store import SqlJournal
+from gitops_agent.journal.store import SqlJournal, open_journal
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.outcome import Applied, Result
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.reconcile.executor import Executor
+from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import config_key, runtime_key
 
@@ -94,6 +98,80 @@ def test_no_more_lanes_than_workers_are_begun(rig: Rig) -> None:
     ]
     slow.go_on.set()
     executor.close()
+
+
+# -- places: who hangs waits alone
+
+
+MANY = [AgentKey("acme", f"slow-{number}") for number in range(20)]
+
+
+def hook(agent: AgentKey) -> Action:
+    return action(ResourceKey(agent, Kind.HOOK.value, "onProvisioned"))
+
+
+def stop(agent: AgentKey) -> Action:
+    return action(runtime_key(agent), Verb.STOP, desired=None)
+
+
+@pytest.mark.parametrize("hang", [hook, stop])
+def test_as_many_that_hang_as_there_are_workers_keep_no_agent_from_being_started(
+    journal: SqlJournal, clock: FrozenClock, hang: Callable[[AgentKey], Action]
+) -> None:
+    rig = Rig(journal, clock, DaemonPool("apply", 64))
+    rig.context = replace(rig.context, patience=0.05, workers=2)
+    over, started = Event(), list[AgentKey]()
+
+    def do(step: Action) -> None:
+        if step.key.agent in MANY:
+            over.wait(30)
+        started.append(step.key.agent)
+
+    rig.using(Doing(do))
+    executor = Executor(rig.context)
+    rig.execute(executor, plan(*(hang(agent) for agent in MANY[:2])))
+    assert len(executor.running) == 2
+    rig.execute(executor, plan(*(hang(agent) for agent in MANY[2:]), action(runtime_key(TWO))))
+    assert started == [TWO]
+    assert len(executor.running) == 2, "there is no more room among their own kind"
+    clock.advance(1)
+    rig.execute(executor, plan(*(hang(agent) for agent in MANY[2:])))
+    assert len(executor.running) == 4, "those that take long have made room for the next"
+    over.set()
+    executor.close()
+    assert executor.running == ()
+
+
+def test_the_end_does_not_wait_for_what_hangs_and_leaves_it_to_the_next_start(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = Slow(rig)
+    rig.using(slow)
+    executor = Executor(rig.context)
+    rig.execute(executor, plan(hook(ONE)))
+    executor.close(timeout=0.05)
+    (intent,) = rig.journal.state().reconcile.open_intents.values()
+    assert intent.action.key == hook(ONE).key
+    told = capsys.readouterr().out
+    assert "waiting for what is under way" in told
+    assert f"create {hook(ONE).key}" in told
+    slow.go_on.set()
+
+
+def test_a_freeze_is_obeyed_in_the_middle_of_a_pass(rig: Rig, tmp_path: Path) -> None:
+    """Written by another process, and heard before the next action, not with the next pass."""
+    rig.context = replace(rig.context, workers=1)
+    begun: list[AgentKey] = []
+
+    def do(step: Action) -> None:
+        begun.append(step.key.agent)
+        with open_journal(tmp_path / "state") as beside:
+            beside.control(Control(ControlVerb.FREEZE, "*", "ada", 1.0))
+
+    rig.using(Doing(do))
+    done = rig.run(action(runtime_key(ONE)), action(runtime_key(TWO)))
+    assert begun == [ONE]
+    assert results(done) == {str(runtime_key(ONE)): Result.DONE}
 
 
 def test_what_takes_away_goes_before_what_builds(rig: Rig) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from gitops_agent.drivers.api import AS_IT_RUNS, AgentKey, ApplyError, Context, ExecResult, LogLine, RunAs
 from gitops_agent.drivers.local.apply import ProcessApplier
 from gitops_agent.drivers.local.context import Options, ProcessContext
-from gitops_agent.drivers.local.exec import run
+from gitops_agent.drivers.local.exec import RunningCommands, run
 from gitops_agent.drivers.local.log_files import read_logs
 from gitops_agent.drivers.local.marks import variables
 from gitops_agent.drivers.local.spec import Desired
@@ -25,6 +25,8 @@ class LocalDriver(ProcessApplier):
         super().__init__(shared, launcher(shared))
         self.watcher = ProcessWatcher(shared, self)
         self.start, self.stop = self.watcher.start, self.watcher.stop
+        self._commands = RunningCommands()
+        self.close = self._commands.end_all
 
     def exec(self, agent: AgentKey, command: Sequence[str], timeout: float, how: RunAs = AS_IT_RUNS) -> ExecResult:
         """Run a command in the agent's environment; how it ended."""
@@ -41,7 +43,7 @@ class LocalDriver(ProcessApplier):
             environment = {**own.build(agent, desired, self._number(agent, how.instance)), **how.env}
         except ApplyError as problem:
             return ExecResult(False, problem.message, started=False)
-        done = run(command, workdir, environment, timeout, own.mask(desired, environment))
+        done = run(command, workdir, environment, timeout, own.mask(desired, environment), self._commands)
         return replace(done, message=self._context.redactor(done.message))
 
     def _number(self, agent: AgentKey, instance: str) -> int:

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +21,45 @@ MIN_POLL_SECONDS = 0.001
 MAX_POLL_SECONDS = 0.05
 
 
+class RunningCommands:
+    """The commands under way, by their process groups, so that none outlives us: nothing would end it in time,
+    and nothing would record how it ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._closed = False
+
+    def add(self, group: int) -> None:
+        """Note that a command began; at once at its end if all were ended meanwhile."""
+        with self._lock:
+            self._groups.add(group)
+        if self._closed:
+            self.end_all()
+
+    def end(self, group: int) -> None:
+        """Kill what is left of a command. To be called before it is waited for: until then the number of its
+        group cannot be reused."""
+        with self._lock, suppress(ProcessLookupError):
+            self._groups.discard(group)
+            os.killpg(group, signal.SIGKILL)
+
+    def end_all(self) -> None:
+        """Kill every command that is under way."""
+        self._closed = True
+        for group in tuple(self._groups):
+            with self._lock, suppress(ProcessLookupError):
+                if group in self._groups:
+                    os.killpg(group, signal.SIGKILL)
+
+
 def run(
-    command: Sequence[str], workdir: str, environment: Mapping[str, str], timeout: float, mask: OutputMask
+    command: Sequence[str],
+    workdir: str,
+    environment: Mapping[str, str],
+    timeout: float,
+    mask: OutputMask,
+    running: RunningCommands,
 ) -> ExecResult:
     """Run a command; how it ended, its output masked."""
     try:
@@ -37,7 +75,8 @@ def run(
         )
     except (OSError, ValueError) as problem:
         return ExecResult(False, f"{command[0]!r} did not start: {_why(problem, workdir)}", started=False)
-    return _attend(child, timeout, mask)
+    running.add(child.pid)
+    return _attend(child, timeout, mask, running)
 
 
 def _why(problem: OSError | ValueError, workdir: str) -> str:
@@ -49,7 +88,9 @@ def _why(problem: OSError | ValueError, workdir: str) -> str:
     return problem.strerror or str(problem)
 
 
-def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) -> ExecResult:
+def _attend(
+    child: subprocess.Popen[bytes], timeout: float, mask: OutputMask, running: RunningCommands
+) -> ExecResult:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
     try:
@@ -57,9 +98,7 @@ def _attend(child: subprocess.Popen[bytes], timeout: float, mask: OutputMask) ->
         deadline, cap = time.monotonic() + timeout, OUTPUT_CAP_BYTES + mask.longest
         output, ended = _listen(child, child.stdout.fileno(), deadline, cap)
     finally:
-        # Before the wait: until then the number of the group cannot be reused.
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        running.end(child.pid)
         code = child.wait()
         child.stdout.close()
     shown = mask.hide(output, OUTPUT_CAP_BYTES).decode("utf-8", "replace")

@@ -92,6 +92,14 @@ def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> He
     return HEALTHY if look is None else replace(HEALTHY, recheck_at=look)
 
 
+def doubted(health: Health, reason: str) -> Health:
+    """The health of an agent that its driver reports to be stuck while the other sources are being asked: not Ready
+    whatever they will answer, and nothing is repaired before they have."""
+    state = HealthState.STUCK if health.state is HealthState.HEALTHY else health.state
+    message = "its other sources are being asked"
+    return replace(health, state=state, reason=reason, message=message, disputes=reason, asking=True)
+
+
 def suspicion(
     target: HealthTarget, history: HealthHistory, proven: ProbeSpec | None, monotonic: float
 ) -> str | None:
@@ -182,6 +190,8 @@ def _heartbeat(history: HealthHistory, heartbeat: HeartbeatState, monotonic: flo
 
 
 def _probe(state: ProbeState, *, trusted: bool) -> tuple[bool | None, str]:
+    if state.last is None:
+        return None, "has not answered yet"
     if state.fails and not trusted:
         return None, f"has never passed as it is now defined ({state.answer})"
     return not state.fails, f"{'fails' if state.fails else 'passes'} ({state.answer})"
@@ -226,8 +236,8 @@ def _failing_probe(history: HealthHistory) -> Health | None:
     """A probe decides only once it has passed: it may be wrong itself, and then a rollout must not go on."""
     for name, reason in (("liveness", "NotLiveYet"), ("readiness", "NotReadyYet")):
         state = history.probes.get(name)
-        if state is not None and state.fails and not state.passed:
-            message = f"the {name} probe has not passed yet: {state.answer}"
+        if state is not None and state.unproven:
+            message = f"the {name} probe has not passed yet: {state.answer or 'no answer so far'}"
             return _because(state, name, HealthState.STARTING, reason, message)
     ready = history.probes.get("readiness")
     if ready is None or not (ready.fails and ready.failed_too_often):
@@ -237,5 +247,5 @@ def _failing_probe(history: HealthHistory) -> Health | None:
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:
-    said = Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall)
-    return Health(health, reason, message, recheck_at=state.due_at, evidence=(said,))
+    said = () if state.last is None else (Evidence(f"{name} probe", f"fails ({state.answer})", state.asked.wall),)
+    return Health(health, reason, message, recheck_at=state.due_at, evidence=said)

@@ -41,16 +41,24 @@ NEVER = ClockReading(float("-inf"), 0.0)
 @dataclass(slots=True)
 class ProbeState:
     """The answers of one probe under one definition; another definition starts anew, having never passed.
-    ``from_start``: the agent has run under this definition since it started."""
+    ``from_start``: the agent has run under this definition since it started. ``inherited``: it was Ready in this
+    very run when an earlier process last reported it, which counts until the first answer of this one.
+    ``asked``: when the probe began that gave the last answer."""
 
     spec: ProbeSpec
     from_start: bool = True
+    inherited: bool = False
     due_at: float = 0.0
     failures: int = 0
     counts_from: float = 0.0
     passed: bool = False
     last: ExecResult | None = None
     asked: ClockReading = NEVER
+
+    @property
+    def period(self) -> float:
+        """Seconds from one question to the next."""
+        return seconds(self.spec.get("period", "10s")) or 1.0
 
     @property
     def fails(self) -> bool:
@@ -67,15 +75,22 @@ class ProbeState:
         """What it last answered."""
         return self.last.message if self.last is not None else ""
 
-    def take(self, result: ExecResult, at: ClockReading) -> None:
-        """Keep a result. Failures count once a period, however often we ask."""
-        period = seconds(self.spec.get("period", "10s")) or 1.0
+    @property
+    def unproven(self) -> bool:
+        """Whether it has not passed yet, neither now nor for an earlier process that we may believe."""
+        return not self.passed and (self.fails or (self.last is None and not self.inherited))
+
+    def take(self, result: ExecResult, asked: ClockReading, answered: float) -> None:
+        """Keep a result. Failures count once a period, however often we ask. The period counts from one question
+        to the next, so that an answer that is collected late delays nothing."""
+        period = self.period
         if result.ok:
             self.failures, self.passed, self.counts_from = 0, True, 0.0
-        elif at.monotonic >= self.counts_from:
-            self.failures, self.counts_from = self.failures + 1, at.monotonic + period
-        self.last, self.asked = result, at
-        self.due_at = at.monotonic + (period if self.passed else min(period, STARTING_PERIOD_SECONDS))
+        elif answered >= self.counts_from:
+            self.failures, self.counts_from = self.failures + 1, answered + period
+        self.last, self.asked = result, asked
+        rest = period if self.passed else min(period, STARTING_PERIOD_SECONDS)
+        self.due_at = asked.monotonic + rest if result.ok else answered + rest
 
 
 class HeartbeatState(NamedTuple):
@@ -134,7 +149,8 @@ class _NewestHeartbeat:
 class HealthHistory:
     """What we remember of one run of one copy of an agent: it begins anew when that starts again.
     ``started_at`` is by the wall clock, everything else by the monotonic one: ``born_at``, since when it is in its
-    ``turn``, since when each of its ``calls`` is open, and since when its driver finds it stuck."""
+    ``turn``, since when each of its ``calls`` is open, since when its driver finds it stuck (``suspected_at``) or
+    any source does (``doubted_at``). ``was_ready``: an earlier process reported this run Ready."""
 
     started_at: float | None
     handle: Fields
@@ -146,6 +162,8 @@ class HealthHistory:
     heartbeat: HeartbeatState | None = None
     suspected_at: float | None = None
     was_healthy: bool = False
+    was_ready: bool = False
+    doubted_at: float | None = None
 
     @classmethod
     def begin(cls, seen: Observation, now: ClockReading) -> "HealthHistory":
@@ -165,7 +183,8 @@ class HealthHistory:
 
     def set_probes(self, target: HealthTarget) -> None:
         """Keep the probes that are asked for: a changed one starts anew, one that is gone is never due again."""
-        probes = target.probes
+        probes, inherited = target.probes, self.was_ready
+        self.was_ready = False  # it says nothing of a definition that comes later
         if not probes and not self.probes:
             return
         for name in self.probes.keys() - probes.keys():
@@ -173,7 +192,7 @@ class HealthHistory:
         for name, spec in probes.items():
             if (known := self.probes.get(name)) is None or known.spec != spec:
                 from_start = self.started_at is None or target.began_with(self.started_at)
-                self.probes[name] = ProbeState(spec, from_start)
+                self.probes[name] = ProbeState(spec, from_start, inherited)
 
     def read_heartbeat(self, target: HealthTarget, now: ClockReading) -> None:
         """Take note of the heartbeat, if one is asked for, and of the moment from which on it would count against
@@ -239,6 +258,15 @@ class HealthHistory:
             known = self.newest = _NewestHeartbeat(beat, now.monotonic - age, now.monotonic)
         known.looked_at = now.monotonic
         return now.monotonic - known.written_at
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether some probe has given no answer at all yet."""
+        return any(state.last is None for state in self.probes.values())
+
+    def stale_probes(self, since: float) -> list[str]:
+        """The probes whose last answer is to a question from before a moment."""
+        return [name for name, state in self.probes.items() if state.asked.monotonic < since]
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat or what it reports would last for too long."""

@@ -4,32 +4,29 @@ Agents are held to the enforced spec, the one last applied (the field ``health``
 HEAD. A probe is believed under the definition it has passed under: one that was changed starts anew.
 """
 
-import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 
-from gitops_agent.drivers.api import ExecResult, Executing, RunAs
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState, Progress
 from gitops_agent.model.key import AgentKey, Scope
 from gitops_agent.model.observation import Observation, Owner
-from gitops_agent.model.quantity import seconds
-from gitops_agent.model.status import AgentStatus
+from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.observe.health.evaluate import (
+    LIVENESS_FAILED,
     REPLICAS_FOLLOW,
     aggregate,
     alive,
     combined,
     cross_checked,
+    doubted,
     known_health,
     suspicion,
 )
-from gitops_agent.observe.health.history import ClockReading, HealthHistory, ProbeState
-from gitops_agent.observe.health.targets import HealthTarget, ProbeSpec
+from gitops_agent.observe.health.history import STARTING_PERIOD_SECONDS, ClockReading, HealthHistory
+from gitops_agent.observe.health.probe_runs import ProbePools, ProbeRuns
+from gitops_agent.observe.health.targets import START_MARGIN_SECONDS, HealthTarget, ProbeSpec
 from gitops_agent.ports import Clock
-from gitops_agent.support.http import HttpError, request
-from gitops_agent.support.text import one_line
 
 MIN_RECHECK_SECONDS = 0.05
 """Two looks are at least this far apart, so that no mistake about what is due can become a hot loop."""
@@ -37,22 +34,30 @@ MIN_RECHECK_SECONDS = 0.05
 DRIVER_RECHECK_SECONDS = 2.0
 """When an agent that its driver reports not to be healthy is looked at again."""
 
-_READ_CAP_BYTES = 4096
-_HEADERS = {"User-Agent": "gitops-agent-probe"}
-_COMMAND_CHARACTERS, _ANSWER_CHARACTERS = 60, 200
+_PROBES = {LIVENESS_FAILED: "liveness"}
+"""The probe whose answer raises a suspicion."""
 
 _SETTLED = (HealthState.HEALTHY, HealthState.STOPPED)
 Statuses = Mapping[AgentKey, AgentStatus]
+Copy = tuple[AgentKey, str]
 
 
 class HealthMonitor:
     """Evaluates the health of agents; remembers probe results and first sightings between passes.
+    Waits for no probe: a later evaluation finds its answer; ``on_news`` is called with the agent when one is due.
     ``reported``: the statuses of agents as they were last reported, also before this process began."""
 
-    def __init__(self, clock: Clock, pool: Executor, reported: Callable[[], Statuses] = dict) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        pools: ProbePools,
+        reported: Callable[[], Statuses] = dict,
+        on_news: Callable[[AgentKey], None] = lambda _agent: None,
+    ) -> None:
         self._clock = clock
-        self._pool = pool
+        self._runs = ProbeRuns(clock, pools, on_news)
         self._reported = reported
+        self._met: set[AgentKey] = set()
         self._histories: dict[AgentKey, dict[str, HealthHistory]] = {}  # of each running copy, by its id
         self._following: dict[AgentKey, frozenset[str]] = {}
         self._proven: dict[AgentKey, ProbeSpec | None] = {}
@@ -69,30 +74,32 @@ class HealthMonitor:
         return None if first is None else max(MIN_RECHECK_SECONDS, first - self._clock.monotonic())
 
     def evaluate(self, targets: Sequence[HealthTarget], scope: Scope = None) -> dict[AgentKey, Health]:
-        """The health of each target; probes that are due run side by side first.
+        """The health of each target by the answers that are there; probes that are due are started.
         Agents of the scope that are not among the targets (retired, removed) are not to be looked at again."""
-        now = self._now()
-        copies = {target.agent: self._remember(target, now) for target in targets}
+        now, strangers = self._now(), self._strangers(targets)
+        copies = {target.agent: self._remember(target, strangers.get(target.agent), now) for target in targets}
         there = [copy for each in copies.values() for copy in each]
         self._remember_proven(there)
-        began = now.monotonic
-        self._run_probes(there, lambda state: state.due_at <= began)
-        # What a probe answered a period ago says nothing about a suspicion of now.
-        suspected = [copy for copy in there if self._suspicion(copy) is not None]
-        self._run_probes(suspected, lambda state: state.asked.monotonic < began)
+        self._take_answers()
+        self._ask_due(there, now)
+        undecided = {(copy.agent, copy.instance) for copy in there if self._is_undecided(copy, now)}
         ended = self._now()
-        doubted = {(copy.agent, copy.instance) for copy in suspected}
-        verdicts = {each.agent: self._verdict(each, copies[each.agent], ended, doubted) for each in targets}
+        verdicts = {each.agent: self._verdict(each, copies[each.agent], ended, undecided) for each in targets}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
-        soon = ended.monotonic + DRIVER_RECHECK_SECONDS
+        asked = {agent for agent, _ in undecided}
         for target in targets:
-            at = verdicts[target.agent].recheck_at
-            if _is_unsettled(target):
-                at = soon if at is None else min(at, soon)
-            if at is not None:
-                self._recheck[target.agent] = at
+            dues = [verdicts[target.agent].recheck_at]
+            dues += [ended.monotonic + DRIVER_RECHECK_SECONDS] if _is_unsettled(target) else []
+            dues += [ended.monotonic + STARTING_PERIOD_SECONDS] if target.agent in asked else []
+            if known := [at for at in dues if at is not None]:
+                self._recheck[target.agent] = min(known)
         return verdicts
+
+    def unanswered(self, agents: Iterable[AgentKey]) -> frozenset[AgentKey]:
+        """Those of some agents of which a probe has not answered since this process began."""
+        found = {agent: self._histories.get(agent, {}).values() for agent in agents}
+        return frozenset(agent for agent, known in found.items() if any(each.unanswered for each in known))
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
         """Agents that left Git are not looked at again."""
@@ -101,8 +108,19 @@ class HealthMonitor:
             self._following.pop(agent, None)
             self._proven.pop(agent, None)
             self._recheck.pop(agent, None)
+            self._met.discard(agent)
+            self._runs.forget(agent)
 
-    def _remember(self, target: HealthTarget, now: ClockReading) -> tuple[HealthTarget, ...]:
+    def _strangers(self, targets: Sequence[HealthTarget]) -> Statuses:
+        """What was last reported of the agents that this process has not met yet."""
+        new = {target.agent for target in targets} - self._met
+        self._met |= new
+        reported = self._reported() if new else {}
+        return {agent: known for agent in new if (known := reported.get(agent)) is not None}
+
+    def _remember(
+        self, target: HealthTarget, reported: AgentStatus | None, now: ClockReading
+    ) -> tuple[HealthTarget, ...]:
         """The copies whose health core has to find out, each with a history; what was seen of it is remembered."""
         seen = target.runtime
         ours = seen is not None and seen.fields is not None and seen.owner is Owner.OURS and seen.health is None
@@ -111,17 +129,20 @@ class HealthMonitor:
             return ()
         copies, known = target.copies, self._histories.get(target.agent, {})
         self._histories[target.agent] = {
-            copy.instance: self._followed_up(known.get(copy.instance), copy, now) for copy in copies
+            copy.instance: self._followed_up(known.get(copy.instance), copy, reported, now) for copy in copies
         }
         return copies
 
-    def _followed_up(self, known: HealthHistory | None, copy: HealthTarget, now: ClockReading) -> HealthHistory:
+    def _followed_up(
+        self, known: HealthHistory | None, copy: HealthTarget, reported: AgentStatus | None, now: ClockReading
+    ) -> HealthHistory:
         """What is remembered of one copy, with what was just seen of it; anew when it was started again."""
         seen = copy.runtime
         assert seen is not None
         history = known if known is not None and known.is_of(seen) else None
         if history is None:
             history = HealthHistory.begin(seen, now)
+            history.was_ready = reported is not None and _was_ready(reported, seen)
             if known is None and copy.spec.get("heartbeat"):
                 self._recall(history, copy, seen, now)
         history.set_probes(copy)
@@ -149,23 +170,46 @@ class HealthMonitor:
                 ready = known is not None and known.ready and known.lifecycle is Lifecycle.RUNNING
                 self._proven[agent] = spec if ready else None
 
-    def _run_probes(self, copies: Iterable[HealthTarget], wanted: Callable[[ProbeState], bool]) -> None:
-        asked: dict[object, Future[ExecResult]] = {}
-        runs = []
+    def _ask_due(self, copies: Iterable[HealthTarget], now: ClockReading) -> None:
         for copy in copies:
-            for name, state in self._history(copy).probes.items():
-                if not wanted(state):
+            history = self._history(copy)
+            for name, state in history.probes.items():
+                if state.due_at <= now.monotonic:
+                    self._runs.start(copy, name, history, now, urgent=state.last is None or state.fails)
+        self._take_answers()  # what took no time
+
+    def _take_answers(self) -> None:
+        """Keep the answers of probes, whatever the scope; those of an earlier run or definition are dropped."""
+        for answer in self._runs.collect():
+            current = self._histories.get(answer.agent, {}).values()
+            for history in (each for each in answer.about if any(each is other for other in current)):
+                state = history.probes.get(answer.name)
+                if state is None or state.spec != answer.spec:
                     continue
-                # Copies that answer at one address are asked once, and the answer is about all of them.
-                about = copy.addresses if state.spec.get("http") else copy.instance
-                key = (copy.agent, name, about)
-                if key not in asked:
-                    asked[key] = self._pool.submit(probe, state.spec, copy)
-                runs.append((copy.agent, name, state, asked[key]))
-        for agent, name, state, future in runs:
-            state.take(future.result(), self._now())
-            if state.passed and name == "liveness":
-                self._proven[agent] = state.spec
+                is_news = state.last is None or state.last.ok != answer.result.ok
+                state.take(answer.result, answer.asked, answer.answered)
+                at = answer.answered if is_news else state.due_at
+                self._recheck[answer.agent] = min(at, self._recheck.get(answer.agent, at))
+                if state.passed and answer.name == "liveness":
+                    self._proven[answer.agent] = state.spec
+
+    def _is_undecided(self, copy: HealthTarget, now: ClockReading) -> bool:
+        """Whether a source suspects a copy and not all others have been asked since: what a probe answered a
+        period ago says nothing about a suspicion of now. Once decided, they are asked again all the same."""
+        history, reason = self._history(copy), self._suspicion(copy)
+        if reason is None:
+            history.doubted_at = None
+            return False
+        if history.doubted_at is None:
+            # The answer that raised the suspicion is fresh itself.
+            accuser = history.probes.get(_PROBES.get(reason, ""))
+            history.doubted_at = now.monotonic if accuser is None else accuser.asked.monotonic
+        since = history.doubted_at
+        urgent = bool(history.stale_probes(since))
+        for name in history.stale_probes(max(since, now.monotonic - STARTING_PERIOD_SECONDS)):
+            self._runs.start(copy, name, history, now, urgent=urgent)
+        self._take_answers()
+        return bool(history.stale_probes(since))
 
     def _suspicion(self, copy: HealthTarget) -> str | None:
         return suspicion(copy, self._history(copy), self._proven.get(copy.agent), self._clock.monotonic())
@@ -175,24 +219,26 @@ class HealthMonitor:
         target: HealthTarget,
         copies: Sequence[HealthTarget],
         now: ClockReading,
-        doubted: Container[tuple[AgentKey, str]],
+        undecided: Container[Copy],
     ) -> Health:
         known = known_health(target)
         if known is not None:
             return aggregate(known, target.others)
-        found = [self._copy_verdict(copy, now, (copy.agent, copy.instance) in doubted) for copy in copies]
+        found = [self._copy_verdict(copy, now, (copy.agent, copy.instance) in undecided) for copy in copies]
         together = combined(copies, found)
         if together.reason == REPLICAS_FOLLOW:
             together = self._followed(target.agent, together, now)
         return aggregate(together, target.others)
 
-    def _copy_verdict(self, copy: HealthTarget, now: ClockReading, suspected: bool) -> Health:
+    def _copy_verdict(self, copy: HealthTarget, now: ClockReading, undecided: bool) -> Health:
         history = self._history(copy)
         # Asked afresh, the source may report otherwise.
-        if suspected and (reason := self._suspicion(copy)) is not None:
+        if not undecided and (reason := self._suspicion(copy)) is not None:
             health = cross_checked(copy, history, reason, self._proven.get(copy.agent), now)
         else:
             health = alive(copy, history, now)
+        if undecided and copy.suspicion is not None:
+            health = doubted(health, copy.suspicion)
         history.was_healthy = history.was_healthy or health.state is HealthState.HEALTHY
         report = history.progress(copy.instance, now)
         return health if report is None else replace(health, progress=(report,))
@@ -221,42 +267,8 @@ def _is_unsettled(target: HealthTarget) -> bool:
     return any(health.state not in _SETTLED and health.recheck_at is None for health in reported)
 
 
-# -- one probe: an HTTP request to the address of an agent, or a command run as the agent
-
-
-def probe(spec: ProbeSpec, target: HealthTarget) -> ExecResult:
-    """The answer of one probe; what goes wrong is an answer too, never an exception.
-    An HTTP probe reaches the addresses that the driver reports and nothing else, whatever a document says. Where
-    there are several, all must answer."""
-    timeout = seconds(spec.get("timeout", "1s")) or 1.0
-    try:
-        if http_spec := spec.get("http"):
-            return _http(target.addresses, http_spec["port"], http_spec.get("path", "/"), timeout)
-        if target.executing is None:
-            return ExecResult(False, "this runtime cannot run commands")
-        return _exec(spec["exec"]["command"], target, timeout, target.executing)
-    except (Exception, SystemExit) as problem:  # one agent's probe must not stop those of its siblings
-        return ExecResult(False, f"unexpected {type(problem).__name__} in the probe")
-
-
-def _exec(command: Sequence[str], target: HealthTarget, timeout: float, executing: Executing) -> ExecResult:
-    """The answer of a command run as one copy, with the command and the begin of its output."""
-    answer = executing.exec(target.agent, command, timeout, RunAs(instance=target.instance))
-    shown = one_line(shlex.join(command), _COMMAND_CHARACTERS)
-    return replace(answer, message=f"{shown}: {one_line(answer.message, _ANSWER_CHARACTERS)}")
-
-
-def _http(addresses: Sequence[str], port: int, path: str, timeout: float) -> ExecResult:
-    """The answer of the first address that fails, or of the last."""
-    answer = ExecResult(False, f"GET :{port}{path}: the runtime reports no address to probe")
-    for address in addresses:
-        asked = f"GET {address if len(addresses) > 1 else ''}:{port}{path}"
-        url = f"http://{f'[{address}]' if ':' in address else address}:{port}{path}"
-        try:
-            status = request("GET", url, timeout=timeout, headers=_HEADERS, body_cap=_READ_CAP_BYTES).status
-        except HttpError as problem:
-            return ExecResult(False, f"{asked}: {problem}")
-        answer = ExecResult(200 <= status < 400, f"{asked}: {status}")
-        if not answer.ok:
-            break
-    return answer
+def _was_ready(reported: AgentStatus, seen: Observation) -> bool:
+    """Whether an earlier process reported this very run of an agent to be Ready."""
+    since = [each.last_transition_at for each in reported.conditions if each.type is ConditionType.READY]
+    started, running = seen.started_at or 0.0, reported.lifecycle is Lifecycle.RUNNING
+    return reported.ready and running and any(started <= at + START_MARGIN_SECONDS for at in since)

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+from functools import partial
 
 from gitops_agent.drivers.api import Leasing
 from gitops_agent.drivers.plugins import Connections
@@ -11,6 +13,7 @@ from gitops_agent.model.plan import Plan
 from gitops_agent.plan.guards import with_verdict
 from gitops_agent.plan.guards.lease import lease
 from gitops_agent.ports import Leases
+from gitops_agent.support.bounded_calls import BoundedCalls, NoAnswer
 
 RETRY_SECONDS = 5.0
 """Seconds until a lease that another process holds is asked for again."""
@@ -44,9 +47,10 @@ class DriverLeases:
     """Leases where they belong: with the live system for drivers that bring their own, on this host for others.
     An agent whose resources are in several live systems needs one in each."""
 
-    def __init__(self, host: Leases, drivers: Connections) -> None:
+    def __init__(self, host: Leases, drivers: Connections, pool: Executor) -> None:
         self._host = host
         self._drivers = drivers
+        self._calls = BoundedCalls[tuple[Leasing | None, Mapping[AgentKey, str]]](pool)
         self._claimed: dict[AgentKey, set[Leases | Leasing]] = {}
 
     def claim(self, agents: Mapping[AgentKey, Collection[str]]) -> Mapping[AgentKey, str]:
@@ -58,19 +62,25 @@ class DriverLeases:
                 by_driver[name].append(agent)
         refused: dict[AgentKey, str] = {}
         claimed: dict[AgentKey, set[Leases | Leasing]] = {agent: set() for agent in agents}
-        for name, wanted in by_driver.items():
+        asked = {name: partial(self._claim, name, wanted) for name, wanted in by_driver.items()}
+        for name, answer in self._calls.ask(asked, self._drivers.observe_timeout).items():
             try:
-                own = self._drivers.leasing(name)
-                refused |= own.claim(wanted) if own is not None else {}
-            except GitopsAgentError as problem:
-                refused |= dict.fromkeys(wanted, f"its lease cannot be taken: {problem.message}")
+                own, held = answer.result()
+            except (GitopsAgentError, NoAnswer) as problem:
+                refused |= dict.fromkeys(by_driver[name], f"its lease cannot be taken: {problem}")
                 continue
-            for agent in wanted:
+            refused |= held
+            for agent in by_driver[name]:
                 claimed[agent].add(self._host if own is None else own)
         if on_host := {agent: () for agent, leases in claimed.items() if self._host in leases}:
             refused |= self._host.claim(on_host)
         self._claimed |= claimed
         return refused
+
+    def _claim(self, name: str, wanted: Collection[AgentKey]) -> tuple[Leasing | None, Mapping[AgentKey, str]]:
+        """The leases of a driver, if it brings its own, and those of some agents that another reconciler holds."""
+        own = self._drivers.leasing(name)
+        return own, own.claim(wanted) if own is not None else {}
 
     def holds(self, agent: AgentKey) -> bool:
         """Whether all leases that were taken for an agent are still ours."""

@@ -1,0 +1,102 @@
+"""Lanes: the actions of one agent in their order, and when the next of them may begin.
+
+Hooks, stops, restarts and everything else have a place each, with room for so many at a time, so that eight hooks
+that hang keep no agent from being started. Who takes long gives up its room: it waits alone, and the next begins.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+
+from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.plan import Action, Plan, Verb
+from gitops_agent.plan.order import TEARDOWN
+from gitops_agent.ports import Clock
+from gitops_agent.support.token_bucket import Rate
+
+MAX_SLOW = 64
+"""Slow actions in one place at most, beside as many quick ones as there are workers."""
+
+Lane = deque[Action]
+
+HOOKS, STOPS, RESTARTS, OTHERS = PLACES = ("hooks", "stops", "restarts", "others")
+
+
+def place_of(action: Action) -> str:
+    """Where an action runs: one of ``PLACES``."""
+    if action.key.kind == Kind.HOOK:
+        return HOOKS
+    if action.verb in TEARDOWN:
+        return STOPS
+    return RESTARTS if action.verb is Verb.RESTART else OTHERS
+
+
+def room_left(quick: Counter[str], slow: Counter[str], workers: int) -> dict[str, int]:
+    """How many more actions may begin in each place."""
+    return {place: workers - quick[place] if slow[place] < MAX_SLOW else 0 for place in PLACES}
+
+
+def lanes_of(plan: Plan) -> Iterator[dict[AgentKey, Lane]]:
+    """The actions of each agent in their order: first the agents that only lose something, then the others."""
+    lanes: dict[AgentKey, Lane] = {}
+    for action in plan.allowed:
+        lanes.setdefault(action.key.agent, deque()).append(action)
+    ending = {agent for agent, lane in lanes.items() if all(action.verb in TEARDOWN for action in lane)}
+    yield {agent: lane for agent, lane in lanes.items() if agent in ending}
+    yield {agent: lane for agent, lane in lanes.items() if agent not in ending}
+
+
+class WaitingLanes:
+    """Lanes whose next action has not begun, by its place, first come, first served."""
+
+    def __init__(self, lanes: Mapping[AgentKey, Lane]) -> None:
+        self._lanes: dict[str, deque[Lane]] = {place: deque() for place in PLACES}
+        for lane in lanes.values():
+            self._lanes[place_of(lane[0])].append(lane)
+
+    def __bool__(self) -> bool:
+        return any(self._lanes.values())
+
+    def put_back(self, lane: Lane) -> None:
+        """A lane whose last action succeeded goes on before those that have not begun."""
+        if lane:
+            self._lanes[place_of(lane[0])].appendleft(lane)
+
+    def take_heads(self, room: Mapping[str, int], limiter: "RateLimiter") -> list[Action]:
+        """The first actions of as many lanes as there is room for, taken out; lanes whose driver has no token
+        stay, in order."""
+        heads: list[Action] = []
+        for place, lanes in self._lanes.items():
+            kept: list[Lane] = []
+            left = room[place]
+            while lanes and left > 0:
+                lane = lanes.popleft()
+                if limiter.may_act(lane[0]):
+                    heads.append(lane.popleft())
+                    left -= 1
+                else:
+                    kept.append(lane)
+            lanes.extendleft(reversed(kept))
+        return heads
+
+
+class RateLimiter:
+    """Lets actions begin no faster than their drivers take them."""
+
+    def __init__(self, rates: Mapping[str, Rate], clock: Clock) -> None:
+        self._clock = clock
+        self._buckets = {name: rate.full(clock.monotonic()) for name, rate in rates.items()}
+
+    def next_due(self) -> float | None:
+        """Seconds until some driver that has no token now has one again; None when all have."""
+        now = self._clock.monotonic()
+        return min((wait for each in self._buckets.values() if (wait := each.wait(now)) > 0), default=None)
+
+    def may_act(self, action: Action) -> bool:
+        """Whether the driver of an action has a token for it, which is then taken."""
+        bucket = self._buckets.get(action.driver) if action.verb.touches_live else None
+        if bucket is None:
+            return True
+        left = bucket.take(self._clock.monotonic())
+        if left is not None:
+            self._buckets[action.driver] = left
+        return left is not None
