@@ -17,11 +17,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from gitops_agent.errors import UsageError
+from gitops_agent.web.connections import MAX_CONNECTIONS, bounded_protocol
 
 _GRACE_SECONDS = 2  # that answers under way get when we end
-
-MAX_CONNECTIONS = 64
-"""At the same time; more are turned away, so that they cannot use up the file handles that passes need."""
 
 Check = Callable[[], tuple[bool, str]]
 """Gives whether all is well, and a text about it."""
@@ -41,7 +39,7 @@ def serving(address: str, metrics: Callable[[], bytes], live: Check, ready: Chec
     # Plain HTTP/1.1 and nothing that is not needed; logs go where those of all libraries go.
     config = uvicorn.Config(
         _app(metrics, live, ready),
-        http="h11",
+        http=bounded_protocol(),
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -50,8 +48,6 @@ def serving(address: str, metrics: Callable[[], bytes], live: Check, ready: Chec
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=5,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = uvicorn.Server(config)

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import pytest
 import gitops_agent
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.testing.clock import FrozenClock
-from gitops_agent.web.server import MAX_CONNECTIONS, serving
+from gitops_agent.web.connections import MAX_CONNECTIONS
+from gitops_agent.web.server import serving
 
 Answer = tuple[int, str, str]
 
@@ -92,14 +94,40 @@ def test_it_ends_in_time_although_somebody_holds_on_and_the_port_is_free_at_once
         connection.close()
 
 
-def test_connections_are_bounded(where: str) -> None:
+def test_idle_connections_keep_nobody_out(where: str) -> None:
     host, port = where.split(":")
-    idle = [socket.create_connection((host, int(port)), timeout=20) for _ in range(MAX_CONNECTIONS)]
+    with ExitStack() as stack:
+        idle = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            for _ in range(2 * MAX_CONNECTIONS)
+        ]
+        for each in idle[::2]:
+            each.sendall(b"GET /livez HT")  # half a request is as good as none
+        assert ask(where, "/livez")[0] == 200
+        assert ask(where, "/metrics")[0] == 200
+        assert ended(idle[0]), "those that came first made way"
+
+
+def test_a_connection_has_its_time_and_no_more(liveness: Liveness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gitops_agent.web.connections.IDLE_SECONDS", 0.2)
+    with serving("127.0.0.1:0", lambda: b"", liveness.live, liveness.ready) as where:
+        host, port = where.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as silent:
+            assert ended(silent)
+        with socket.create_connection((host, int(port)), timeout=20) as slow:
+            slow.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert slow.recv(16).startswith(b"HTTP/1.1 200")
+            assert ended(slow), "also after an answer"
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server ends a connection, after whatever it still had to say."""
     try:
-        assert ask(where, "/livez")[0] == 503
-    finally:
-        for connection in idle:
-            connection.close()
+        while connection.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_signals_and_logs_stay_ours(where: str, caplog: pytest.LogCaptureFixture) -> None:
