@@ -1,4 +1,4 @@
-"""When to run: once until settled, or for ever. The only file that knows schedules.
+"""When to run: once until settled, or for ever.
 
 ``run`` polls the remote (with jitter, backing off while it does not answer), watches a local repository, looks
 at the whole fleet now and then, and reacts to events of drivers. Every trigger ends in the same queue, and one
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -84,7 +83,7 @@ class Daemon:
     """``run``: passes for ever, until a signal closes the queue."""
 
     def __init__(self, context: ControllerContext, random: Random, progress: Progress) -> None:
-        from apscheduler.schedulers.background import BackgroundScheduler
+        from gitops_agent.daemon.schedule import Schedule  # slow to import, and `once` needs none
 
         self._context = context
         self._random = random
@@ -93,7 +92,7 @@ class Daemon:
         self._failures = 0
         self._full_pass_at = context.clock.monotonic()
         self._judged: str | None = None
-        self._scheduler = BackgroundScheduler(timezone=UTC)
+        self._schedule = Schedule(context.clock, random)
         source = context.pipeline.stages.source
         self._fetcher = Fetcher(
             source.fetch, self._liveness.fetch_began, self._fetched, context.on_unexpected, context.clock
@@ -102,12 +101,12 @@ class Daemon:
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""
         queue = self._context.queue
-        self._every(self._context.resync_interval, "resync", lambda: queue.everything("resync"))
+        self._schedule.every(self._context.resync_interval, "resync", lambda: queue.everything("resync"))
         for job in self._context.jobs:
-            self._every(*job)
-        self._scheduler.start()
+            self._schedule.every(*job)
+        self._schedule.start()
         with ExitStack() as stack:
-            stack.callback(self._scheduler.shutdown, wait=False)
+            stack.callback(self._schedule.stop)
             stack.enter_context(_watched(self._context))
             self._fetcher.start()
             stack.callback(self._fetcher.stop)
@@ -156,7 +155,8 @@ class Daemon:
         return result
 
     def _until(self, wait: float | None) -> float:
-        """How long to sleep at most. The scheduler follows the wall clock, which may jump; this does not."""
+        """How long to sleep at most, by the clock that does not jump: a watchdog over the schedule."""
+        self._schedule.follow_clock()
         context, now = self._context, self._context.clock.monotonic()
         resync = self._resync_in()
         poll = self._fetcher.asked_at + LATE_INTERVALS * max(MAX_POLL_DELAY_SECONDS, context.poll_interval) - now
@@ -183,16 +183,9 @@ class Daemon:
             self._random.random(),
         )
         self._liveness.fetch_ended(answered=problem is None, next_in=seconds)
-        when = datetime.now(UTC) + timedelta(seconds=seconds)
-        poll = partial(self._context.queue.fetch, "poll")
-        self._scheduler.add_job(
-            poll, "date", run_date=when, id="poll", replace_existing=True, misfire_grace_time=None
-        )
+        self._schedule.after(seconds, "poll", partial(self._context.queue.fetch, "poll"))
         if changed:
             self._context.queue.source_changed("source")
-
-    def _every(self, seconds: float, name: str, job: Callable[[], object]) -> None:
-        self._scheduler.add_job(job, "interval", seconds=max(seconds, 0.1), jitter=seconds / 10, id=name)
 
 
 @contextmanager
