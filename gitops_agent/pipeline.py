@@ -113,7 +113,7 @@ class Pipeline:
         return Now(self._clock.now(), self._clock.monotonic() + self._earlier_lives)
 
     def close(self) -> None:
-        """Wait for what is still under way, and record how it ended."""
+        """Wait a while for what is still under way, and record what has ended."""
         self.stages.executor.close()
         self.stages.proposals.close()
         state, proposals = self._journal.state(), self.stages.proposals

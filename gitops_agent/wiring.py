@@ -11,9 +11,10 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,10 +29,11 @@ from gitops_agent.daemon.housekeeping import ASKED_EVERY_SECONDS, Housekeeping
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.daemon.loop import ControllerContext, Daemon, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
+from gitops_agent.daemon.state_watch import StateWatcher
 from gitops_agent.drivers.api import Context, Driver, Watching
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.plugins import Connections, load_plugins
-from gitops_agent.errors import GitopsAgentError
+from gitops_agent.errors import GitopsAgentError, JournalError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import make_state_dir, state_lock
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
@@ -72,6 +74,7 @@ from gitops_agent.source.notes import DriftNotes, Notes
 from gitops_agent.source.ref_watcher import RefWatcher
 from gitops_agent.source.tracker import SourceTracker
 from gitops_agent.status.summary import Terms
+from gitops_agent.support.bounded_calls import BoundedCalls
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.support.gc import gc_paused
@@ -88,6 +91,9 @@ MAX_DRIVERS = 64
 
 MAX_SLOW_PROBES = 64
 """Threads for probes that take long, beside those for the quick ones."""
+
+MAX_END_SECONDS = 60.0
+"""How long the end may take, whatever hangs: twice what everything that is waited for may take together."""
 
 RECALLED_COMMITS = 200
 """Commits of earlier runs that are looked through for how long it takes to converge."""
@@ -321,7 +327,7 @@ def open_instance(
         outbox.start(journal.state())
         stack.callback(parts.drivers.close)
         stack.callback(outbox.close)
-        stack.callback(pipeline.close)
+        stack.callback(_closed, pipeline)
         context = ControllerContext(
             pipeline=pipeline,
             queue=parts.queue,
@@ -342,30 +348,59 @@ def open_daemon(
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it and, if we listen at all, with its endpoints."""
     with ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.getsignal(number))
         measured = bool(settings.listen)
         instance = stack.enter_context(open_instance(settings, environment, fetching, measured=measured))
+        queue, liveness = instance.context.queue, instance.context.liveness
         if settings.listen:
             from gitops_agent.web.server import serving
 
-            liveness = instance.context.liveness
             stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
-        queue = instance.context.queue
+
+        leave = threading.Timer(MAX_END_SECONDS, _leave)
+        leave.daemon = True
+        stack.callback(leave.cancel)
 
         def end(_number: int, _frame: FrameType | None) -> None:
+            if queue.closed and not queue.restart:  # said twice: what is waited for now is left behind
+                raise KeyboardInterrupt
             queue.close()
+            leave.start()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
         # A service asks the source again on SIGHUP; started by hand, the terminal is gone and so are we.
         hang_up = end if sys.stderr.isatty() else lambda *_: queue.fetch("SIGHUP")
         signal.signal(signal.SIGHUP, hang_up)
-        yield Daemon(instance.context, Random(), progress)  # noqa: S311 - jitter, not a secret
+
+        def start_again() -> None:
+            liveness.state_lost()
+            queue.close(restart=True)
+
+        watchers = [*instance.context.watchers, StateWatcher(settings.state, start_again)]
+        context = replace(instance.context, watchers=watchers)
+        yield Daemon(context, Random(), progress)  # noqa: S311 - jitter, not a secret
 
 
 def _check_repository(parts: _Parts, *, keep: bool) -> None:
     source = parts.journal.state().source
     known = (source.head, source.verified, source.valid)
     require_own_repository(parts.mirror, parts.settings.state, known, keep=keep)
+
+
+def _leave() -> None:
+    """End the process although something that should be bounded is not: it may be killed anywhere."""
+    log.error("the end takes too long; what is left is for the next start", seconds=MAX_END_SECONDS)
+    os._exit(1)
+
+
+def _closed(pipeline: Pipeline) -> None:
+    """End the pipeline; a journal that cannot be written any more keeps nothing from ending."""
+    try:
+        pipeline.close()
+    except JournalError as problem:
+        log.warning(problem.message, hint=problem.hint)
 
 
 def _leases(parts: _Parts, environment: Mapping[str, str]) -> HostLeases:
@@ -381,6 +416,7 @@ def _housekeeping(parts: _Parts) -> Housekeeping:
     return Housekeeping(
         parts.journal,
         parts.drivers,
+        BoundedCalls(parts.pools.observe),
         AgentDir(str(settings.state)),
         parts.clock,
         settings.retention,

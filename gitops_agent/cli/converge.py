@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,7 @@ def once(
     from gitops_agent.wiring import open_instance
 
     settings = call.source_settings(timeout=timeout, push=False if no_push else None)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it says what it waits for, as on Ctrl-C
     with (
         watching(settings, call, transient=True) as watch,
         open_instance(settings, call.environment, watch.fetching) as instance,
@@ -65,16 +67,18 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     from gitops_agent.wiring import open_daemon
 
     settings = call.source_settings(push=False if no_push else None)
-    with (
-        watching(settings, call) as watch,
-        open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon,
-    ):
-        daemon.run()
+    with watching(settings, call) as watch:
+        again = True
+        while again:  # anew when the state directory was deleted under us
+            with open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon:
+                daemon.run()
+            again = daemon.restart
     print_end(settings, call)
 
 
 def _print_timeout(settings: Settings, result: PassResult) -> None:
     waiting = sorted(str(key) for key, status in result.state.status.agents.items() if not status.ready)
+    waiting += [f"{action.verb} {action.key}" for action in (result.record.running if result.record else ())]
     names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
     sys.stderr.write(
         f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"

@@ -4,8 +4,9 @@
 in bounded steps, whichever process gets to it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -15,7 +16,9 @@ from gitops_agent.drivers.plugins import Connections
 from gitops_agent.errors import GitopsAgentError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.key import AgentKey
+from gitops_agent.model.observation import Observation
 from gitops_agent.ports import Clock
+from gitops_agent.support.bounded_calls import BoundedCalls, NoAnswer
 
 ASKED_EVERY_SECONDS = 600.0
 PERIOD_SECONDS = 3600.0
@@ -34,6 +37,7 @@ class Housekeeping:
 
     journal: SqlJournal
     drivers: Connections
+    calls: BoundedCalls[Sequence[Observation]]
     dirs: AgentDir
     clock: Clock
     retention: float
@@ -47,7 +51,7 @@ class Housekeeping:
                 return
             dropped = self.journal.prune(now - self.retention, now)
             folders = self._remove_folders(now - self.folder_retention) if self.folder_retention else 0
-        except (GitopsAgentError, OSError) as problem:
+        except (GitopsAgentError, OSError, NoAnswer) as problem:
             log.warning("old history could not be dropped", error=str(problem))
             return
         if dropped or folders:
@@ -73,7 +77,12 @@ class Housekeeping:
         return frozenset((*bases, *intents, *state.status.agents, *state.rollout.released))
 
     def _live(self) -> Iterable[AgentKey]:
-        """The agents of which something runs; ObserveError when that cannot be known."""
-        for name in self.drivers.asked_for(()):
-            if (plugin := self.drivers.plugins.get(name)) is not None and plugin.is_runtime:
-                yield from (seen.key.agent for seen in self.drivers[name].observe(ObserveRequest()))
+        """The agents of which something runs; ObserveError or NoAnswer when that cannot be known."""
+        found = (self.drivers.plugins.get(name) for name in self.drivers.asked_for(()))
+        names = [plugin.name for plugin in found if plugin is not None and plugin.is_runtime]
+        asked = {name: partial(self._observe, name) for name in names}
+        for answer in self.calls.ask(asked, self.drivers.observe_timeout).values():
+            yield from (seen.key.agent for seen in answer.result())
+
+    def _observe(self, name: str) -> Sequence[Observation]:
+        return self.drivers[name].observe(ObserveRequest())

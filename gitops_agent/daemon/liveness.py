@@ -64,6 +64,7 @@ class Liveness:
         self._failing = False
         self._last: PassResult | None = None
         self._not_ready = "no pass has been completed yet"
+        self._lost = ""
 
     def waiting(self, seconds: float) -> None:
         """The next pass begins in so many seconds at the latest."""
@@ -93,6 +94,10 @@ class Liveness:
             self.passes.report_progress("failing one after the other")
         self._not_ready = "the last pass failed; the log says why"
 
+    def state_lost(self) -> None:
+        """The state directory was deleted or replaced: what a pass says from now on is worth nothing."""
+        self._lost = "the state directory was deleted or replaced; starting again"
+
     def fetch_began(self) -> None:
         """The source is being asked."""
         self.polls.report_progress("asking the source", self._max_fetch)
@@ -110,7 +115,7 @@ class Liveness:
 
     def ready(self) -> tuple[bool, str]:
         """Whether the last pass was completed with something desired; and the state of the fleet, in lines."""
-        last, why = self._last, self._not_ready
+        last, why = self._last, self._lost or self._not_ready
         if why or last is None or last.record is None:
             return False, f"not ready: {why}"
         agents, frozen = last.state.status.agents, frozen_kinds(last.record, self._clock.now())

@@ -98,6 +98,11 @@ class Daemon:
             source.fetch, self._liveness.fetch_began, self._fetched, context.on_unexpected, context.clock
         )
 
+    @property
+    def restart(self) -> bool:
+        """Whether to begin anew after the end."""
+        return self._context.queue.restart
+
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""
         queue = self._context.queue

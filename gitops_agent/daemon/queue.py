@@ -9,7 +9,8 @@ from gitops_agent.model.passes import Request
 
 class WorkQueue:
     """Collects requests from poll, watch, resync and exits; one reader takes them all at once.
-    ``on_agent`` is called with the agent of each event of a driver."""
+    ``on_agent`` is called with the agent of each event of a driver. ``restart``: all is to begin anew after the
+    end."""
 
     def __init__(self) -> None:
         self.on_agent: Callable[[AgentKey], None] = lambda _key: None
@@ -20,6 +21,7 @@ class WorkQueue:
         self._urgent = False
         self._reasons: dict[str, None] = {}
         self._closed = False
+        self.restart = False
 
     def agent(self, key: AgentKey, reason: str) -> None:
         """Ask for a pass over one agent."""
@@ -53,9 +55,10 @@ class WorkQueue:
             self._urgent = self._urgent or urgent
             self._wake(reason)
 
-    def close(self) -> None:
-        """Ask for the end: the reader wakes up and gets None from now on."""
+    def close(self, *, restart: bool = False) -> None:
+        """Ask for the end: the reader wakes up and gets None from now on. ``restart``: and for a new beginning."""
         with self._changed:
+            self.restart = restart and not self._closed
             self._closed = True
             self._wake("close")
 

@@ -169,7 +169,7 @@ class Executor:
                 for action, outcome in round_:
                     if outcome.result is Result.DONE:
                         waiting.put_back(lanes[action.key.agent])
-        except BaseException:
+        except Exception:
             wait(begun, CLOSE_SECONDS)  # a journal that cannot be written: let what acts end before the next look
             raise
         return done

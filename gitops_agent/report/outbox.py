@@ -1,8 +1,9 @@
 """Outbox: hands what passes report to the sinks, once each, whatever fails in between.
 
-``publish`` runs on the thread of the pass and returns at once. One thread delivers: changes wait until their
-sink's interval allows a delivery, so that a burst costs one; a delivery that fails is tried again later and
-later. The journal keeps what is owed to which sink: after a restart that, and nothing else, is delivered.
+``publish`` runs on the thread of the pass and returns at once. Each sink has a thread that delivers, so that one
+that hangs holds up no other: changes wait until their sink's interval allows a delivery, so that a burst costs
+one; a delivery that fails is tried again later and later. The journal keeps what is owed to which sink: after a
+restart that, and nothing else, is delivered.
 """
 
 import random
@@ -26,6 +27,11 @@ log = structlog.get_logger(__name__)
 
 MIN_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 300.0
+
+CLOSE_SECONDS = 10.0
+"""How long deliveries are waited for at the end; for longer than the next not without a word."""
+
+QUIET_SECONDS = 3.0
 
 
 class DeliveryTimer:
@@ -76,10 +82,14 @@ class DeliveryTimer:
 
 @dataclass(slots=True)
 class _Lane:
-    """One sink and the changes that wait for it, by commit. ``delivered``: the versions of the last delivery."""
+    """One sink and the changes that wait for it, by commit. ``delivered``: the versions of the last delivery.
+    ``delivering``: one delivery at a time."""
 
     sink: Sink
     timer: DeliveryTimer
+    wake: threading.Event = field(default_factory=threading.Event)
+    delivering: threading.Lock = field(default_factory=threading.Lock)
+    thread: threading.Thread | None = None
     waiting: dict[str, CommitChange] = field(default_factory=dict)
     delivered: Mapping[str, int] = field(default_factory=dict)
 
@@ -104,10 +114,7 @@ class Outbox:
         self._durable = [lane for lane in self._lanes if lane.sink.durable]
         self._collected: CommitsState | None = None
         self._lock = threading.Lock()  # guards the lanes; never held while a sink works
-        self._delivering = threading.Lock()  # one delivery at a time
-        self._wake = threading.Event()
         self._closing = False
-        self._thread: threading.Thread | None = None
 
     @property
     def owed_to(self) -> tuple[str, ...]:
@@ -120,11 +127,13 @@ class Outbox:
         return sum(len(lane.waiting) for lane in self._lanes)
 
     def start(self, state: State) -> None:
-        """Start the delivery thread, beginning with what an earlier process left owed."""
+        """Start the threads that deliver, beginning with what an earlier process left owed."""
         self.collect(state)
-        if self._lanes:
-            self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
-            self._thread.start()
+        for lane in self._lanes:
+            lane.thread = threading.Thread(
+                target=self._run, args=[lane], name=f"outbox-{lane.sink.name}", daemon=True
+            )
+            lane.thread.start()
 
     def publish(self, result: PassResult) -> None:
         """Hand a pass to every sink, and its changed commits to the delivery thread. Never raises."""
@@ -141,7 +150,7 @@ class Outbox:
         """Queue what the journal owes as of a state just committed. Never raises.
         Also to be called in the middle of a pass, so that a new commit is reported before it is acted on."""
         if self.pending:
-            self._wake.set()  # this process may have become the leading one since
+            self._wake()  # this process may have become the leading one since
         # Only a changed record makes a sink owed something.
         if not self._durable or state.commits is self._collected or not self._leading():
             return
@@ -155,46 +164,59 @@ class Outbox:
         self._collected = state.commits
 
     def step(self) -> None:
-        """Deliver to every sink that is due. Called by the thread; tests call it with a clock of their own."""
-        with self._delivering:
-            for lane in self._lanes:
-                with self._lock:
-                    due = lane.timer.delay(self._clock.monotonic()) == 0
-                if due and self._may_deliver(lane):
-                    self._deliver(lane)
+        """Deliver to every sink that is due; for tests with a clock of their own."""
+        for lane in self._lanes:
+            self._step(lane)
 
     def flush(self, timeout: float) -> bool:
         """Deliver what waits as soon as the intervals allow; whether nothing is left."""
         deadline = self._clock.monotonic() + timeout
-        if not self._delivering.acquire(timeout=max(0.0, timeout)):
-            return False
-        try:
-            flushed = [self._flush(lane, deadline) for lane in self._lanes]
-            return all(flushed)
-        finally:
-            self._delivering.release()
+        flushed = [self._flush(lane, deadline) for lane in self._lanes]
+        return all(flushed)
 
-    def close(self, timeout: float = 10.0) -> bool:
-        """Flush and end the thread; whether nothing is left. A sink that hangs is left behind."""
+    def close(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Flush and end the threads; whether nothing is left. A sink that hangs is named, and left behind."""
         deadline = self._clock.monotonic() + timeout
-        empty = self.flush(timeout)
+        empty = self.flush(min(timeout, QUIET_SECONDS))
+        if not empty and timeout > QUIET_SECONDS:
+            log.warning("waiting for reports to be delivered", seconds=timeout, sinks=self._unserved())
+            empty = self.flush(deadline - self._clock.monotonic())
         self._closing = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(max(1.0, deadline - self._clock.monotonic()))
-            self._thread = None
+        self._wake()
+        for lane in self._lanes:
+            if lane.thread is not None:
+                lane.thread.join(max(0.1, deadline - self._clock.monotonic()))
+                lane.thread = None
         return empty
 
-    def _run(self) -> None:
+    def _unserved(self) -> list[str]:
+        now = self._clock.monotonic()
+        return [
+            lane.sink.name
+            for lane in self._lanes
+            if lane.delivering.locked() or lane.timer.earliest(now) is not None
+        ]
+
+    def _wake(self) -> None:
+        for lane in self._lanes:
+            lane.wake.set()
+
+    def _run(self, lane: _Lane) -> None:
         while not self._closing:
-            self.step()
-            lanes = [lane for lane in self._lanes if self._may_deliver(lane)]  # the next pass wakes the others
+            self._step(lane)
+            may = self._may_deliver(lane)  # otherwise the next pass wakes it
             with self._lock:
-                delays = [lane.timer.delay(self._clock.monotonic()) for lane in lanes]
-            wait = min((each for each in delays if each is not None), default=None)
+                wait = lane.timer.delay(self._clock.monotonic()) if may else None
             if wait != 0 and not self._closing:
-                self._wake.wait(wait)
-                self._wake.clear()
+                lane.wake.wait(wait)
+                lane.wake.clear()
+
+    def _step(self, lane: _Lane) -> None:
+        with lane.delivering:
+            with self._lock:
+                due = lane.timer.delay(self._clock.monotonic()) == 0
+            if due and self._may_deliver(lane):
+                self._deliver(lane)
 
     def _queue(self, lane: _Lane, owed: Mapping[str, int], state: State) -> None:
         """Queue the changes of which an older version, or none, waits."""
@@ -220,25 +242,30 @@ class Outbox:
     def _mark(self, lane: _Lane) -> None:
         with self._lock:
             lane.timer.dirty(self._clock.monotonic())
-        self._wake.set()
+        lane.wake.set()
 
     def _may_deliver(self, lane: _Lane) -> bool:
         """Whether this process may serve a sink: commits are reported by the leading one alone."""
         return not lane.sink.durable or self._leading()
 
     def _flush(self, lane: _Lane, deadline: float) -> bool:
-        with self._lock:
-            now = self._clock.monotonic()
-            wait = lane.timer.earliest(now)
-        if wait is None:
-            return True
-        if now + wait > deadline or not self._may_deliver(lane):
+        if not lane.delivering.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
             return False
-        time.sleep(wait)  # no other thread delivers meanwhile, so one wait is enough
-        return self._deliver(lane)
+        try:
+            with self._lock:
+                now = self._clock.monotonic()
+                wait = lane.timer.earliest(now)
+            if wait is None:
+                return True
+            if now + wait > deadline or not self._may_deliver(lane):
+                return False
+            time.sleep(wait)  # no other thread delivers meanwhile, so one wait is enough
+            return self._deliver(lane)
+        finally:
+            lane.delivering.release()
 
     def _deliver(self, lane: _Lane) -> bool:
-        """Deliver what waits for a sink; whether that succeeded. The caller holds ``_delivering``."""
+        """Deliver what waits for a sink; whether that succeeded. The caller holds ``delivering``."""
         with self._lock:
             lane.timer.begin(self._clock.monotonic())
             changes = tuple(lane.waiting.values())

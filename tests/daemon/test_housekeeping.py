@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from gitops_agent.drivers.api import AgentKey, Fields
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.plugins import Connections
 from gitops_agent.journal.store import SqlJournal, open_journal
-from gitops_agent.model.observation import Base, Owner
+from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.support.bounded_calls import BoundedCalls
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
+from tests.pipeline.world import Inline
 from tests.support.plugins import connect
 
 pytestmark = pytest.mark.unit
@@ -53,7 +55,8 @@ class House:
 
     def keep(self, folder_retention: float = WEEK) -> None:
         drivers: Connections = connect([replace(self.live.plugin, local=True)], self.clock)
-        Housekeeping(self.journal, drivers, self.dirs, self.clock, WEEK, folder_retention).run()
+        calls = BoundedCalls[Sequence[Observation]](Inline())
+        Housekeeping(self.journal, drivers, calls, self.dirs, self.clock, WEEK, folder_retention).run()
 
     @property
     def folders(self) -> set[AgentKey]:

@@ -119,3 +119,15 @@ def test_a_source_that_does_not_answer_is_no_reason_to_restart_us() -> None:
     assert liveness.fetched_at == began
     liveness.fetch_ended(answered=True, next_in=30)
     assert liveness.fetched_at == clock.monotonic()
+
+
+def test_a_lost_state_directory_is_not_ready_whatever_passes_say() -> None:
+    liveness = Liveness(FrozenClock(), grace=60)
+    liveness.pass_ended(a_pass())
+    liveness.state_lost()
+    liveness.pass_ended(a_pass())
+    assert liveness.ready() == (
+        False,
+        "not ready: the state directory was deleted or replaced; starting again",
+    )
+    assert liveness.live() == (True, "ok"), "no reason to be restarted from outside"

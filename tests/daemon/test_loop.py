@@ -292,6 +292,8 @@ def test_a_schedule_that_stands_still_is_made_up_for(world: World) -> None:
     pipeline = Scripted()
     with daemon(world, pipeline, poll_interval=3600.0, resync_interval=3600.0) as (queue, _):
         until(lambda: pipeline.asked, "the first pass")
+        queue.agent(key("one"), "exit")
+        until(lambda: len(pipeline.asked) >= 2, "its end, and the next")
         world.clock.advance(2 * 3600.0)
         queue.agent(key("one"), "exit")
         until(lambda: pipeline.asked.count(None) >= 2, "a look at the whole fleet")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
 from tests.support.fleet import Fleet, until
 from tests.support.git_servers import http_server
 
-HANGS = {"exec": {"command": ["sleep", "3600"]}, "period": "1s", "timeout": "5m"}
+HANGS = {"exec": {"command": ["sleep", "3600"]}, "period": "1s", "timeout": "1m"}
 BOUNDED_SECONDS = 40
 """How long the end of a daemon may take, on a busy machine; each of the things that hang here takes longer."""
 
@@ -61,6 +62,21 @@ def test_the_end_does_not_wait_for_a_hook_that_hangs(fleet: Fleet, tmp_path: Pat
     assert diary.read_text().splitlines() == ["called"], "never twice"
 
 
+def test_once_says_what_it_waits_for_and_a_second_signal_waits_for_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    called, err = tmp_path / "called", tmp_path / "err"
+    hook = {"command": ["sh", "-c", f"touch {called}; sleep 3600"], "timeout": "1h"}
+    fleet.commit(fleet.agents("bad", hooks={"onProvisioned": hook}))
+    words = fleet.command("once")[3:]
+    once = fleet._launcher.start(words, fleet.work, fleet.environment, (tmp_path / "out", err))
+    until(called.exists, "the hook is called")
+    once.send_signal(signal.SIGTERM)
+    until(lambda: "waiting for what is under way" in err.read_text(), "it says what it waits for")
+    assert f"{fleet.key('bad')}:hook/onProvisioned" in err.read_text()
+    once.send_signal(signal.SIGTERM)
+    assert once.wait(BOUNDED_SECONDS) == 130
+    assert sleepers(fleet) == []
+
+
 def slow_forge(fleet: Fleet, tmp_path: Path) -> tuple[Path, Path]:
     """The remote takes what developers push at once, and what comes over http (ours) only when a file is there:
     the refs that wait, and that file."""
@@ -101,3 +117,23 @@ def test_a_remote_that_takes_no_push_for_long_holds_up_nothing(fleet: Fleet, tmp
                 until(lambda: fleet.note(bad).startswith(f"{fleet.instance}: Degraded"), "notes arrive")
         finally:
             let_go.touch()
+
+
+def test_a_state_directory_that_is_deleted_is_noticed_and_nothing_runs_twice(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("a", "b"))
+    with fleet.running() as daemon:
+        fleet.await_phase(fleet.head(), "Converged")
+        before = fleet.pids()
+        gone = fleet.state.rename(fleet.state.with_name("gone"))  # at once, since the daemon writes meanwhile
+        shutil.rmtree(gone, ignore_errors=True)
+        fleet.await_phase(fleet.head(), "Converged")
+        assert "the state directory was deleted or replaced" in fleet.daemon_log()
+        assert fleet.pids() == before, "what runs is adopted"
+
+        fleet.call("freeze", "--reason", "reaches the daemon")
+        fleet.kill("a")
+        until(lambda: fleet.condition(fleet.status(), "a", "Frozen"), "the freeze is obeyed")
+        fleet.call("unfreeze", "--reason", "go on")
+        until(lambda: fleet.pids("a"), "and repairs go on")
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(BOUNDED_SECONDS) == 0

@@ -15,6 +15,7 @@ from gitops_agent.drivers.api import (
     ObserveRequest,
     RunAs,
 )
+from gitops_agent.model.passes import is_settled
 from gitops_agent.model.status import Phase
 from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
@@ -75,3 +76,21 @@ def test_a_probe_that_hangs_keeps_nothing_from_being_repaired_or_followed(world:
     world.run()
     assert world.phase(sha) is Phase.RECONCILING
     assert runtime_key(key("four")) in hanging.live
+
+
+def test_after_a_restart_an_agent_stays_ready_and_once_waits_for_the_first_answer(
+    world: World, hanging: Hanging
+) -> None:
+    world.repository.commit({"one": PROBED, "two": {}})
+    world.run()
+    world.clock.advance(2)
+    until(lambda: ready(world, "one", "two"), "all are Ready")
+    until(lambda: is_settled(world.run()), "there is nothing more to do")
+    hanging.hung_probes = frozenset({key("one")})
+    world.boot()
+    result = world.run()
+    assert world.status("one").ready, "as it was reported"
+    assert not is_settled(result), "but its probe may say otherwise"
+    hanging.over.set()
+    until(lambda: is_settled(world.run()), "the probe has answered")
+    assert world.status("one").ready

@@ -30,7 +30,15 @@ def test_every_field_of_an_observation_it_explains_is_there() -> None:
 
 def test_every_capability_has_the_methods_it_names() -> None:
     rows = re.findall(r"^\| ([A-Z]\w+) \| (`.*?`) \|", PAGE, re.MULTILINE)
-    assert [name for name, _ in rows] == ["Prechecking", "Watching", "Executing", "Logging", "Hiding", "Leasing"]
+    assert [name for name, _ in rows] == [
+        "Prechecking",
+        "Watching",
+        "Executing",
+        "Closing",
+        "Logging",
+        "Hiding",
+        "Leasing",
+    ]
     for name, methods in rows:
         for method in re.findall(r"(\w+)\(", methods):
             assert hasattr(getattr(api, name), method), f"{name}.{method}"

@@ -452,10 +452,39 @@ def test_a_pass_does_not_wait_for_a_slow_delivery(running: Bench) -> None:
     assert running.sink.phases == [(SHA, Phase.RECONCILING), (SHA, Phase.CONVERGED), (OTHER, Phase.CONVERGED)]
 
 
+class Other(Quick):
+    name = "other"
+
+
+def test_a_sink_that_hangs_holds_up_no_other_and_is_named_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gitops_agent.report.outbox.QUIET_SECONDS", 0.05)
+    journal, hangs, other = FakeOwedJournal(), Quick(), Other()
+    hangs.gate = threading.Event()
+    outbox = Outbox([hangs, other], journal, SystemClock(), Redactor())  # type: ignore[arg-type]
+    outbox.start(a_state())
+    try:
+        outbox.publish(a_pass(state=replace(a_state(), commits=journal.commit([a_record()], outbox.owed_to))))
+        assert hangs.delivering.wait(20)
+        until(lambda: other.phases == [(SHA, Phase.CONVERGED)])
+        assert outbox.close(0.2) is False
+        assert "waiting for reports to be delivered" in (told := capsys.readouterr().out)
+        assert "recording" in told
+        assert "other" not in told
+    finally:
+        hangs.gate.set()
+    until(lambda: not outbox_threads())
+
+
+def outbox_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("outbox")]
+
+
 def test_close_delivers_the_last_change_and_ends_the_thread() -> None:
     bench = Bench(Quick(), SystemClock())
     bench.outbox.start(bench.state)
     bench.publish(a_record())
     assert bench.outbox.close(20.0) is True
     assert bench.sink.phases == [(SHA, Phase.CONVERGED)]
-    assert not [thread for thread in threading.enumerate() if thread.name == "outbox"]
+    assert not outbox_threads()

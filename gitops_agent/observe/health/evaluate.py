@@ -93,8 +93,8 @@ def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> He
 
 
 def doubted(health: Health, reason: str) -> Health:
-    """The health of an agent that its driver reports to be stuck while the other sources are being asked: not Ready
-    whatever they will answer, and nothing is repaired before they have."""
+    """The health of an agent that its driver reports to be stuck while the other sources are being asked.
+    It is not Ready whatever they will answer, and nothing is repaired before they have."""
     state = HealthState.STUCK if health.state is HealthState.HEALTHY else health.state
     message = "its other sources are being asked"
     return replace(health, state=state, reason=reason, message=message, disputes=reason, asking=True)
