@@ -8,6 +8,7 @@ import os
 import subprocess
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from gitops_agent.settings import Settings
 from gitops_agent.source.address import parse_address
 from gitops_agent.source.branch_writer import BranchWriter
 from gitops_agent.source.credentials import credentials_for
-from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.mirror import SENDING, Mirror
 from gitops_agent.source.notes import Notes
+from gitops_agent.support.daemon_pool import DaemonPool
 from tests.source.conftest import Desk, git
+from tests.support.fleet import until
 from tests.support.git_servers import Drip, Fail, GitHttpServer, Hang, http_server
 
 MirrorOf = Callable[..., Mirror]
@@ -55,6 +58,40 @@ def test_fetch_notes_and_revert_over_http(
     writer.push(sha, "main")
     assert mirror.refresh().sha == sha
     assert git(desk.bare, "notes", "--ref=refs/notes/gitops-agent/test", "show", bad) == "test: Degraded"
+
+
+@pytest.mark.parametrize("what", ["notes", "revert"])
+def test_commits_are_followed_while_a_push_hangs_in_a_hook_of_the_remote(
+    what: str, desk: Desk, server: GitHttpServer, mirror_of: MirrorOf, settings: SettingsOf, tmp_path: Path
+) -> None:
+    """The lock of the mirror is for what changes here: no fetch, note or commit waits for a push."""
+    begun, let_go, url = tmp_path / "begun", tmp_path / "let-go", server.url("fleet.git")
+    mirror = mirror_of(repo=url)
+    bad = mirror.refresh().sha
+    notes, writer = Notes(mirror, settings(repo=url)), BranchWriter(mirror, settings(repo=url))
+    notes.write({bad: "one\n"})
+    sha = writer.edit({"agents/acme/a.yaml": b"a: 3\n"}, "Ours")
+    hook = desk.bare / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(  # developers push by path, where no server sets this variable
+        f'#!/bin/sh\n[ -z "$REMOTE_USER" ] && exit 0\ntouch {begun}\n'
+        f"while [ ! -e {let_go} ]; do sleep 0.05; done\n"
+    )
+    hook.chmod(0o755)
+    push = notes.push if what == "notes" else partial(writer.push, sha, "ours")
+    with DaemonPool("push", 1) as pool:
+        pushing = pool.submit(push)
+        try:
+            until(begun.exists, "the remote has the push")
+            newer = desk.commit({"agents/acme/a.yaml": "a: 2\n"})
+            assert mirror.refresh().sha == newer
+            notes.write({newer: "two\n"})
+            writer.edit({"agents/acme/a.yaml": b"a: 4\n"}, "Ours as well")
+            assert not pushing.done(), "all of that while it hung"
+        finally:
+            let_go.touch()
+        pushing.result(30)
+    assert mirror.git.local("for-each-ref", SENDING).text == ""
 
 
 def test_a_poll_without_news_is_one_short_conversation(server: GitHttpServer, mirror_of: MirrorOf) -> None:
