@@ -81,7 +81,8 @@ class Resource:
 class Agent:
     """One managed agent at one revision, with its resources in bring-up order (none when Retired).
     ``canary``: it would rather be in the first wave of a rollout. ``pause_after_ready``: seconds its wave rests.
-    ``abandoned``: why its provisioning was given up; then nothing is desired of it."""
+    ``abandoned``: why its provisioning was given up; then nothing is desired of it. ``earlier_health``: what was
+    asked of its health before, while the wave that asks less of it is on trial."""
 
     key: AgentKey
     origin: Origin
@@ -99,6 +100,7 @@ class Agent:
     canary: bool = False
     pause_after_ready: float = 0.0
     abandoned: str = ""
+    earlier_health: Fields | None = None
 
 
 def pause_words(pause: Pause) -> str:

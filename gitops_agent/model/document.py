@@ -439,14 +439,18 @@ class Freeze(Strict):
 class PolicyRollout(Strict):
     """The waves of a rollout: so many agents first, then a share of the others, then the rest.
 
-    ``pause`` is between a wave that is Ready and the next one. ``healthTimeout`` is how long a wave may take to
-    become Ready; an agent with a shorter one of its own is held to that.
+    ``bake`` is how long everything released so far must have been Ready, and none of it have exited, before the
+    next wave goes. ``pause`` is a longer rest between the two, if one is wanted. ``healthTimeout`` is how long a
+    wave may take to become Ready; an agent with a shorter one of its own is held to that. ``recovery`` is how long
+    everything released must be Ready again before a gate that failed opens after all.
     """
 
     canary: Annotated[int, Field(ge=1)] = 1
     second: Percent = "10%"
+    bake: UpToADay = "10s"
     pause: Duration = "0s"
     health_timeout: UpToADay | None = None
+    recovery: UpToADay = "1m"
     on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
 
 

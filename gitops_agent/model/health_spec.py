@@ -9,6 +9,7 @@ from typing import Any
 
 from gitops_agent.model.document import AgentDocument, HeartbeatSpec, Runtime
 from gitops_agent.model.fields import JSON, Fields
+from gitops_agent.model.quantity import seconds
 
 FIELD = "health"
 STOPPED = "stopped"
@@ -51,3 +52,45 @@ def read_health(fields: Fields) -> Mapping[str, Any]:
         return DEFAULTS
     asked: Mapping[str, Any] | None = fields.value.get(FIELD)
     return asked or DEFAULTS
+
+
+# -- a commit that asks less of the health of an agent is judged by what was asked before, too
+
+EARLIER = "earlier "
+"""How the name of a probe begins that is asked only because it was there before."""
+
+_LOOSER_WHEN_LONGER = ("period", "timeout")
+
+
+def asked_before(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an earlier spec asks of health and a later one does not, or less strictly; empty when there is nothing.
+    A probe that asks something else is no weaker one: it has to pass by itself."""
+    found: dict[str, Any] = {}
+    probes, later = old.get("probes") or {}, new.get("probes") or {}
+    if weaker := {name: spec for name, spec in probes.items() if spec and _is_weaker(later.get(name), spec)}:
+        found["probes"] = weaker
+    if seconds(new.get("minUptime", _MIN_UPTIME)) < seconds(old.get("minUptime", _MIN_UPTIME)):
+        found["minUptime"] = old["minUptime"]
+    was, now = old.get("heartbeat"), new.get("heartbeat")
+    if was and (not now or seconds(now["staleAfter"]) > seconds(was["staleAfter"])):
+        found["heartbeat"] = was
+    return found
+
+
+def with_asked_before(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A spec with what was asked before: it keeps an agent from being Ready, and restarts none."""
+    probes = {f"{EARLIER}{name}": probe for name, probe in before.get("probes", {}).items()}
+    merged = {**spec, **before, "probes": {**(spec.get("probes") or {}), **probes}}
+    if "heartbeat" in before:
+        merged["heartbeat"] = {**before["heartbeat"], "onStale": "Report"}
+    return merged
+
+
+def _is_weaker(new: Mapping[str, Any] | None, old: Mapping[str, Any]) -> bool:
+    if not new:
+        return True
+    if any(new.get(way) != old.get(way) for way in ("http", "exec")):
+        return False
+    return new["failureThreshold"] > old["failureThreshold"] or any(
+        seconds(new[name]) > seconds(old[name]) for name in _LOOSER_WHEN_LONGER
+    )

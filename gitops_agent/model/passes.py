@@ -117,13 +117,17 @@ class RolloutDecision:
     """What the rollout stage decided. ``in_force``: the spec each agent follows now, under the newest valid
     policy. ``earlier_policy``: that of the last commit that converged, or of the one in force while none did;
     ``policy``: the stricter of the two. ``blocked``: the candidate plan of a newest commit that a guard stops.
-    ``released``: the agents that follow the newest commit from this pass on."""
+    ``released``: the agents that follow the newest commit from this pass on. ``overdue_since``: the
+    ``passed_at`` of a rollout whose next wave was due in this pass, and did not go. ``explained``: the codes of
+    absences that are not the agent's own doing."""
 
     in_force: Snapshot
     policy: PolicySpec
     earlier_policy: PolicySpec | None = None
     blocked: Plan | None = None
     released: frozenset[AgentKey] = frozenset()
+    overdue_since: float | None = None
+    explained: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
         ("min", "ratio", "actions_per_pass", "canary", "repairs", "failures", "at_once"), (float, True)
     ),
     **dict.fromkeys(("health_timeout", "freeze_reminder"), (seconds, True)),
-    **dict.fromkeys(("pause", "window", "deadline", "first", "longest"), (seconds, False)),
+    **dict.fromkeys(("bake", "recovery", "pause", "window", "deadline", "first", "longest"), (seconds, False)),
     "second": (percent, True),
     "on_failure": (ON_FAILURE.index, True),
     "on_timeout": (("Keep", "Compensate").index, True),

@@ -1,16 +1,29 @@
 """Rollout: how far a commit has got through the fleet. The value that survives a restart."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Which instances of an agent ran when it was looked at: each as its id and its start, and the digest of the
+    driver's handle on them all. Another run means that some of them exited."""
+
+    instances: tuple[str, ...]
+    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """The waves of one commit. Agents of ``waves[:released]`` follow the commit, the others their earlier spec.
-    ``passed_at``: when the gate of the released waves was found open, in seconds of active time; the pause runs
-    from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of rest
-    after each wave) and ``on_failure`` are those of the policies that held when it began."""
+    ``passed_at``: since when everything released has been Ready without an exit, in seconds of active time; the
+    rest runs from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of
+    rest after each wave, its bake included), ``recovery`` and ``on_failure`` are those of the policies that held
+    when it began. ``runs``: the run in which each released agent was first seen up. ``earlier_health``: what was
+    asked of the health of agents before, where the commit asks less."""
 
     commit: str
     tree: str
@@ -20,6 +33,9 @@ class Rollout:
     failed: str = ""
     pauses: tuple[float, ...] = ()
     on_failure: str = "Hold"
+    recovery: float = 60.0
+    runs: Mapping[AgentKey, Run] = field(default_factory=dict)
+    earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
 
     @property
     def waiting(self) -> tuple[AgentKey, ...]:
@@ -30,6 +46,11 @@ class Rollout:
     def moving(self) -> tuple[AgentKey, ...]:
         """The agents that were released."""
         return tuple(agent for wave in self.waves[: self.released] for agent in wave)
+
+    @property
+    def on_trial(self) -> tuple[AgentKey, ...]:
+        """The agents of the newest wave, while another one depends on how they do."""
+        return self.waves[self.released - 1] if self.released and not self.done else ()
 
     @property
     def done(self) -> bool:

@@ -37,6 +37,8 @@ def widened(scope: Scope, due: frozenset[AgentKey], state: State, source: Source
     if scope is None:
         return None
     open_ = due | state.status.agents.not_ready | state.rollout.judged_agents
+    if state.rollout.rollout is not None and state.rollout.rollout.failed:
+        open_ |= frozenset(state.rollout.rollout.moving)  # whether they recover
     settled = source.target is None or is_followed(state.rollout, source.target)
     return scope | open_ if settled else scope | open_ | source.changed
 
@@ -59,6 +61,16 @@ def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool =
     answer = "Hold" if for_people else rollout.on_failure
     held = replace(rollout, failed=why, passed_at=None, on_failure=answer)
     return replace(state, rollout=held, failed_trees=tuple([*others, failed][-MOST_FAILED_TREES:]))
+
+
+def after_recovery(state: RolloutState) -> RolloutState:
+    """The state when a gate that failed opens after all: the tree is no longer one that failed."""
+    rollout = state.rollout
+    if rollout is None:
+        return state
+    left = tuple(each for each in state.failed_trees if each.tree != rollout.tree)
+    judged = state.judged_agents | frozenset(rollout.moving)
+    return replace(state, rollout=replace(rollout, failed=""), failed_trees=left, judged_agents=judged)
 
 
 def after_convergence(state: RolloutState, target: Snapshot, *, forward: bool) -> RolloutState:

@@ -6,10 +6,11 @@ is only observed (Observe mode), follows the commit at once.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.policy_merge import ON_FAILURE, limits_of
@@ -34,18 +35,21 @@ class RolloutStep:
 class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
     ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
-    something about the others: they run, and what runs changes."""
+    something about the others: they run, and what runs changes. ``earlier_health``: what was asked of the health
+    of some, where the commit asks less."""
 
     gated: Sequence[AgentKey] = ()
     free: Collection[AgentKey] = ()
     reached: Collection[AgentKey] = ()
     proving: Collection[AgentKey] = ()
+    earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
 
 
 def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> RolloutStep:
     """The rollout of a commit with its first wave released, and what needs no wave."""
     first, rest = _again(candidates, policy)
     waves = (*((first,) if first else ()), *make_waves(rest, policy, candidates.proving))
+    tenants = {key.tenant for wave in waves for key in wave}
     rollout = Rollout(
         target.revision.sha,
         target.revision.tree,
@@ -53,6 +57,8 @@ def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> R
         released=min(1, len(waves)),
         pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
         on_failure=_on_failure(candidates.gated, policy),
+        recovery=max(seconds(limits_of(policy, tenant).rollout.recovery) for tenant in {None, *tenants}),
+        earlier_health=candidates.earlier_health,
     )
     return RolloutStep(rollout, frozenset(candidates.free) | frozenset(rollout.moving))
 
@@ -75,7 +81,8 @@ def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
 
 def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:
     """Seconds between a wave that is Ready and the next: what the policies ask for, or an agent of it if more."""
-    asked = [seconds(limits_of(policy, tenant).rollout.pause) for tenant in {None, *(key.tenant for key in wave)}]
+    limits = [limits_of(policy, tenant).rollout for tenant in {None, *(key.tenant for key in wave)}]
+    asked = [seconds(text) for each in limits for text in (each.bake, each.pause)]
     return max(asked + [agents[key].pause_after_ready for key in wave if key in agents])
 
 
@@ -95,11 +102,19 @@ def pause_left(rollout: Rollout | None, active: float) -> float | None:
     return max(0.0, rollout.passed_at + pause - active)
 
 
-def gated(rollout: Rollout, active: float, *, ready: bool) -> Rollout:
-    """The rollout after a look at its gate: open since when, or shut."""
-    if rollout.failed or not ready:
+def gated(rollout: Rollout, active: float, *, ready: bool, anew: bool = False) -> Rollout:
+    """The rollout after a look at its gate: open since when, or shut. ``anew``: something was started again, so
+    that the time counts from now."""
+    if not ready:
         return replace(rollout, passed_at=None)
-    return rollout if rollout.passed_at is not None else replace(rollout, passed_at=active)
+    return rollout if rollout.passed_at is not None and not anew else replace(rollout, passed_at=active)
+
+
+def recovery_left(rollout: Rollout | None, active: float) -> float | None:
+    """Seconds until a gate that failed opens after all, while everything released is Ready; else None."""
+    if rollout is None or not rollout.failed or rollout.passed_at is None:
+        return None
+    return max(0.0, rollout.passed_at + rollout.recovery - active)
 
 
 def in_order(

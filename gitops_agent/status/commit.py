@@ -12,7 +12,14 @@ from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.rollout import state as transitions
 from gitops_agent.source.commits import stopped
 from gitops_agent.status import standing
-from gitops_agent.status.gate import Progress, progress_of, with_gate, with_shut_gate
+from gitops_agent.status.gate import (
+    GATE_RECOVERED,
+    Progress,
+    progress_of,
+    with_gate,
+    with_recovery,
+    with_shut_gate,
+)
 from gitops_agent.status.summary import Summary
 
 
@@ -43,16 +50,15 @@ def commit_phase(summary: Summary) -> Summary:
 
 
 def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:
-    """A commit superseded by one that may not be followed goes on with its rollout, gate by gate."""
+    """A commit superseded by one that may not be followed goes on with its rollout, gate by gate; and a gate that
+    failed may open after all."""
     rollout = summary.state.rollout.rollout
-    is_mine = rollout is not None and rollout.commit == record.sha and not rollout.done and not rollout.failed
+    is_mine = rollout is not None and rollout.commit == record.sha and (not rollout.done or bool(rollout.failed))
     if not is_mine or summary.record.decision.blocked is not None:
         return summary
-    return (
-        with_shut_gate(summary)
-        if summary.record.live.observed.unreachable
-        else with_gate(summary, progress_of(summary))
-    )
+    if summary.record.live.observed.unreachable:
+        return with_shut_gate(summary)
+    return with_recovery(with_gate(summary, progress_of(summary)), record)
 
 
 def _with_record(summary: Summary, record: CommitRecord) -> Summary:
@@ -137,8 +143,10 @@ def _what_was_done(record: CommitRecord, summary: Summary) -> str:
 
 
 def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings with the approvals on record, which stay when all that was approved is done."""
-    earlier = {finding.summary: finding for finding in record.findings if finding.code == APPROVED_BY}
+    """The findings with the approvals on record, which stay when all that was approved is done; and with what
+    became of a gate that failed."""
+    kept = (APPROVED_BY, GATE_RECOVERED)
+    earlier = {finding.summary: finding for finding in record.findings if finding.code in kept}
     fresh = tuple(finding for finding in findings if finding.summary not in earlier)
     return (*earlier.values(), *fresh)
 

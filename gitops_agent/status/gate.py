@@ -1,19 +1,24 @@
 """The gate of a rollout: how far the newest commit has got, and whether its next wave may follow. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gitops_agent.model.key import AgentKey
+from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Class, Decision
-from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus
+from gitops_agent.model.rollout import Rollout, Run
+from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
-from gitops_agent.rollout.waves import gated
+from gitops_agent.rollout.exits import excused, exits, replaced, runs_after
+from gitops_agent.rollout.waves import gated, recovery_left
 from gitops_agent.status.summary import Summary
+
+GATE_RECOVERED = "GateRecovered"
+"""The code of the finding on a commit whose gate failed and opened after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +26,23 @@ class Progress:
     """How far the newest commit has got. ``open_agents``: those that it changed (or one that it superseded before
     that was judged) and that are not Ready, and those with actions still to be done that a commit asks for.
     ``failure``: why its gate failed, "" when it did not (yet); ``for_people``: but not for certain. ``frozen``: a
-    freeze holds back some of what is to be done. ``rollout``: its waves."""
+    freeze holds back some of what is to be done. ``rollout``: its waves. ``runs``: those of the released agents
+    now; ``restarted``: some of them are not the ones that were first seen."""
 
     open_agents: frozenset[AgentKey]
     failure: str
     for_people: bool
     frozen: bool
     rollout: Rollout | None
+    runs: Mapping[AgentKey, Run] = field(default_factory=dict)
+    restarted: bool = False
 
     @property
     def gate_is_open(self) -> bool:
         """Whether the next wave may follow: what the waves so far have changed is as it should be.
         What the commit creates counts for the commit, not for the gate: a new agent may have to wait for the port
         of an old one that goes with a later wave."""
-        if self.rollout is None:
+        if self.rollout is None or self.rollout.done:
             return not self.open_agents
         return self.open_agents.isdisjoint(self.rollout.moving)
 
@@ -50,9 +58,10 @@ def progress_of(summary: Summary) -> Progress:
     open_ = (action for action in (*record.pending, *record.running) if action.key.agent in own)
     owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), wall)]
     # Of an agent that left Git, only what is still to be taken away counts.
+    judged = state.rollout.judged_agents | _judged_again(rollout, agents)
     unready = {
         key
-        for key in state.rollout.judged_agents - later
+        for key in judged - later
         if key in agents and key in statuses and not (statuses[key].ready or is_hands_off(agents[key], wall))
     }
     late = set(deadlines.late(state.rollout.unready_since, agents, summary.policy, summary.now.active))
@@ -70,7 +79,40 @@ def progress_of(summary: Summary) -> Progress:
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
     if not (failure or frozen or late.isdisjoint(open_agents)):
         failure = _why(sorted(late & open_agents), statuses)
-    return Progress(open_agents, failure, not unready and bool(in_doubt) and all(in_doubt), frozen, rollout)
+    for_people = not unready and bool(in_doubt) and all(in_doubt)
+    progress = Progress(open_agents, failure, for_people, frozen, rollout)
+    unfinished = {action.key.agent for action in (*owed, *record.running)}
+    return progress if rollout is None or rollout.done else _with_exits(progress, rollout, summary, unfinished)
+
+
+def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinished: set[AgentKey]) -> Progress:
+    """The progress with what became of the runs of released agents: one that exited fails the gate."""
+    agents, seen, failure = summary.record.snapshot.agents, summary.record.live.observed.seen, progress.failure
+    gone, runs = _gone(summary, rollout), runs_after(rollout, agents, seen, unfinished)
+    anew = bool(gone) or any(key in runs and runs[key] != run for key, run in rollout.runs.items())
+    progress = replace(progress, runs=runs, restarted=anew)
+    if not gone or failure or progress.frozen:
+        return progress
+    why = f"{min(gone)} did not stay up since its release: {gone[min(gone)]}"
+    return replace(progress, failure=why, for_people=False)
+
+
+def _judged_again(rollout: Rollout | None, agents: Collection[AgentKey]) -> frozenset[AgentKey]:
+    """Those that must be Ready before a gate that failed opens after all: what was released, or all agents."""
+    if rollout is None or not rollout.failed:
+        return frozenset()
+    return frozenset(agents) if rollout.done else frozenset(rollout.moving)
+
+
+def _gone(summary: Summary, rollout: Rollout) -> dict[AgentKey, str]:
+    """The released agents that exited since their release, or had to be started again, each with the reason."""
+    record, explained = summary.record, summary.record.decision.explained
+    under_way = {action.key.agent for action in record.running}
+    others = replaced(rollout, record.snapshot.agents, record.live.observed.seen)
+    others -= excused(record.executed, explained) | under_way
+    why = {a.key.agent: f"{a.reason}: {a.message}" for a, _ in record.executed if a.key.kind == Kind.RUNTIME}
+    started_again = {key: why.get(key, "it was started again") for key in others}
+    return started_again | exits(rollout, record.plan.actions, summary.state.reconcile.bases, explained)
 
 
 def with_gate(summary: Summary, progress: Progress) -> Summary:
@@ -78,9 +120,29 @@ def with_gate(summary: Summary, progress: Progress) -> Summary:
     rollout, now = summary.state.rollout, summary.now
     if progress.failure:
         rollout = transitions.after_failure(rollout, progress.failure, now, for_people=progress.for_people)
-    if rollout.rollout is not None and not rollout.rollout.done:
-        rollout = replace(rollout, rollout=gated(rollout.rollout, now.active, ready=progress.gate_is_open))
+    if (waves := rollout.rollout) is not None and (waves.failed or not waves.done):
+        waves = gated(waves, now.active, ready=progress.gate_is_open, anew=progress.restarted)
+        rollout = replace(rollout, rollout=replace(waves, runs=progress.runs))
     return summary if rollout == summary.state.rollout else summary.with_state(rollout=rollout)
+
+
+def with_recovery(summary: Summary, record: CommitRecord) -> Summary:
+    """With a gate that failed opened after all: everything released has been Ready again for long enough, and
+    nothing was reverted for it. What was wrong has passed, and may not have been in Git at all."""
+    rollout, reverts = summary.state.rollout.rollout, summary.state.proposals.reverts
+    revert = reverts.get(record.sha)
+    answered = revert is not None and (bool(revert.branch) or not revert.finished)
+    if rollout is None or answered or recovery_left(rollout, summary.now.active) != 0.0:
+        return summary
+    summary = summary.with_state(rollout=transitions.after_recovery(summary.state.rollout))
+    if record.phase is not Phase.DEGRADED:
+        return summary
+    text = f"everything released has been Ready for {rollout.recovery:g} s, so the rollout goes on"
+    finding = Finding(
+        Severity.INFO, GATE_RECOVERED, record.sha[:10], text, f"It was held because {rollout.failed}"
+    )
+    opened = replace(record, phase=Phase.RECONCILING, finished_at=None, summary=text, findings=(finding,))
+    return summary.with_state(commits=summary.state.commits.updated([opened]))
 
 
 def with_shut_gate(summary: Summary) -> Summary:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.status import ConditionType
 from gitops_agent.rollout import deadlines
-from gitops_agent.rollout.waves import pause_left
+from gitops_agent.rollout.waves import pause_left, recovery_left
 from gitops_agent.status.agents import longest_delay
 from gitops_agent.status.summary import Summary
 
@@ -39,7 +39,7 @@ def _waits(summary: Summary) -> Iterator[float | None]:
     record, state, now = summary.record, summary.state, summary.now
     yield record.directives.ends_in(now.wall)
     yield deadlines.next_deadline(state, summary.policy, now)
-    yield pause_left(state.rollout.rollout, now.active)
+    yield _rollout_wait(summary)
     yield UNREACHABLE_REQUEUE_SECONDS if record.live.observed.unreachable else None
     yield MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None
     # Failed actions are tried again.
@@ -66,6 +66,18 @@ def _waits(summary: Summary) -> Iterator[float | None]:
         since, agents = state.rollout.unready_since, record.snapshot.agents
         for left in deadlines.time_left(since, agents, summary.policy, now.active):
             yield max(MIN_REQUEUE_SECONDS, left)
+
+
+def _rollout_wait(summary: Summary) -> float | None:
+    """Seconds until the next wave may go, or until a gate that failed has recovered.
+    A wave that was due in this pass and did not go, or a recovery that was over and changed nothing, does not wait
+    for time (but for people: a newer commit is blocked, an approval was withdrawn, Git was answered)."""
+    rollout, active = summary.state.rollout.rollout, summary.now.active
+    if (recovering := recovery_left(rollout, active)) is not None:
+        return recovering or None
+    left = pause_left(rollout, active)
+    overdue = rollout is not None and rollout.passed_at == summary.record.decision.overdue_since
+    return None if left == 0.0 and overdue else left
 
 
 def is_busy(summary: Summary) -> bool:

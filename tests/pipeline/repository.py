@@ -157,7 +157,9 @@ class Repository:
         if commit.errors:
             raise InvalidDesiredState("not valid", commit.errors)
         agents = {key(name): self._agent(name, spec) for name, spec in commit.fleet.items()}
-        return Snapshot(revision, agents, PolicySpec.model_validate_json(Fields.of(commit.policy).raw))
+        # Waves follow each other at once where the bake is not what a story is about.
+        policy = {**commit.policy, "rollout": {"bake": "0s", **commit.policy.get("rollout", {})}}
+        return Snapshot(revision, agents, PolicySpec.model_validate_json(Fields.of(policy).raw))
 
     def _agent(self, name: str, given: Spec) -> Agent:
         runtime = {"driver": "process", "command": ["serve"], **given.get("runtime", {})}

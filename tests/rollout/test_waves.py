@@ -104,10 +104,10 @@ def test_canaries_first_dependencies_before_dependents_and_what_ends_last() -> N
 
 def test_an_agent_that_wants_a_longer_rest_makes_its_own_wave_wait() -> None:
     target = snapshot(
-        agent("acme/a", pause_after_ready=60.0), agent("acme/b"), policy={"rollout": {"pause": "5s"}}
+        agent("acme/a", pause_after_ready=60.0), agent("acme/b"), policy={"rollout": {"pause": "15s"}}
     )
     step = begin(target, target.policy, WaveCandidates(sorted(target.agents)))
-    assert step.rollout.pauses == (60.0, 5.0)
+    assert step.rollout.pauses == (60.0, 15.0)
     assert step.released == {key("acme/a")}
 
 

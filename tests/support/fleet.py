@@ -45,6 +45,9 @@ CALL = 90.0
 GONE = ("ProcessGone", "Zombie")
 """Why a killed process is missing: which of the two depends on how soon pid 1 of this machine collects it."""
 
+DEFAULT_POLICY = "default-policy.yaml"
+"""Where the policy is that a fleet has when its test gives it none."""
+
 T = TypeVar("T")
 Json = dict[str, Any]
 
@@ -161,6 +164,8 @@ class Fleet:
         return {f"{name}.yaml": self.agent(name, **spec) for name in names}
 
     def policy(self, **spec: Any) -> str:
+        """A Policy; waves follow each other at once where the bake is not what a test is about."""
+        spec = {**spec, "rollout": {"bake": "0s", **spec.get("rollout", {})}}
         return json.dumps({"apiVersion": "gitops-agent.dev/v1", "kind": "Policy", "spec": spec}, indent=2) + "\n"
 
     def commit(self, files: Mapping[str, str | None], message: str = "", *, push: bool = True) -> str:
@@ -172,11 +177,21 @@ class Fleet:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        self._write_default_policy()
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", message or f"Change {', '.join(files)}")
         if push:
             self.push()
         return self.head()
+
+    def _write_default_policy(self) -> None:
+        """A policy of ours in ``DEFAULT_POLICY``, for as long as the test has none of its own."""
+        own, ours = '"kind": "Policy"', self.work / DEFAULT_POLICY
+        documents = (path for path in self.work.rglob("*.yaml") if path != ours)
+        if any(own in path.read_text(encoding="utf-8", errors="replace") for path in documents):
+            ours.unlink(missing_ok=True)
+        elif not ours.exists():
+            ours.write_text(self.policy(), encoding="utf-8")
 
     def push(self, *options: str) -> None:
         self.git("push", "-q", *options, "origin", f"HEAD:{self.branch}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState, rank, worst
+from gitops_agent.model.health_spec import EARLIER
 from gitops_agent.model.observation import Owner
 from gitops_agent.model.quantity import seconds
 from gitops_agent.observe.health.history import ClockReading, HealthHistory, HeartbeatState, ProbeState
@@ -169,7 +170,7 @@ def _reports(
     if history.heartbeat is not None:
         healthy, text = _heartbeat(history, history.heartbeat, now.monotonic)
         yield healthy, Evidence("heartbeat", text, now.wall)
-    for name in sorted(history.probes):
+    for name in sorted(name for name in history.probes if not name.startswith(EARLIER)):
         state = history.probes[name]
         trusted = state.passed or (name == "liveness" and _is_believed(history, state, proven))
         healthy, text = _probe(state, trusted=trusted)
@@ -241,9 +242,21 @@ def _failing_probe(history: HealthHistory) -> Health | None:
             return _because(state, name, HealthState.STARTING, reason, message)
     ready = history.probes.get("readiness")
     if ready is None or not (ready.fails and ready.failed_too_often):
-        return None
+        return _failing_earlier_probe(history)
     message = f"readiness probe failed {ready.failures} times: {ready.answer}"
     return _because(ready, "readiness", HealthState.UNHEALTHY, "ReadinessFailed", message)
+
+
+def _failing_earlier_probe(history: HealthHistory) -> Health | None:
+    """A probe that the commit on trial takes away or weakens must pass as it was, until the wave is through."""
+    for name, state in history.probes.items():
+        if name.startswith(EARLIER) and state.fails and (state.failed_too_often or not state.passed):
+            message = (
+                f"the {name} probe, which this commit removes or weakens, fails: {state.answer}; to change the "
+                "program and its probe, change the probe in a commit of its own first"
+            )
+            return _because(state, name, HealthState.STARTING, "EarlierProbeFails", message)
+    return None
 
 
 def _because(state: ProbeState, name: str, health: HealthState, reason: str, message: str) -> Health:

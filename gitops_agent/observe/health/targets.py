@@ -10,7 +10,7 @@ from gitops_agent.drivers.plugins import Connections
 from gitops_agent.model.agent import Agent, Lifecycle, Resource
 from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.health import Health
-from gitops_agent.model.health_spec import DEFAULTS, read_health
+from gitops_agent.model.health_spec import DEFAULTS, read_health, with_asked_before
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Live
@@ -95,11 +95,12 @@ def health_targets(
             continue
         known = bases.get(runtime.key)
         fields, since = (known.fields, known.applied_at) if known is not None else (runtime.fields, None)
+        spec, before = read_health(fields), agent.earlier_health
         found.append(
             HealthTarget(
                 agent.key,
                 own,
-                read_health(fields),
+                spec if before is None else with_asked_before(spec, before.value),
                 executing=executing(runtime.driver) if own is not None and own.fields is not None else None,
                 asked_since=since,
                 suspicion=_suspicion(own, catalog),

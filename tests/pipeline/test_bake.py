@@ -1,0 +1,269 @@
+"""What a gate asks before the next wave: Ready for the bake time, in one run, also by the probes of before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.fields import Fields
+from gitops_agent.model.passes import PassResult
+from gitops_agent.model.status import Phase
+from gitops_agent.testing.memory_driver import runtime_key
+
+from .repository import key
+from .test_rollout import BROKEN_BODY, GOOD, fleet, following
+from .world import World
+
+BAKE: dict[str, Any] = {"rollout": {"bake": "10s"}}
+FIRST: dict[str, Any] = {"runtime": {"command": ["first"]}}
+
+
+@pytest.fixture
+def started(world: World) -> World:
+    world.repository.commit(fleet(FIRST), policy=BAKE)
+    assert world.converge().phase is Phase.CONVERGED
+    return world
+
+
+def step(world: World) -> PassResult:
+    """One pass, and then as much time as it asks for."""
+    result = world.run()
+    assert result.wait is not None
+    world.clock.advance(result.wait)
+    return result
+
+
+def until_baking(world: World) -> str:
+    """Passes until the canary is Ready and its bake time runs; the canary."""
+    for _ in range(10):
+        result = world.run()
+        if (rollout := result.state.rollout.rollout) is not None and rollout.passed_at is not None:
+            return rollout.moving[0].name
+        world.clock.advance(result.wait or 1.0)
+    raise AssertionError("the canary never became Ready")
+
+
+def test_each_wave_is_ready_for_the_bake_time_and_nothing_is_polled(started: World) -> None:
+    started.repository.commit(fleet(GOOD))
+    began, seen = started.clock.monotonic(), dict[int, float]()
+    for _ in range(12):
+        result = started.run()
+        seen.setdefault(len(following(started, "better")), started.clock.monotonic() - began)
+        if result.phase is Phase.CONVERGED:
+            break
+        assert result.wait is not None
+        started.clock.advance(result.wait)
+    assert result.phase is Phase.CONVERGED
+    # One second of uptime and ten of bake between two waves; the last one has only to be Ready.
+    assert {size: round(at) for size, at in seen.items()} == {1: 0, 3: 11, 20: 22}
+    assert round(started.clock.monotonic() - began) == 23
+
+
+def test_time_in_which_we_are_not_there_is_no_bake_time(started: World) -> None:
+    started.repository.commit(fleet(GOOD))
+    until_baking(started)
+    started.boot()
+    started.clock.advance(3600)
+    started.boot()
+    started.run()
+    assert len(following(started, "better")) == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["seen gone", "restarted behind our back"])
+def test_a_canary_that_exits_while_it_bakes_fails_the_gate(started: World, restarted: bool) -> None:
+    bad = started.repository.commit(fleet({"runtime": {"command": ["better"], "minUptime": "0s"}}))
+    canary = runtime_key(key(until_baking(started)))
+    started.clock.advance(10)  # all of the bake time, and the exit comes with its very end
+    thing = started.live.live[canary]
+    started.live.remove(canary)
+    if restarted:  # by a pass that was killed before it could tell
+        again = replace(thing, handle=Fields.of({"handle": "new"}), started_at=started.clock.now())
+        started.live.live[canary] = again
+    started.run()
+    assert started.phase(bad) is Phase.DEGRADED
+    assert len(following(started, "better")) == 1
+    record = started.journal.commit_record(bad)
+    assert record is not None
+    assert record.summary.startswith("acme/a00 did not stay up since its release")
+
+
+def test_what_is_not_its_own_fault_begins_the_bake_anew(started: World) -> None:
+    sha = started.repository.commit(fleet(GOOD))
+    canary = runtime_key(key(until_baking(started)))
+    started.clock.advance(9)
+    started.live.edit(canary, command=["by hand"])
+    started.run()
+    assert started.phase(sha) is Phase.RECONCILING
+    started.clock.advance(9)
+    started.run()
+    assert len(following(started, "better")) == 1, "ten seconds from the restart on"
+    assert started.converge().phase is Phase.CONVERGED
+
+
+class Strict(World):
+    """A world in which the command ``alive`` fails where a typo runs."""
+
+    def run(self, *names: str, fetch: bool = True) -> PassResult:
+        exec_ = type(self.live).exec
+
+        def answer(agent: Any, command: Any, *more: Any, **others: Any) -> Any:
+            thing = self.live.live.get(runtime_key(agent))
+            typo = thing is not None and thing.fields.value["command"] == ["typo"]
+            return exec_(self.live, agent, ["false"] if typo else command, *more, **others)
+
+        self.live.exec = answer  # type: ignore[method-assign]
+        return super().run(*names, fetch=fetch)
+
+
+PROBED = {"probes": {"readiness": {"exec": {"command": ["alive"]}, "period": "2s"}}}
+WEAKER = {"probes": {"readiness": {"exec": {"command": ["alive"]}, "period": "2s", "failureThreshold": 900}}}
+
+
+@pytest.mark.parametrize("probes", [{}, WEAKER], ids=["removed", "weakened"])
+def test_a_commit_that_takes_its_probe_away_is_judged_by_it_too(tmp_path: Any, probes: dict[str, Any]) -> None:
+    world = Strict(tmp_path)
+    world.repository.commit(fleet({**FIRST, **PROBED}), policy=BAKE)
+    assert world.converge().phase is Phase.CONVERGED
+    bad = world.repository.commit(fleet({"runtime": {"command": ["typo"]}, **probes}))
+    assert world.converge().phase is Phase.DEGRADED
+    assert following(world, "typo") == {"a00"}
+    # Whatever is pushed on top of it and leaves the program as it is.
+    world.repository.commit(fleet({"runtime": {"command": ["typo"]}, **probes, "instructions": "Be brief."}))
+    assert world.converge().phase is Phase.DEGRADED
+    assert following(world, "typo") == {"a00"}
+    assert world.repository.head != bad
+    world.repository.commit(fleet({**GOOD, **probes}))
+    assert world.converge().phase is Phase.CONVERGED, "a program that passes may lose its probe"
+    world.shut()
+
+
+# -- a gate that failed for a passing cause
+
+
+def fail_for_a_while(world: World) -> str:
+    """A commit whose canary cannot be started, for a cause that is not in Git; the sha."""
+    world.live.fail_always("the secret is missing", key=runtime_key(key("a00")))
+    sha = world.repository.commit(fleet(GOOD))
+    assert world.converge().phase is Phase.DEGRADED
+    world.live.heal()
+    return sha
+
+
+def test_a_gate_whose_cause_has_passed_opens_after_all(started: World) -> None:
+    sha = fail_for_a_while(started)
+    ready_at = None
+    for _ in range(40):
+        result = step(started)
+        if ready_at is None and started.status("a00").ready:
+            ready_at = started.clock.monotonic()
+        if started.phase(sha) is not Phase.DEGRADED:
+            break
+        assert len(following(started, "better")) <= 1
+    assert ready_at is not None
+    assert 55 < started.clock.monotonic() - ready_at < 70, "a minute of being Ready"
+    assert result.state.rollout.failed_trees == ()
+    assert started.converge().phase is Phase.CONVERGED
+    assert len(following(started, "better")) == 20
+    record = started.journal.commit_record(sha)
+    assert record is not None
+    assert [finding.code for finding in record.findings].count("GateRecovered") == 1
+
+
+def test_while_it_fails_again_and_again_it_stays_held(started: World) -> None:
+    sha = fail_for_a_while(started)
+    for _ in range(4):
+        while not started.status("a00").ready:
+            step(started)
+        started.clock.advance(50)
+        started.live.remove(runtime_key(key("a00")))
+        started.run()
+    assert started.phase(sha) is Phase.DEGRADED
+    assert len(following(started, "better")) <= 1
+
+
+def test_what_was_answered_in_git_does_not_go_on(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"onFailure": "ProposeRevert"}})
+    world.converge()
+    sha = fail_for_a_while(world)
+    for _ in range(60):
+        result = world.run()
+        if result.wait is None:
+            break
+        world.clock.advance(result.wait)
+    assert result.wait is None, "nothing is waited for any more"
+    assert world.status("a00").ready
+    assert world.phase(sha) is Phase.DEGRADED
+    assert len(following(world, "better")) == 1
+
+
+def test_the_last_wave_recovers_as_well(world: World) -> None:
+    world.repository.commit({"only": {}}, policy=BAKE)
+    world.converge()
+    world.live.fail_always("no room", key=runtime_key(key("only")))
+    sha = world.repository.commit({"only": {**GOOD, "rollout": {"healthTimeout": "20s"}}})
+    assert world.converge().phase is Phase.DEGRADED
+    world.live.heal()
+    for _ in range(40):
+        result = world.run()
+        if result.phase is Phase.CONVERGED:
+            break
+        world.clock.advance(result.wait or 5.0)
+    assert world.phase(sha) is Phase.CONVERGED
+
+
+# -- what waits for people wakes no pass, though the time of a rest is over
+
+
+def passes_in_a_minute(world: World) -> int:
+    """How many passes a minute brings, each after the time that the one before asked for."""
+    count, end = 0, world.clock.monotonic() + 60.0
+    while world.clock.monotonic() < end:
+        result = world.run()
+        count += 1
+        world.clock.advance(60.0 if result.wait is None else max(0.001, result.wait))
+    return count
+
+
+def test_a_blocked_commit_on_a_rollout_that_rests_is_no_reason_to_hurry(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"pause": "30s"}})
+    world.converge()
+    world.repository.commit(fleet(GOOD))
+    until_baking(world)
+    gone = {name: spec for name, spec in fleet(GOOD).items() if name < "a05"}
+    blocked = world.repository.commit(gone)
+    world.run()
+    assert world.phase(blocked) is Phase.BLOCKED
+    world.clock.advance(31)
+    assert passes_in_a_minute(world) <= 3
+
+
+def test_an_approval_that_goes_while_a_wave_rests_is_no_reason_to_hurry(world: World) -> None:
+    policy = {"massChange": {"min": 3, "ratio": 0.2}, "rollout": {"pause": "30s"}}
+    world.repository.commit(fleet(FIRST), policy=policy)
+    world.converge()
+    sha = world.repository.commit(fleet(GOOD))
+    world.run()
+    record = world.journal.commit_record(sha)
+    assert record is not None
+    world.journal.control(Control(ControlVerb.APPROVE, record.plan, "ada@host", world.clock.now()))
+    until_baking(world)
+    in_force, withdrawn = world.stages.controls.in_force, {"approvals": (), "approved": frozenset[str]()}
+    world.stages.controls.in_force = lambda *given: replace(  # type: ignore[method-assign]
+        in_force(*given), **withdrawn, open_actions={}, all_approved=frozenset()
+    )
+    world.clock.advance(31)
+    world.run()
+    assert world.phase(sha) is Phase.BLOCKED
+    assert passes_in_a_minute(world) <= 3
+
+
+def test_broken_stays_broken(started: World) -> None:
+    bad = started.repository.commit(fleet(BROKEN_BODY))
+    assert started.converge().phase is Phase.DEGRADED
+    for _ in range(30):
+        result = started.run()
+        started.clock.advance(min(60.0, result.wait or 60.0))
+    assert started.phase(bad) is Phase.DEGRADED
