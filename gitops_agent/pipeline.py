@@ -67,7 +67,7 @@ class Pipeline:
 
         # 2. What is live. Everything is observed until the intents of an earlier process are settled.
         due = health.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
-        scope = widened(request.scope, due, state, source) if stages.recovery.finished else None
+        scope = widened(request.scope, due, state, source, now) if stages.recovery.finished else None
         live = stages.observer.observe(source.desired, state.reconcile.bases, scope)
         settled = stages.recovery.settle(state, live.observed, now)
         if settled is not state:  # drivers compare with our record, and that has just caught up

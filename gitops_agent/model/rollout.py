@@ -22,8 +22,10 @@ class Rollout:
     ``passed_at``: since when everything released has been Ready without an exit, in seconds of active time; the
     rest runs from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of
     rest after each wave, its bake included), ``recovery`` and ``on_failure`` are those of the policies that held
-    when it began. ``runs``: the run in which each released agent was first seen up. ``earlier_health``: what was
-    asked of the health of agents before, where the commit asks less."""
+    when it began. ``left``: agents that a freeze or a pause covered when their wave came: they follow the commit,
+    and what it asks for is done in waves of their own once that is over. ``runs``: the run in which each released
+    agent was first seen up. ``earlier_health``: what was asked of the health of agents before, where the commit
+    asks less."""
 
     commit: str
     tree: str
@@ -36,6 +38,7 @@ class Rollout:
     recovery: float = 60.0
     runs: Mapping[AgentKey, Run] = field(default_factory=dict)
     earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
+    left: tuple[AgentKey, ...] = ()
 
     @property
     def waiting(self) -> tuple[AgentKey, ...]:

@@ -34,7 +34,8 @@ class PlanContext:
     back. ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
     ``freezes`` are those of operators and of guards that tripped; ``frozen_since``: when those of the policy were
     first seen, by their scopes. ``approved``: the digests of approved actions. ``failed``: why this very tree
-    failed before. ``catalog``: the kinds and reasons of the installed drivers."""
+    failed before. ``catalog``: the kinds and reasons of the installed drivers. ``left``: the agents whose changes
+    wait for a wave of their own, because a freeze or a pause covered them when theirs came."""
 
     now: float
     snapshot: Snapshot
@@ -55,6 +56,7 @@ class PlanContext:
     recently_repaired: Callable[[], Mapping[AgentKey, float]] = dict
     failed: FailedTree | None = None
     catalog: Catalog = BUILT_IN
+    left: AbstractSet[AgentKey] = frozenset()
     policy: PolicySpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,7 @@ def context_for(
         recently_repaired=partial(_recently_repaired, around, state),
         failed=failed,
         catalog=around.catalog,
+        left=frozenset(state.rollout.rollout.left if state.rollout.rollout is not None else ()),
     )
 
 

@@ -150,7 +150,7 @@ class Hold(StrEnum):
     )
     PAUSE_ENDED = (
         "PauseEnded",
-        "What waited for a pause goes out like a rollout; those before it are not Ready yet.",
+        "What waited for a pause or a freeze goes out like a rollout; its wave has not come yet.",
     )
     BREAKER_OPEN = "BreakerOpen", "The driver failed too often in a row; it rests, then one action is tried."
     ACTION_CAP = "ActionCap", "The pass has reached actionsPerPass; the rest follows in the next pass."

@@ -3,14 +3,17 @@
 The commit as a whole must pass the guards; only then its waves begin, and go on.
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from gitops_agent.control.directives import with_approvals
-from gitops_agent.model.agent import Agent, Resource
+from gitops_agent.model.agent import Agent
+from gitops_agent.model.control import frozen_scopes, is_frozen
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.health_spec import asked_before, read_health
-from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.health_spec import STOPPED, asked_before, read_health
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
+from gitops_agent.model.observation import Base
 from gitops_agent.model.passes import Live, RolloutDecision, SourceResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.policy_merge import stricter
@@ -39,7 +42,7 @@ def _advance(state: State, source: SourceResult, live: Live, around: PassContext
     if target is None:
         assert in_force is not None
         return state, _decided(rollout, in_force, replace(in_force, policy=source.policy or in_force.policy))
-    if transitions.is_followed(rollout, target):
+    if transitions.is_followed(rollout, target) and not _thawed(state, target, around):
         return state, _as_target(rollout, in_force, target)
     candidate = candidate_plan(state, source, live, around)
     if candidate.blocked:
@@ -67,7 +70,7 @@ def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> Rol
     """The state when what a step releases follows the commit."""
     if step.rollout == state.rollout and not step.released:
         return state
-    judged = state.judged_agents | step.released
+    judged = state.judged_agents | step.released | frozenset(step.rollout.left)
     if step.rollout.done:
         sha = target.revision.sha
         return replace(state, enforced=sha, released={}, rollout=step.rollout, judged_agents=judged)
@@ -92,53 +95,94 @@ def next_step(state: State, source: SourceResult, around: PassContext) -> Rollou
     """How the rollout of the newest commit goes on now. Nothing has changed yet when this returns."""
     target, in_force, rollout = source.target, source.in_force, state.rollout
     assert target is not None
+    policy = stricter(target.policy, transitions.policy_before(rollout, in_force))
     if rollout.rollout is not None and transitions.is_under_way(rollout, target):
-        return waves.proceed(rollout.rollout, around.now.active)
+        away, thawed = _away(target, around), _thawed(state, target, around)
+        covered = {key for key in (*rollout.rollout.on_trial, *rollout.rollout.waiting) if away(key)}
+        regrouped = waves.regrouped(rollout.rollout, covered, thawed, target, policy)
+        step = waves.proceed(regrouped, around.now.active)
+        return replace(step, released=step.released | covered)
     if in_force is None:
         return waves.begin(target, target.policy, WaveCandidates(free=target.agents))
-    policy = stricter(target.policy, transitions.policy_before(rollout, in_force))
-    candidates = _candidates(state, in_force, target, around.now.wall)
-    return waves.begin(target, policy, candidates)
+    return waves.begin(target, policy, _candidates(state, in_force, target, _away(target, around)))
 
 
-def _candidates(state: State, in_force: Snapshot, target: Snapshot, wall: float) -> WaveCandidates:
+def _away(target: Snapshot, around: PassContext) -> Callable[[AgentKey], bool]:
+    """Whether an agent is not ours to act on for now: only observed, paused or frozen. Such an agent is no canary,
+    and holds no other."""
+    wall, agents = around.now.wall, target.agents
+    scopes = frozen_scopes(target.policy, around.directives.freezes, wall)
+    return lambda key: is_hands_off(agents.get(key), wall) or is_frozen(key, scopes)
+
+
+def _thawed(state: State, target: Snapshot, around: PassContext) -> list[AgentKey]:
+    """The agents that were left for later, that nothing covers any more, and that have no wave yet.
+    First those that were reached before they were left: they have the least to lose."""
+    rollout = state.rollout.rollout
+    if rollout is None or not rollout.left or rollout.failed:
+        return []
+    away, placed = _away(target, around), frozenset(rollout.waiting)
+    thawed = [key for key in rollout.left if key not in placed and not away(key)]
+    bases, agents = state.reconcile.bases, target.agents
+    return sorted(thawed, key=lambda key: _is_owed(agents.get(key), key, bases)) if thawed else []
+
+
+def _is_owed(agent: Agent | None, key: AgentKey, bases: Mapping[ResourceKey, Base]) -> bool:
+    """Whether our record of an agent is not what its spec asks for."""
+    wanted = {each.key: each.fields for each in agent.resources} if agent is not None else {}
+    known = {each.key: each.fields for each in bases.values() if each.key.agent == key and not each.retained}
+    return wanted != known
+
+
+def _candidates(
+    state: State, in_force: Snapshot, target: Snapshot, away: Callable[[AgentKey], bool]
+) -> WaveCandidates:
     changed, before, after = changed_agents(in_force, target), in_force.agents, target.agents
     bases, rollout, known = state.reconcile.bases, state.rollout, state.rollout.rollout
-    on_record = {key.agent for key, base in bases.items() if not base.retained} if changed else set[AgentKey]()
-    here = {key for key in on_record if not is_hands_off(after.get(key), wall)}
-    gated = [key for key in changed & here if not asks_the_same(before.get(key), after.get(key))]
+    left = known.left if known is not None else ()
+    on_record = {key.agent for key, base in bases.items() if not base.retained} if changed or left else set()
+    moved = {key for key in changed & on_record if not asks_the_same(before.get(key), after.get(key))}
+    owed = {key for key in left if key in on_record and key not in changed}
+    owed = {key for key in owed if away(key) or _is_owed(after.get(key), key, bases)}
+    gated = [key for key in moved | owed if not away(key)]
     ordered = waves.in_order(gated, before, after, rollout.released)
-    reached = [key for key in known.moving if key in here] if known is not None and not known.done else []
-    proving = {key for key in gated if waves.proves(after.get(key), before.get(key))}
+    unfinished = known.moving if known is not None and not known.done else ()
+    reached = [key for key in unfinished if key in on_record and not away(key)]
+    proving = {key for key in gated if key in owed or waves.proves(after.get(key), before.get(key))}
+    asked = _earlier_health(state, [after[key] for key in {*gated, *reached} if key in after], reached)
+    # What was left and now has a wave waits for it: the spec it follows until then was never applied.
+    later = sorted((moved | owed).difference(gated) | set(left).intersection(gated))
+    return WaveCandidates(ordered, changed.difference(gated), reached, proving, asked, later)
+
+
+def _earlier_health(
+    state: State, agents: Iterable[Agent], reached: Collection[AgentKey]
+) -> dict[AgentKey, Fields]:
+    """What was last asked of the health of agents, for those whose new spec asks less."""
+    known, unready, bases = state.rollout.rollout, state.status.agents.not_ready, state.reconcile.bases
     # What a commit that did not get through has weakened stays weakened, whatever is pushed on top of it.
     carried = known.earlier_health if known is not None and reached else {}
-    unready = state.status.agents.not_ready
-    earlier = {
+    found: dict[AgentKey, Fields] = {}
+    for agent in agents:
+        runtime = next((each for each in agent.resources if each.key.kind == Kind.RUNTIME), None)
+        if runtime is None or runtime.stopped:
+            continue
+        applied = bases.get(runtime.key)
+        specs: list[Mapping[str, Any]] = [each.value for each in (carried.get(agent.key),) if each is not None]
         # A probe that does not pass now is nothing to go by: the commit may be there to mend it.
-        key: _asked_before(None if key in unready else before.get(key), after.get(key), carried.get(key))
-        for key in {*gated, *reached}
-    }
-    asked = {key: Fields.of(each) for key, each in earlier.items() if each}
-    return WaveCandidates(ordered, changed.difference(gated), reached, proving, asked)
+        if applied is not None and applied.fields != runtime.fields and agent.key not in unready:
+            specs += [read_health(applied.fields)] if not applied.fields.value.get(STOPPED) else []
+        if asked := _weakened(specs, read_health(runtime.fields)):
+            found[agent.key] = Fields.of(asked)
+    return found
 
 
-def _asked_before(old: Agent | None, new: Agent | None, carried: Fields | None) -> dict[str, Any]:
-    """What was asked of the health of an agent where its new spec asks less; empty when it does not."""
-    was, now = _runtime(old), _runtime(new)
-    if now is None or now.stopped or (was is not None and was.fields == now.fields and carried is None):
-        return {}
-    later = read_health(now.fields)
-    ran = was is not None and not was.stopped
-    specs = ([read_health(was.fields)] if was is not None and ran else []) + ([carried.value] if carried else [])
+def _weakened(specs: Iterable[Mapping[str, Any]], later: Mapping[str, Any]) -> dict[str, Any]:
+    """What some specs ask of health and a later one does not, or less strictly; empty when there is nothing."""
     found = [asked for each in specs if (asked := asked_before(each, later))]
     probes = {name: probe for asked in found for name, probe in asked.get("probes", {}).items()}
     rest = {name: value for asked in found for name, value in asked.items()}
     return {**rest, "probes": probes} if found else {}
-
-
-def _runtime(agent: Agent | None) -> Resource | None:
-    resources = agent.resources if agent is not None else ()
-    return next((each for each in resources if each.key.kind == Kind.RUNTIME), None)
 
 
 def _with_earlier_health(in_force: Snapshot, rollout: Rollout | None) -> Snapshot:

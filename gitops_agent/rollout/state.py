@@ -16,6 +16,7 @@ from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.model.status import Phase
+from gitops_agent.rollout.ends import ended_since
 
 MOST_FAILED_TREES = 50
 
@@ -31,14 +32,19 @@ def is_followed(state: RolloutState, target: Snapshot) -> bool:
     return rollout is not None and (rollout.done or bool(rollout.failed))
 
 
-def widened(scope: Scope, due: frozenset[AgentKey], state: State, source: SourceResult) -> Scope:
+def widened(scope: Scope, due: frozenset[AgentKey], state: State, source: SourceResult, now: Now) -> Scope:
     """A scope with the agents that a pass must look at too: those that are due, those on their way, those an open
-    commit is judged by, and those that the newest commit changes, unless its gate has failed."""
-    if scope is None:
+    commit is judged by, those that the newest commit changes, unless its gate has failed, and those whose freeze
+    or pause has ended since the last pass."""
+    ended = frozenset() if scope is None else ended_since(state, source, now.wall)
+    if scope is None or ended is None:
         return None
-    open_ = due | state.status.agents.not_ready | state.rollout.judged_agents
-    if state.rollout.rollout is not None and state.rollout.rollout.failed:
-        open_ |= frozenset(state.rollout.rollout.moving)  # whether they recover
+    open_ = ended | due | state.status.agents.not_ready | state.rollout.judged_agents
+    if (rollout := state.rollout.rollout) is not None:
+        if rollout.failed:  # whether what it released recovers
+            open_ |= frozenset(rollout.moving)
+        if rollout.left:  # the waves of what was left are not among what a commit changes
+            open_ |= frozenset(rollout.waiting)
     settled = source.target is None or is_followed(state.rollout, source.target)
     return scope | open_ if settled else scope | open_ | source.changed
 

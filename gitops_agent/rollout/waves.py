@@ -36,13 +36,15 @@ class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
     ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
     something about the others: they run, and what runs changes. ``earlier_health``: what was asked of the health
-    of some, where the commit asks less."""
+    of some, where the commit asks less. ``left``: those that a freeze or a pause covers, or that were left by
+    an earlier commit: until their wave comes, nothing is done about them."""
 
     gated: Sequence[AgentKey] = ()
     free: Collection[AgentKey] = ()
     reached: Collection[AgentKey] = ()
     proving: Collection[AgentKey] = ()
     earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
+    left: Collection[AgentKey] = ()
 
 
 def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> RolloutStep:
@@ -60,6 +62,7 @@ def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> R
         recovery=max(seconds(limits_of(policy, tenant).rollout.recovery) for tenant in {None, *tenants}),
         earlier_health=candidates.earlier_health,
     )
+    rollout = replace(rollout, left=tuple(key for key in candidates.left if key not in rollout.moving))
     return RolloutStep(rollout, frozenset(candidates.free) | frozenset(rollout.moving))
 
 
@@ -90,8 +93,43 @@ def proceed(rollout: Rollout, active: float) -> RolloutStep:
     """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
     if pause_left(rollout, active) != 0.0:
         return RolloutStep(rollout)
-    following = replace(rollout, released=rollout.released + 1, passed_at=None)
-    return RolloutStep(following, frozenset(rollout.waves[rollout.released]))
+    wave = rollout.waves[rollout.released]
+    left = tuple(key for key in rollout.left if key not in wave)
+    return RolloutStep(replace(rollout, released=rollout.released + 1, passed_at=None, left=left), frozenset(wave))
+
+
+def regrouped(
+    rollout: Rollout, away: Collection[AgentKey], thawed: Sequence[AgentKey], target: Snapshot, policy: PolicySpec
+) -> Rollout:
+    """The rollout without the agents that a freeze or a pause covers by now (``away``), which are left for later,
+    and with waves for those left that none covers any more (``thawed``). Should that take away the whole wave on
+    trial, then nothing is proven for the others: they begin with a canary again."""
+    trial, waiting = rollout.on_trial, rollout.waves[rollout.released :]
+    moved = [key for wave in (trial, *waiting) for key in wave if key in away]
+    if not moved and not thawed:
+        return rollout
+    passed = rollout.waves[: rollout.released - bool(trial)]
+    tried = _without(trial, away)
+    rest = tuple(wave for each in waiting if (wave := _without(each, away)))
+    if trial and not tried:
+        rest = make_waves([key for wave in rest for key in wave], policy, _running(target))
+    waves = (*passed, *((tried,) if tried else ()), *rest, *make_waves(thawed, policy, _running(target)))
+    return replace(
+        rollout,
+        waves=waves,
+        released=len(passed) + bool(tried),
+        passed_at=rollout.passed_at if tried or not trial else None,
+        pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
+        left=tuple(dict.fromkeys((*rollout.left, *moved))),
+    )
+
+
+def _without(wave: Iterable[AgentKey], away: Collection[AgentKey]) -> tuple[AgentKey, ...]:
+    return tuple(key for key in wave if key not in away)
+
+
+def _running(target: Snapshot) -> frozenset[AgentKey]:
+    return frozenset(key for key, agent in target.agents.items() if agent.lifecycle is Lifecycle.RUNNING)
 
 
 def pause_left(rollout: Rollout | None, active: float) -> float | None:

@@ -6,6 +6,7 @@ from gitops_agent.model.agent import hands_off_words
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.plan import Effect, Plan
 from gitops_agent.model.quantity import counted
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import APPROVED_BY, INHERITED, CommitRecord, Phase
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
@@ -92,7 +93,8 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
     held = len(rollout.waiting) if rollout is not None else 0
     wave = f"wave {rollout.released} of {len(rollout.waves)}" if rollout is not None and held else ""
     if why := progress.failure:
-        found = (*running.findings, _held(record, why, held)) if held else running.findings
+        held_finding = (_held(record, why, rollout),) if rollout is not None and held else ()
+        found = (*running.findings, *held_finding)
         keep = f"; the rollout is held, {_keep(held, 'what it has', 'what they have')}" if held else ""
         return replace(
             running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found, cause=""
@@ -101,7 +103,7 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
         return replace(running, summary=f"{wave} is Ready, {counted(held, 'agent')} to follow")
     if not progress.open_agents:
         return _verdict(running, summary)
-    if progress.frozen:
+    if progress.is_frozen:
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     waiting = f"waiting for {len(progress.open_agents)} of {total} agents"
     return replace(running, summary=f"{wave}, {waiting}" if wave else waiting)
@@ -151,12 +153,13 @@ def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tupl
     return (*earlier.values(), *fresh)
 
 
-def _held(record: CommitRecord, why: str, untouched: int) -> Finding:
-    sha = record.sha[:10]
+def _held(record: CommitRecord, why: str, rollout: Rollout) -> Finding:
+    sha, untouched = record.sha[:10], len(rollout.waiting)
     detail = (
-        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. This tree "
-        "is not tried again by itself, not even after a restart. Push a fix or a revert (gitops-agent rollback); "
-        f"or, when what was wrong is not in Git, gitops-agent retry {sha}."
+        f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. It goes on "
+        f"by itself once everything released has been Ready for {rollout.recovery:g} s, unless a revert was made. "
+        "Otherwise push a fix or a revert (gitops-agent rollback); or, when what was wrong is not in Git and is "
+        f"mended, gitops-agent retry {sha}."
     )
     return Finding(Severity.ERROR, "RolloutHeld", sha, f"the rollout is held: {why}", detail)
 

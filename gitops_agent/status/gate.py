@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gitops_agent.model.control import frozen_scopes, is_frozen
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Class, Decision
@@ -25,14 +26,14 @@ GATE_RECOVERED = "GateRecovered"
 class Progress:
     """How far the newest commit has got. ``open_agents``: those that it changed (or one that it superseded before
     that was judged) and that are not Ready, and those with actions still to be done that a commit asks for.
-    ``failure``: why its gate failed, "" when it did not (yet); ``for_people``: but not for certain. ``frozen``: a
-    freeze holds back some of what is to be done. ``rollout``: its waves. ``runs``: those of the released agents
-    now; ``restarted``: some of them are not the ones that were first seen."""
+    ``failure``: why its gate failed, "" when it did not (yet); ``for_people``: but not for certain. ``frozen``:
+    the agents it is judged by that a freeze covers, which hold no gate. ``rollout``: its waves. ``runs``: those of
+    the released agents now; ``restarted``: some of them are not the ones that were first seen."""
 
     open_agents: frozenset[AgentKey]
     failure: str
     for_people: bool
-    frozen: bool
+    frozen: frozenset[AgentKey]
     rollout: Rollout | None
     runs: Mapping[AgentKey, Run] = field(default_factory=dict)
     restarted: bool = False
@@ -44,7 +45,12 @@ class Progress:
         of an old one that goes with a later wave."""
         if self.rollout is None or self.rollout.done:
             return not self.open_agents
-        return self.open_agents.isdisjoint(self.rollout.moving)
+        return (self.open_agents - self.frozen).isdisjoint(self.rollout.moving)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a freeze alone keeps the commit from going on."""
+        return bool(self.frozen) and self.open_agents <= self.frozen
 
 
 def progress_of(summary: Summary) -> Progress:
@@ -54,14 +60,14 @@ def progress_of(summary: Summary) -> Progress:
     # An agent that waits for a later wave may still suffer from an earlier commit: this one has not reached it.
     later = frozenset(rollout.waiting) if rollout is not None else frozenset[AgentKey]()
     # What an agent owes that this commit did not move, an earlier one left: it is inherited, and fails no gate.
-    own = state.rollout.judged_agents - later
+    judged = state.rollout.judged_agents | _judged_again(rollout, agents)
+    own = judged - later
     open_ = (action for action in (*record.pending, *record.running) if action.key.agent in own)
     owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), wall)]
     # Of an agent that left Git, only what is still to be taken away counts.
-    judged = state.rollout.judged_agents | _judged_again(rollout, agents)
     unready = {
         key
-        for key in judged - later
+        for key in own
         if key in agents and key in statuses and not (statuses[key].ready or is_hands_off(agents[key], wall))
     }
     late = set(deadlines.late(state.rollout.unready_since, agents, summary.policy, summary.now.active))
@@ -73,11 +79,13 @@ def progress_of(summary: Summary) -> Progress:
     # All may be Ready, and the end of a one-shot effect is not known. It may have been our own end that
     # interrupted it, so taking the commit back by ourselves would be a guess.
     in_doubt = [action.reason == ReasonCode.HOOK_UNKNOWN for action in owed if action.key.agent in late]
-    frozen_agents = record.held_by("freeze", "mass_drift")
-    frozen = any(action.key.agent in frozen_agents for action in owed)
+    scopes = frozen_scopes(record.snapshot.policy, record.directives.freezes, wall)
+    held = record.held_by("freeze", "mass_drift")
+    frozen = frozenset(key for key in judged if key in held or is_frozen(key, scopes))
+    late -= frozen  # what is frozen is left out of gates
     open_agents = frozenset(unready | {action.key.agent for action in owed})
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
-    if not (failure or frozen or late.isdisjoint(open_agents)):
+    if not (failure or late.isdisjoint(open_agents)):
         failure = _why(sorted(late & open_agents), statuses)
     for_people = not unready and bool(in_doubt) and all(in_doubt)
     progress = Progress(open_agents, failure, for_people, frozen, rollout)
@@ -88,10 +96,10 @@ def progress_of(summary: Summary) -> Progress:
 def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinished: set[AgentKey]) -> Progress:
     """The progress with what became of the runs of released agents: one that exited fails the gate."""
     agents, seen, failure = summary.record.snapshot.agents, summary.record.live.observed.seen, progress.failure
-    gone, runs = _gone(summary, rollout), runs_after(rollout, agents, seen, unfinished)
+    gone, runs = _gone(summary, rollout, progress.frozen), runs_after(rollout, agents, seen, unfinished)
     anew = bool(gone) or any(key in runs and runs[key] != run for key, run in rollout.runs.items())
     progress = replace(progress, runs=runs, restarted=anew)
-    if not gone or failure or progress.frozen:
+    if not gone or failure:
         return progress
     why = f"{min(gone)} did not stay up since its release: {gone[min(gone)]}"
     return replace(progress, failure=why, for_people=False)
@@ -104,7 +112,7 @@ def _judged_again(rollout: Rollout | None, agents: Collection[AgentKey]) -> froz
     return frozenset(agents) if rollout.done else frozenset(rollout.moving)
 
 
-def _gone(summary: Summary, rollout: Rollout) -> dict[AgentKey, str]:
+def _gone(summary: Summary, rollout: Rollout, frozen: Collection[AgentKey]) -> dict[AgentKey, str]:
     """The released agents that exited since their release, or had to be started again, each with the reason."""
     record, explained = summary.record, summary.record.decision.explained
     under_way = {action.key.agent for action in record.running}
@@ -112,7 +120,8 @@ def _gone(summary: Summary, rollout: Rollout) -> dict[AgentKey, str]:
     others -= excused(record.executed, explained) | under_way
     why = {a.key.agent: f"{a.reason}: {a.message}" for a, _ in record.executed if a.key.kind == Kind.RUNTIME}
     started_again = {key: why.get(key, "it was started again") for key in others}
-    return started_again | exits(rollout, record.plan.actions, summary.state.reconcile.bases, explained)
+    found = started_again | exits(rollout, record.plan.actions, summary.state.reconcile.bases, explained)
+    return {key: text for key, text in found.items() if key not in frozen}
 
 
 def with_gate(summary: Summary, progress: Progress) -> Summary:

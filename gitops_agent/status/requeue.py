@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.status import ConditionType
 from gitops_agent.rollout import deadlines
+from gitops_agent.rollout.ends import next_end
 from gitops_agent.rollout.waves import pause_left, recovery_left
 from gitops_agent.status.agents import longest_delay
 from gitops_agent.status.summary import Summary
@@ -38,6 +39,7 @@ def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
 def _waits(summary: Summary) -> Iterator[float | None]:
     record, state, now = summary.record, summary.state, summary.now
     yield record.directives.ends_in(now.wall)
+    yield next_end(record.snapshot, now.wall)
     yield deadlines.next_deadline(state, summary.policy, now)
     yield _rollout_wait(summary)
     yield UNREACHABLE_REQUEUE_SECONDS if record.live.observed.unreachable else None
@@ -86,8 +88,7 @@ def is_busy(summary: Summary) -> bool:
     record, known, rollout = summary.record, summary.state.status.agents, summary.state.rollout.rollout
     if record.live.unanswered:  # its answer may change the picture, and comes by itself
         return True
-    stopped = record.decision.blocked or record.held_by("freeze", "mass_drift")
-    if rollout is not None and not (rollout.done or rollout.failed or stopped):
+    if rollout is not None and not (rollout.done or rollout.failed or record.decision.blocked):
         return True
     agents, waiting = record.snapshot.agents, record.held_by("dependencies")
     return any(

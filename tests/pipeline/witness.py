@@ -26,6 +26,7 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import State as JournalState
 from gitops_agent.plan.context import is_hands_off
+from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.ports import Clock
 from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
@@ -129,6 +130,7 @@ class Witness:
             self.not_twice(effect)
             self.wished(effect, self.last)
             self.not_frozen(effect)
+            self.not_before_its_wave(effect, self.last)
         self.not_too_many(effects, before)
         self.by_waves(before, self.last)
         self.reverted_once()
@@ -162,6 +164,17 @@ class Witness:
             assert wanted is not None, f"{effect}: the spec in force does not want it"
             assert not wanted.stopped, f"{effect}: the spec in force wants it stopped"
             assert wanted.fields == action.desired, f"{effect}: the spec in force says something else"
+
+    def not_before_its_wave(self, effect: Effect, state: State) -> None:
+        """What a commit asks of an agent that a freeze or a pause covered waits for a wave of its own."""
+        left = state.rollout.left if state.rollout is not None else ()
+        asked = is_from_commit(effect.action) and effect.action.key.agent in left
+        assert not asked, f"{effect}: its wave has not come"
+
+    def is_frozen(self, agent: AgentKey) -> bool:
+        controls = freezes(self.world.journal.state().control.controls, self.world.clock.now())
+        scopes = [*(each.scope for each in self.by_git()), *(each.target for each in controls)]
+        return any(covers(scope, agent) for scope in scopes)
 
     def not_frozen(self, effect: Effect) -> None:
         agent, journal, now = effect.action.key.agent, self.world.journal, self.world.clock.now()
@@ -223,19 +236,22 @@ class Witness:
         if new is None or new == old:
             return
         if old is not None and old.commit == new.commit:
-            if new.released == old.released:
+            # What a freeze takes out of the waves, or puts back into them, moves none of the others.
+            gone = set(new.moving) - set(old.moving)
+            if not gone:
                 return
-            assert new.released == old.released + 1, "one wave at a time"
+            assert gone <= set(new.waves[new.released - 1]), "one wave at a time"
             assert not old.failed, "its gate had failed"
-            for agent in old.moving:
+            judged = tuple(agent for agent in old.moving if agent in new.moving and not self.is_frozen(agent))
+            for agent in judged:
                 spec = self.agent(new.commit, agent)
                 if spec is not None and not is_hands_off(spec, self.world.clock.now()):
                     assert agent in before.ready, f"{agent} was not Ready, and the next wave went"
-            self.healthy(new.commit, old.moving)
+            self.healthy(new.commit, judged)
             return
         assert new.released <= 1
         self.sized(new, before)
-        moved = [agent for agent in self.there(before) if self.moves(agent, before, after)]
+        moved = [agent for agent in self.there(before) - {*new.left} if self.moves(agent, before, after)]
         most = min(self.policy(new.commit).rollout.canary, before.earlier.rollout.canary)
         assert len(moved) <= most, f"{len(moved)} agents were moved at once: {moved}"
 

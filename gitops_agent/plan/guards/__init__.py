@@ -24,7 +24,7 @@ from gitops_agent.plan.guards.mass_delete import mass_delete
 from gitops_agent.plan.guards.mass_drift import mass_drift
 from gitops_agent.plan.guards.observe_mode import observe_mode
 from gitops_agent.plan.guards.oscillation import oscillation
-from gitops_agent.plan.guards.pause_end import pause_end
+from gitops_agent.plan.guards.own_wave import own_wave
 from gitops_agent.plan.guards.paused import paused
 
 Guard = Callable[[Plan, PlanContext], Verdict]
@@ -47,7 +47,7 @@ GUARDS: tuple[Guard, ...] = (
     backoff,
     dependencies,
     hook_ready,
-    pause_end,
+    own_wave,
     host_restart,
     breaker,
     action_cap,

@@ -1,0 +1,140 @@
+"""What is frozen or paused is left out of waves, gates and canaries: the rest goes on, and it follows later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gitops_agent.control.commands import Operator, OperatorCommands
+from gitops_agent.model.passes import Request
+from gitops_agent.model.quantity import iso
+from gitops_agent.model.status import ConditionType, Phase
+from gitops_agent.testing.memory_driver import runtime_key
+
+from .repository import key
+from .test_bake import until_baking
+from .test_rollout import BROKEN_BODY, GOOD, NAMES, fleet, following
+from .world import World
+
+FIRST: dict[str, Any] = {"runtime": {"command": ["first"]}}
+
+
+@pytest.fixture
+def started(world: World) -> World:
+    world.repository.commit(fleet(FIRST))
+    assert world.converge().phase is Phase.CONVERGED
+    return world
+
+
+def people(world: World) -> OperatorCommands:
+    return OperatorCommands(world.journal, world.clock, Operator("ada", "host"))
+
+
+def sizes(world: World, command: str, passes: int = 60) -> list[int]:
+    """How many agents run a command in the passes to come, each number once."""
+    found = []
+    for _ in range(passes):
+        result = world.run()
+        found.append(len(following(world, command)))
+        world.clock.advance(min(30.0, max(0.1, result.wait or 5.0)))
+    return sorted(set(found) - {0})
+
+
+def test_a_frozen_agent_is_no_canary_and_holds_no_other(started: World) -> None:
+    people(started).freeze("acme/a00", "a look", None)
+    sha = started.repository.commit(fleet(GOOD))
+    result = started.converge()
+    assert following(started, "better") == set(NAMES) - {"a00"}
+    assert result.phase is Phase.BLOCKED
+    assert result.frozen
+    assert started.condition("a00", ConditionType.FROZEN) is not None
+    people(started).unfreeze("acme/a00", "looked")
+    assert started.converge().phase is Phase.CONVERGED
+    assert following(started, "better") == set(NAMES)
+    assert started.phase(sha) is Phase.CONVERGED
+
+
+def test_a_bad_commit_is_found_by_another_canary(started: World) -> None:
+    people(started).freeze("acme/a00", "a look", None)
+    started.repository.commit(fleet(BROKEN_BODY))
+    assert started.converge().phase is Phase.DEGRADED
+    assert following(started, "typo") == {"a01"}
+
+
+@pytest.mark.parametrize("spec", [BROKEN_BODY, GOOD], ids=["typo", "good"])
+def test_the_end_of_a_freeze_goes_out_like_a_rollout(started: World, spec: dict[str, Any]) -> None:
+    people(started).freeze("*", "the fair", None)
+    started.repository.commit(fleet(spec))
+    assert started.converge().phase is Phase.BLOCKED
+    assert len(following(started, "first")) == 20
+    people(started).unfreeze("*", "it is over")
+    command = spec["runtime"]["command"][0]
+    assert sizes(started, command) == ([1] if spec is BROKEN_BODY else [1, 3, 20])
+    assert started.run().phase is (Phase.DEGRADED if spec is BROKEN_BODY else Phase.CONVERGED)
+
+
+def test_a_canary_that_is_frozen_while_it_bakes_gives_way_to_another(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"bake": "10s"}})
+    world.converge()
+    world.repository.commit(fleet(GOOD))
+    canary = until_baking(world)
+    people(world).freeze(f"acme/{canary}", "a look", None)
+    world.clock.advance(11)
+    world.run()
+    world.clock.advance(0.1)
+    world.run()
+    assert len(following(world, "better")) == 2, "one more canary, and not the second wave"
+    assert world.converge().phase is Phase.CONVERGED
+    assert following(world, "better") == set(NAMES)
+
+
+def test_a_later_commit_takes_along_what_was_left(started: World) -> None:
+    people(started).freeze("acme/a00", "a look", None)
+    started.repository.commit(fleet(GOOD))
+    started.converge()
+    started.repository.commit(fleet(GOOD) | {"new": FIRST})
+    assert started.converge().phase is Phase.BLOCKED
+    people(started).unfreeze("acme/a00", "looked")
+    assert started.converge().phase is Phase.CONVERGED
+    assert following(started, "better") == set(NAMES)
+
+
+# -- an end that is in Git is acted on when it comes
+
+
+def quiet_until(world: World, moment: float) -> int:
+    """Passes by their own waits, over no agent in particular, until just after a moment; how many."""
+    for count in range(1, 20):
+        result = world.pipeline.run(Request(frozenset(), fetch=False))
+        if world.clock.now() > moment:
+            return count
+        world.clock.advance(3600.0 if result.wait is None else result.wait)
+    raise AssertionError("it never came, or was waited for in too many steps")
+
+
+def test_a_freeze_of_git_ends_when_it_says(started: World) -> None:
+    until = float(int(started.clock.now()) + 100)
+    freeze = {"scope": "*", "reason": "the fair", "until": iso(until)}
+    started.repository.commit(policy={"freeze": freeze})
+    started.converge()
+    edited = runtime_key(key("a07"))
+    started.live.edit(edited, command=["by hand"])
+    started.run("a07")
+    assert quiet_until(started, until) < 6
+    assert started.clock.now() < until + 5
+    assert started.live.live[edited].fields.value["command"] == ["first"]
+
+
+def test_a_pause_ends_when_it_says(started: World) -> None:
+    until = float(int(started.clock.now()) + 100)
+    pause = {"reconcile": {"paused": True, "until": iso(until), "reason": "audit"}}
+    started.repository.commit(fleet(FIRST) | {"a07": {**fleet(FIRST)["a07"], **pause}})
+    started.converge()
+    edited = runtime_key(key("a07"))
+    started.live.edit(edited, command=["by hand"])
+    started.run("a07")
+    assert started.live.live[edited].fields.value["command"] == ["by hand"]
+    assert quiet_until(started, until) < 6
+    assert started.clock.now() < until + 5
+    assert started.live.live[edited].fields.value["command"] == ["first"]
