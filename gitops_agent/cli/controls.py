@@ -62,7 +62,8 @@ def approve(call: Call, digest: Annotated[str, _DIGEST], reason: Annotated[str, 
 def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Try again at once what failed: an agent that waits for its next try, or a commit that was held.
 
-    A commit whose rollout failed is not tried again by itself; retry forgets that it failed. Mend the cause first.
+    A rollout that failed goes on by itself once all that it reached is Ready again for a while (rollout.recovery);
+    retry forgets at once that it failed. Mend the cause first.
     """
     _carry_out(call, lambda commands: commands.retry(target, reason))
 

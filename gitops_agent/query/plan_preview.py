@@ -50,7 +50,10 @@ class Planner:
         wanted = without_given_up(target, state)
         plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
         held = _held(state, plan)
-        return replace(plan, findings=(*held, *plan.findings, *(() if held else announced(step.rollout))))
+        return replace(
+            plan,
+            findings=(*held, *plan.findings, *(() if held else announced(step.rollout, state.rollout.rollout))),
+        )
 
     def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
         """The plan for what is in force now, which that is, and the drivers that were unreachable."""

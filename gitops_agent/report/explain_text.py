@@ -78,8 +78,8 @@ def _desired(shape: Shape, agent: Shape) -> Iterator[str]:
         yield f"The newest commit {short(head['commit'])} is {head['phase']} and is not enforced here."
     if head is not None and any(each["type"] == "Halted" for each in agent["conditions"]):
         yield (
-            f"It failed its gate: {clause(_line(head['summary']))}. Its tree is not tried again by itself: push"
-            f" a fix or a revert, or gitops-agent retry {short(head['commit'])}."
+            f"It failed its gate: {clause(_line(head['summary']))}. It goes on once all that it reached"
+            f" is Ready and stays so; else push a fix or a revert, or gitops-agent retry {short(head['commit'])}."
         )
 
 

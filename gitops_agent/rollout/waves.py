@@ -14,7 +14,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.policy_merge import ON_FAILURE, limits_of
-from gitops_agent.model.quantity import seconds
+from gitops_agent.model.quantity import counted, seconds
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.order import depths, share, within_limits
@@ -201,14 +201,23 @@ def _tenants(agents: Iterable[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
     return ((key, key.tenant) for key in agents)
 
 
-def announced(rollout: Rollout) -> tuple[Finding, ...]:
-    """How a commit would reach the agents that run already, as findings of a preview."""
-    sizes = [str(len(wave)) for wave in rollout.waves]
-    if len(sizes) < 2:
+def announced(rollout: Rollout, known: Rollout | None) -> tuple[Finding, ...]:
+    """How a commit will reach the agents that run already, as findings of a preview: the waves still to come.
+    ``known``: its rollout so far, if it has begun."""
+    is_under_way = known is not None and known.commit == rollout.commit
+    waves = rollout.waves[known.released :] if known is not None and is_under_way else rollout.waves
+    if not waves or (len(waves) < 2 and not is_under_way):
         return ()
-    summary = f"agents that run already change in waves of {', '.join(sizes[:-1])} and {sizes[-1]}"
+    sizes = [str(len(wave)) for wave in waves]
+    parts = f"in waves of {', '.join(sizes[:-1])} and {sizes[-1]}" if len(waves) > 1 else "in one more wave"
+    rest = max(rollout.pauses, default=0.0)
+    agents = counted(sum(map(len, waves)), "agent")
+    summary = (
+        f"still to follow: {agents}, {parts}" if is_under_way else f"{agents} that run already change {parts}"
+    )
     detail = (
-        f"First goes {rollout.waves[0][0]}. Each wave must be Ready before the next; if one does not become so, "
-        f"the rest keeps what it has (onFailure: {rollout.on_failure})."
+        f"{'Next' if is_under_way else 'First'} goes {waves[0][0]}. Each wave must have been Ready for {rest:g} s,"
+        " without an exit, before the next; if one is not, the rest keeps what it has (onFailure: "
+        f"{rollout.on_failure})."
     )
     return (Finding(Severity.INFO, "Waves", rollout.commit[:10], summary, detail),)

@@ -59,7 +59,9 @@ def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:
         return summary
     if summary.record.live.observed.unreachable:
         return with_shut_gate(summary)
-    return with_recovery(with_gate(summary, progress_of(summary)), record)
+    summary = with_recovery(with_gate(summary, progress_of(summary)), record)
+    is_open_again = not summary.state.commits.records[record.sha].phase.terminal
+    return commit_phase(summary) if is_open_again else summary
 
 
 def _with_record(summary: Summary, record: CommitRecord) -> Summary:

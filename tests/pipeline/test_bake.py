@@ -210,7 +210,8 @@ def test_the_last_wave_recovers_as_well(world: World) -> None:
         result = world.run()
         if result.phase is Phase.CONVERGED:
             break
-        world.clock.advance(result.wait or 5.0)
+        assert result.wait is not None, "its recovery is waited for"
+        world.clock.advance(result.wait)
     assert world.phase(sha) is Phase.CONVERGED
 
 

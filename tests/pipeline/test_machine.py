@@ -38,10 +38,14 @@ NAMES = tuple(f"a{number}" for number in range(9))
 names = st.sampled_from(NAMES)
 some = st.lists(names, min_size=1, max_size=len(NAMES), unique=True)
 after = st.integers(0, 3)
-maybe = st.none() | st.none() | st.sampled_from(range(9))
+policies = st.sampled_from(range(10))
+maybe = st.none() | st.none() | policies
 scopes = st.sampled_from(("*", TENANT, f"{TENANT}/a0", f"{TENANT}/a4"))
 BROKEN = {"readiness": {"exec": {"command": ["false"]}, "period": "2s"}}
 BASE: dict[str, Any] = {"rollout": {"healthTimeout": "20s"}, "runtime": {"command": ["v0"]}}
+
+MOST_PASSES_PER_MINUTE = 240
+"""One every ``MIN_REQUEUE_SECONDS``, which is how often something under way is looked after."""
 
 POLICIES: tuple[dict[str, Any], ...] = (
     {},
@@ -53,6 +57,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"rollout": {"onFailure": "Revert"}},
     {"rollout": {"onFailure": "ProposeRevert", "canary": 3}},
     {"actionsPerPass": 3},
+    {"rollout": {"bake": "10s", "recovery": "20s"}},
 )
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -129,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         self.push()
         self.go(after)
 
-    @rule(policy=st.sampled_from(range(9)), after=after)
+    @rule(policy=policies, after=after)
     def rule_otherwise(self, policy: int, after: int = 0) -> None:
         self.govern(policy)
         self.push()
@@ -279,6 +284,17 @@ class Machine(RuleBasedStateMachine):
             result = self.run_pass()
             assert result is not None
             self.world.clock.advance(max(0.25, min(30.0, result.wait or 1.0)))
+
+    @rule()
+    def a_minute_of_our_own(self) -> None:
+        """No cause, and no two of them, makes passes follow each other without a pause: each is run when the one
+        before asked for it, and there are no more than if it always asked for the shortest rest."""
+        count, end = 0, self.world.clock.monotonic() + 60.0
+        while self.world.clock.monotonic() < end:
+            result, count = self.run_pass(), count + 1
+            assert result is not None
+            assert count <= MOST_PASSES_PER_MINUTE, f"wait {result.wait}, {result.phase}, {result.findings[:3]}"
+            self.world.clock.advance(60.0 if result.wait is None else result.wait)
 
     @rule(some=some, fetch=st.booleans())
     def event(self, some: list[str], fetch: bool) -> None:

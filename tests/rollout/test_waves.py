@@ -18,6 +18,7 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.rollout.waves import (
     WaveCandidates,
+    announced,
     begin,
     gated,
     in_order,
@@ -140,3 +141,17 @@ def test_the_pause_runs_from_the_first_look_at_an_open_gate() -> None:
 def test_a_rollout_survives_the_journal() -> None:
     for rollout in (ROLLOUT, gated(ROLLOUT, 3.5, ready=True), replace(ROLLOUT, failed="why", released=2)):
         assert from_json(Rollout, to_json(Rollout, rollout)) == rollout
+
+
+def test_only_waves_that_are_still_to_come_are_announced() -> None:
+    target = snapshot(*(agent(f"acme/a{number}") for number in range(9)))
+    rollout = begin(target, target.policy, WaveCandidates(sorted(target.agents))).rollout
+    (ahead,) = announced(rollout, None)
+    assert ahead.summary == "9 agents that run already change in waves of 1, 1 and 7"
+    assert "First goes acme/a0" in ahead.detail
+    assert "Ready for 10 s, without an exit" in ahead.detail
+    (left,) = announced(rollout, rollout)
+    assert left.summary == "still to follow: 8 agents, in waves of 1 and 7"
+    (last,) = announced(rollout, replace(rollout, released=2))
+    assert last.summary == "still to follow: 7 agents, in one more wave"
+    assert announced(rollout, replace(rollout, released=3)) == (), "it is all done"
