@@ -112,3 +112,26 @@ def test_what_is_seen_is_on_record_before_its_repair_and_only_when_it_is_news(fl
     ((begun, reason),) = rows(f"SELECT at, reason FROM intents WHERE {mine} ORDER BY seq DESC LIMIT 1")
     assert reason in GONE
     assert seen[1][1] <= begun, "in a pass over this agent alone, too"
+
+
+def test_a_suspension_an_edited_bundle_and_a_heartbeat_are_noticed_without_a_resync(fleet: Fleet) -> None:
+    """The daemon looks at everything once an hour."""
+    late = (
+        "import time; from gitops_agent.heartbeat import Heartbeat; beat = Heartbeat().beat\n"
+        "beat(); time.sleep(4)\n"
+        "while True: beat(); time.sleep(0.1)"
+    )
+    heartbeat = {"staleAfter": "1s", "onStale": "Report"}
+    fleet.commit(
+        fleet.agents("a", "b") | {"c.yaml": fleet.agent("c", sys.executable, "-c", late, heartbeat=heartbeat)}
+    )
+    with fleet.running():
+        fleet.await_phase(fleet.head(), "Converged")
+        until(lambda: fleet.condition(fleet.status(), "c", "Stuck"), "c is stale")
+        pid, bundle = fleet.pid("a"), fleet.folder("b") / "config.json"
+        written = bundle.read_text()
+        signal_pid(pid, signal.SIGSTOP)
+        bundle.write_text("{}")
+        until(lambda: state(pid) != "T", "a is resumed")
+        until(lambda: bundle.read_text() == written, "the bundle of b is written again")
+        until(lambda: fleet.row(fleet.status(), "c")["ready"], "c goes on")

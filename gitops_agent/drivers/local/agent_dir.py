@@ -48,7 +48,11 @@ class AgentDir:
 
     def heartbeat(self, agent: AgentKey, replica: int) -> Path:
         """The file that a replica reports its progress in (``MANAGED_AGENT_HEARTBEAT``)."""
-        return self.folder(agent) / f"heartbeat-{replica}.json"
+        return Path(self.heartbeat_file(agent, replica))
+
+    def heartbeat_file(self, agent: AgentKey, replica: int) -> str:
+        """The same as text."""
+        return f"{self._agents}/{agent.tenant}/{agent.name}/heartbeat-{replica}.json"
 
     @contextmanager
     def opened(self, agent: AgentKey, *below: str, create: bool = False) -> Iterator[int]:

@@ -105,6 +105,15 @@ class ProcessTable:
         found = self.find(identity)
         return found is not None and found.alive
 
+    def is_suspended(self, pid: int) -> bool:
+        """Whether a process is suspended; a small read, for a look at thousands. Not so when it is gone."""
+        try:
+            line = _slurp(f"{self._root}/{pid}/stat", once=True) or b""
+        except ObserveError:
+            return False
+        end = line.rfind(b") ")
+        return line[end + 2 : end + 3] == b"T"
+
     def environ(self, pid: int) -> bytes | None:
         """The environment block of a process; None when it is gone or not ours to see."""
         return _slurp(f"{self._root}/{pid}/environ")

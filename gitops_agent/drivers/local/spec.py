@@ -14,7 +14,7 @@ from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context,
 from gitops_agent.model.catalog import Reason, Repair
 from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef, Update
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
-from gitops_agent.model.health_spec import ON_SECRET_CHANGE, health_fields
+from gitops_agent.model.health_spec import ON_SECRET_CHANGE, health_fields, read_health
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.plan import Class
 from gitops_agent.model.quantity import memory_bytes, seconds
@@ -41,6 +41,27 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
+class HeartbeatLimits:
+    """After how many seconds a heartbeat is stale, a tool call or a turn stuck."""
+
+    stale_after: float
+    max_tool_call: float
+    max_turn: float
+
+    @staticmethod
+    def of(fields: Fields) -> HeartbeatLimits | None:
+        """The limits that the fields of a runtime ask for; None when they ask for no heartbeat."""
+        asked = read_health(fields).get("heartbeat")
+        if not asked:
+            return None
+        return HeartbeatLimits(
+            seconds(asked.get("staleAfter", "60s")),
+            seconds(asked.get("maxToolCall", "15m")),
+            seconds(asked.get("maxTurn", "1h")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     """The fields of a local runtime, decoded. ``env`` holds literals and references, never a secret."""
 
@@ -53,6 +74,7 @@ class Desired:
     spec: str
     max_unavailable: int = 1
     follows_secrets: bool = False  # restarted when a secret was rotated
+    heartbeat: HeartbeatLimits | None = None
 
     @staticmethod
     @lru_cache(65_536)  # those of a fleet are asked for with every observation, and rarely change
@@ -69,6 +91,7 @@ class Desired:
             spec=value["spec"],
             max_unavailable=value.get("maxUnavailable", 1),
             follows_secrets=value.get(ON_SECRET_CHANGE) == "Restart",
+            heartbeat=HeartbeatLimits.of(fields),
         )
 
     @classmethod

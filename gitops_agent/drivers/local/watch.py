@@ -1,4 +1,5 @@
-"""What happens between two observations: exits are noticed by event, memory is watched, logs are rotated."""
+"""What happens between two observations: exits are noticed by event; what gives none (``signs``, memory) is looked
+at every few seconds, and logs are rotated."""
 
 import os
 import resource
@@ -14,6 +15,7 @@ from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.observe import ProcessObserver
 from gitops_agent.drivers.local.procfs import Identity
 from gitops_agent.drivers.local.registry import WatchedAgent
+from gitops_agent.drivers.local.signs import Signs
 from gitops_agent.drivers.local.stop import open_pidfd
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
@@ -33,6 +35,7 @@ class ProcessWatcher:
         self._registry = context.registry
         self._logs = context.logs
         self._observer = observer
+        self._signs = Signs(context.dirs, context.table)
         self._every = context.watch_every
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
@@ -115,10 +118,10 @@ class ProcessWatcher:
 
     def _follow_registry(self) -> None:
         """Open a handle on what is new, close those on what is no longer ours to watch."""
+        agents = self._registry.watched()
+        self._signs.begin(agents)
         wanted = {
-            known.identity: (agent, known)
-            for agent, watched in self._registry.watched().items()
-            for known in watched.replicas
+            known.identity: (agent, known) for agent, watched in agents.items() for known in watched.replicas
         }
         self._reported &= wanted.keys()
         for identity in self._handles.keys() - wanted.keys():
@@ -157,6 +160,8 @@ class ProcessWatcher:
             polled = self._handles.get(known.identity, -1) is None
             if polled and not self._table.is_alive(known.identity):
                 self._exited(agent, known)
+        for agent, word in self._signs.look(watched, time.monotonic()):
+            self._notify(agent, word)
         self._check_memory({agent: one for agent, one in watched.items() if one.desired.memory_limit is not None})
         return any(turned)
 
