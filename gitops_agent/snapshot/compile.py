@@ -84,8 +84,9 @@ def finish(context: CompileContext, made: Draft, content: bytes | None, issues: 
     spec, asked = document.spec, document.spec.reconcile
     name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
     pool = context.shared.pool(made.key.tenant, name)
+    before = len(issues)
     resources = _resources(context.plugins, made, compilation(context.plugins, made.key, document, pool), issues)
-    if spec.authority and resources:
+    if spec.authority and resources and len(issues) == before:  # else the fields of what is missing are not known
         issues += _unknown_authority(made, spec, resources)
     depends_on = _dependencies(made, document, issues)
     agent = Agent(

@@ -68,7 +68,7 @@ spec:
     stop: {signal: SIGWRONG, grace: 15}
   probes: {readiness: {http: {port: 0}, exec: {command: [x]}}}
   rollout: {healthTimeout: 15, dependsOn: [acme/other, missing]}
-  authority: {runtime.replcas: live}
+  authority: {runtime.replicas: live}
   dns: [{hostname: a.example, type: A, target: x}]
 """
 
@@ -94,7 +94,6 @@ def test_a_file_that_needed_four_rounds_needs_one() -> None:
         "22 WrongType",
         "22 CrossTenant",
         "22 UnknownDependency",
-        "23 UnknownField",
         "24 DriverNotInstalled",
     }
 
