@@ -29,7 +29,7 @@ from gitops_agent.model.catalog import (
     Repair,
     ResourceKind,
 )
-from gitops_agent.model.document import AgentDocument, CredentialPoolSpec, Strict
+from gitops_agent.model.document import AgentDocument, CredentialPoolSpec
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState
 from gitops_agent.model.health_spec import health_fields
@@ -38,6 +38,7 @@ from gitops_agent.model.observation import EMPTY, AgentInstance, Base, Heartbeat
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.plan import Action, Class, Verb
 from gitops_agent.model.quantity import iso, memory_bytes, seconds
+from gitops_agent.model.strict import Strict
 from gitops_agent.ports import Clock
 from gitops_agent.support.secrets import Redactor
 

@@ -28,8 +28,8 @@ from gitops_agent.drivers.local.environment import resolved
 from gitops_agent.drivers.local.spec import secret_problem
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.agent import Resource
-from gitops_agent.model.document import Header, Hook, HttpHook
 from gitops_agent.model.fields import Fields
+from gitops_agent.model.hook_spec import Header, Hook, HttpHook
 from gitops_agent.model.key import ON_PROVISIONED, ON_RETIRED, AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of

@@ -27,7 +27,8 @@ from gitops_agent.drivers.api import (
     has,
 )
 from gitops_agent.errors import GitopsAgentError, ObserveError, UsageError
-from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime, Strict
+from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime
+from gitops_agent.model.strict import Strict
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.token_bucket import Rate
 

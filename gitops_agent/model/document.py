@@ -8,15 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
-    ValidationInfo,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 
+from gitops_agent.model.hook_spec import Hooks
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.scalars import (
     HOST_PATTERN,
@@ -26,9 +23,6 @@ from gitops_agent.model.scalars import (
     Cpu,
     Duration,
     EnvName,
-    HeaderName,
-    HeaderValue,
-    HookTimeout,
     HttpUrl,
     LabelText,
     Memory,
@@ -45,51 +39,10 @@ from gitops_agent.model.scalars import (
     Word,
     distinct,
 )
+from gitops_agent.model.strict import ONE_SOURCE, SecretRef, Strict, ValueFrom, instead_of
 
 API_VERSION = "gitops-agent.dev/v1"
 API_GROUP = "gitops-agent.dev/"
-
-
-class Strict(BaseModel):
-    """Camel case outside, frozen inside, nothing unknown, nothing coerced."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        populate_by_name=False,
-        allow_inf_nan=False,
-        # A rejected document may hold what no traceback must show.
-        hide_input_in_errors=True,
-    )
-
-
-# Rules over two fields are rules of the later one, so that no other error hides them.
-
-
-def _names_a_variable(name: str, info: ValidationInfo) -> str:
-    if info.data.get("provider") == "env" and not (name.isascii() and name.isidentifier()):
-        raise ValueError("with provider env, name is that of an environment variable")
-    return name
-
-
-def instead_of(other: str, rule: str) -> AfterValidator:
-    """A field that may only be given when another one is not."""
-
-    def alone(value: Any, info: ValidationInfo) -> Any:
-        if value is not None and info.data.get(other) is not None:
-            raise ValueError(rule)
-        return value
-
-    return AfterValidator(alone)
-
-
-class SecretRef(Strict):
-    """Where a secret is found; the secret itself is never written in Git."""
-
-    provider: Literal["env", "file"]
-    name: Annotated[Word, AfterValidator(_names_a_variable)]
 
 
 class Metadata(Strict):
@@ -102,19 +55,11 @@ class Metadata(Strict):
 
 # -- kind: Agent. A driver may add options and sections of its own.
 
-ONE_SOURCE = "give exactly one of value and valueFrom"
 ONE_PROBE = "give exactly one of http and exec"
-ONE_CALL = "give exactly one of command and http"
 ONE_PROMPT = "give at most one of instructions and instructionsFrom"
 
 RESERVED_ENV = "MANAGED_AGENT_"
 """Environment variables that mark what we own: never authored."""
-
-
-class ValueFrom(Strict):
-    """The source of an environment variable that is not written in Git."""
-
-    secret_ref: SecretRef
 
 
 def _unreserved(name: str) -> str:
@@ -308,69 +253,6 @@ class AgentRollout(Strict):
     pause: Duration = "0s"
     canary: bool = False
     depends_on: Annotated[tuple[AgentRef, ...], AfterValidator(distinct)] = ()
-
-
-OWN_HEADERS = frozenset(
-    {
-        *("host", "content-length", "content-type", "connection", "transfer-encoding", "te", "trailer"),
-        *("expect", "upgrade", "user-agent", "idempotency-key"),
-    }
-)
-"""Headers that belong to the request itself, in lower case: never authored."""
-
-
-def _free(name: str) -> str:
-    if name.lower() in OWN_HEADERS:
-        raise ValueError("this header is set by gitops-agent")
-    return name
-
-
-def _distinct_headers(headers: "tuple[Header, ...]") -> "tuple[Header, ...]":
-    distinct(tuple(header.name.lower() for header in headers))
-    return headers
-
-
-class Header(Strict):
-    """One header of an HTTP call: its value, or where that is found (all of it, such as ``Bearer …``)."""
-
-    name: Annotated[HeaderName, AfterValidator(_free)]
-    value: HeaderValue | None = None
-    value_from: Annotated[ValueFrom | None, instead_of("value", ONE_SOURCE)] = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Header":
-        if self.value is None and self.value_from is None:
-            raise ValueError(ONE_SOURCE)
-        return self
-
-
-class HttpHook(Strict):
-    """One HTTP call, with the idempotency key as a header. The host must be on the list ``hookHosts``."""
-
-    url: HttpUrl
-    method: Literal["POST", "PUT"] = "POST"
-    headers: Annotated[tuple[Header, ...], Field(max_length=32), AfterValidator(_distinct_headers)] = ()
-
-
-class Hook(Strict):
-    """One call, made at most once: a command run as the agent, or an HTTP call."""
-
-    command: Annotated[tuple[Argument, ...], Field(min_length=1)] | None = None
-    http: Annotated[HttpHook | None, instead_of("command", ONE_CALL)] = None
-    timeout: HookTimeout = "30s"
-
-    @model_validator(mode="after")
-    def _one_way(self) -> "Hook":
-        if self.command is None and self.http is None:
-            raise ValueError(ONE_CALL)
-        return self
-
-
-class Hooks(Strict):
-    """What is called once in the life of an agent: when it is Ready for the first time, and when it has ended."""
-
-    on_provisioned: Hook | None = None
-    on_retired: Hook | None = None
 
 
 class AgentSpec(Strict):

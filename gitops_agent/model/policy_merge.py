@@ -5,8 +5,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
+from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.quantity import seconds
+from gitops_agent.model.strict import Strict
 
 ON_FAILURE = ("Hold", "ProposeRevert", "Revert")
 """What Git sees when a gate fails, the strictest first."""

@@ -17,11 +17,11 @@ from gitops_agent.model.document import (
     CredentialPoolDocument,
     OverlayDocument,
     PolicyDocument,
-    Strict,
 )
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.finding import Finding, errors
 from gitops_agent.model.key import Kind
+from gitops_agent.model.strict import Strict
 from gitops_agent.ports import BlobReader, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot import compile as compiling

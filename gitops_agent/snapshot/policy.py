@@ -3,8 +3,9 @@
 from typing import Any
 
 from gitops_agent.model.agent import Origin
-from gitops_agent.model.document import PolicySpec, Strict, TenantPolicy
+from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.policy_merge import is_looser
+from gitops_agent.model.strict import Strict
 from gitops_agent.snapshot.codes import Code, Issue
 
 

@@ -16,7 +16,8 @@ from pydantic.json_schema import models_json_schema
 
 from gitops_agent.model import quantity, scalars
 from gitops_agent.model.agent import Origin
-from gitops_agent.model.document import API_VERSION, DOCUMENTS, Strict
+from gitops_agent.model.document import API_VERSION, DOCUMENTS
+from gitops_agent.model.strict import Strict
 from gitops_agent.snapshot.codes import NOWHERE, Code, Invalid, Issue, Loc, shown
 from gitops_agent.snapshot.foreign import misspelt
 from gitops_agent.snapshot.second_look import Remainder

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops_agent.model.document import PolicySpec, Strict
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.policy_merge import is_looser, limits_of, stricter
+from gitops_agent.model.strict import Strict
 
 pytestmark = pytest.mark.unit
 

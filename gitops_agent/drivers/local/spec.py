@@ -12,12 +12,13 @@ from typing import Any
 
 from gitops_agent.drivers.api import RUNTIME, CheckResult, Compilation, Context, Driver, Plugin, Refused, Resource
 from gitops_agent.model.catalog import Reason, Repair
-from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, SecretRef, Update
+from gitops_agent.model.document import AgentDocument, EnvVar, Runtime, Update
 from gitops_agent.model.fields import JSON, Fields, canonical, digest
 from gitops_agent.model.health_spec import ON_SECRET_CHANGE, health_fields, read_health
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.plan import Class
 from gitops_agent.model.quantity import memory_bytes, seconds
+from gitops_agent.model.strict import SecretRef
 
 OWN_SETTINGS = "GITOPS_AGENT_"
 SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")
