@@ -172,7 +172,8 @@ def test_nothing_to_start_from(fleet: Fleet) -> None:
     assert "branch nightly does not exist" in missing["findings"][0]["summary"]
     path = fleet.once("--path", "no/such", code=6)
     assert codes(path) == ["PathMissing"]
-    gone = fleet.once("--repo", f"{fleet.bare}x", "--path", "no/such", code=6)
+    elsewhere = str(fleet.state.parent / "elsewhere")  # a state directory belongs to one repository
+    gone = fleet.once("--repo", f"{fleet.bare}x", "--state-dir", elsewhere, code=6)
     assert codes(gone)[0] == "SourceUnavailable"
     assert fleet.pids() == []
     assert fleet.once()["phase"] == "Converged", "a corrected option is all it takes"
