@@ -250,10 +250,11 @@ def _failing_probe(history: HealthHistory) -> Health | None:
 def _failing_earlier_probe(history: HealthHistory) -> Health | None:
     """A probe that the commit on trial takes away or weakens must pass as it was, until the wave is through."""
     for name, state in history.probes.items():
-        if name.startswith(EARLIER) and state.fails and (state.failed_too_often or not state.passed):
+        if name.startswith(EARLIER) and (state.unproven or (state.fails and state.failed_too_often)):
             message = (
-                f"the {name} probe, which this commit removes or weakens, fails: {state.answer}; to change the "
-                "program and its probe, change the probe in a commit of its own first"
+                f"the {name} probe, which this commit removes or weakens, does not pass: "
+                f"{state.answer or 'no answer so far'}; to change the program and its probe, change the probe in "
+                "a commit of its own first"
             )
             return _because(state, name, HealthState.STARTING, "EarlierProbeFails", message)
     return None
