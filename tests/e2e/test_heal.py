@@ -75,7 +75,7 @@ def test_a_foreign_process_is_reported_and_never_touched(
     assert (action["class"], action["decision"]) == ("UnsafeAmbiguity", "alert")
     assert str(stranger.pid) in json.dumps(plan)
     fleet.kill("b")
-    answer = fleet.once()
+    answer = fleet.once(code=5)
     assert fleet.row(answer, "b")["ready"], "its neighbour is repaired all the same"
     drifted = fleet.condition(answer, "a", "Drifted")
     assert drifted is not None
