@@ -65,8 +65,12 @@ class Settings(_Section):
     state_dir: str = Field("", description="Where the mirror, the journal, logs and config bundles live.")
     lease_dir: str = Field("", description="Where all of one host meet, so that one at a time acts on an agent.")
 
-    poll_interval: Seconds = Field(30.0, description="How often the remote is asked, with jitter.")
-    resync_interval: Seconds = Field(60.0, description="How often every agent is observed.")
+    poll_interval: Seconds = Field(
+        30.0,
+        description="How often the remote is asked: up to a fifth later, and after failures twice as long each "
+        "time, up to 10 minutes.",
+    )
+    resync_interval: Seconds = Field(60.0, description="How often every agent is observed, a tenth more or less.")
     timeout: Seconds = Field(600.0, description="How long `once` may take.")
     git_timeout: Seconds = Field(120.0, description="How long one git call to the remote may take.")
     parallelism: int = Field(
@@ -75,7 +79,9 @@ class Settings(_Section):
         le=64,
         description="Actions of one kind (hooks, stops, restarts, others) at the same time; slow ones give way.",
     )
-    push: bool = Field(True, description="Whether notes are pushed to the remote.")
+    push: bool = Field(
+        True, description="Whether notes, reverts and imports are pushed to the remote (not asked by `rollback`)."
+    )
     retention: Seconds = Field(30 * 86400.0, description="How long history stays in the journal.")
     folder_retention: Seconds = Field(
         7 * 86400.0,
@@ -85,11 +91,9 @@ class Settings(_Section):
         60.0, description="How long a value must have been live before a branch proposes it (`authority: live`)."
     )
     drift_report: str | None = Field(
-        None, description="File to which `run` writes its drift report: JSON if it ends in `.json`, else text."
+        None, description="File to which drift reports are written: JSON if it ends in `.json`, else text."
     )
-    drift_note: bool = Field(
-        False, description="Whether `run` keeps its drift report as a note on the newest commit."
-    )
+    drift_note: bool = Field(False, description="Whether drift reports are kept as a note on the newest commit.")
     drift_interval: Seconds = Field(
         86400.0, description="How often `run` writes its drift report, the first when it starts; `0s`: never."
     )

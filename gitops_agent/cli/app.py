@@ -14,8 +14,9 @@ app = typer.Typer(
     name="gitops-agent",
     cls=VerbGroup,
     help="Run a fleet of AI agents from a Git repository: push changes it, revert rolls it back.",
-    epilog="Exit codes: 0 done and converged, 1 unexpected error, 2 usage, 3 invalid desired state, "
-    "4 blocked by a guard, 5 not converged in time, 6 source unavailable or refused.",
+    epilog="Exit codes: 0 done (once: converged), 1 unexpected error or failed check, 2 usage or nothing pushed, "
+    "3 invalid desired state, 4 blocked by a guard or frozen, 5 not converged in time or an agent is down, "
+    "6 source unavailable or refused.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

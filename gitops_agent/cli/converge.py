@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
 
-_NO_PUSH = option("--no-push", FLAG, "Keep notes in the local mirror; push nothing.", show_default=False)
+_NO_PUSH = option(
+    "--no-push", FLAG, "Keep notes in the local mirror; push nothing, no revert either.", show_default=False
+)
 _TIMEOUT = option("--timeout", "TIME", "Give up after this long, such as 90s or 2m (default: 10m).")
 
 
@@ -20,7 +22,10 @@ def plan(
     call: Call,
     commit: Annotated[str | None, option("--commit", "REF", "Plan this commit instead of the newest.")] = None,
 ) -> int:
-    """Say what would happen, why, and which guard would stop it. Changes nothing."""
+    """Say what would happen, why, and which guard would stop it. Changes nothing.
+
+    Exit code 4 when none of it will happen: a guard, a freeze, a held rollout or a tree that failed.
+    """
     from gitops_agent.cli.exit_codes import BLOCKED, DONE
     from gitops_agent.cli.progress import fetch_bar
     from gitops_agent.query.plan_preview import PLAN_HELD

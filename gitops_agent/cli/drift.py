@@ -8,7 +8,9 @@ from gitops_agent.cli.common import AGENT, Call, flag, option, show
 DRIFTED = 5
 """The exit code with ``--exit-code`` when something drifted, or could not be looked at."""
 
-_EXIT_CODE = flag("--exit-code", "End with 5 when there is drift (default: 0), for CI.")
+_EXIT_CODE = flag(
+    "--exit-code", "End with 5 when something drifted or could not be looked at (default: 0), for CI."
+)
 
 
 def drift(

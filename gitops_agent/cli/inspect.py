@@ -7,7 +7,7 @@ from gitops_agent.cli.common import AGENT, Call, flag, option, print_text, show,
 
 
 def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
-    """Show the fleet, or one agent: Ready or not, why, since when, at which commit."""
+    """Show the fleet, or one agent, as of the last pass: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.status_text import agent_text
 
@@ -28,7 +28,9 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
 def explain(
     call: Call,
     agent: Annotated[str, AGENT],
-    everything: Annotated[bool, flag("--all", "All actions the journal still has, not the newest.")] = False,
+    everything: Annotated[
+        bool, flag("--all", "All actions that the journal still has, not only the newest 20.")
+    ] = False,
 ) -> None:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""
     from gitops_agent.query.fleet import keeps_ending, last_output, look_at_secrets, open_reader

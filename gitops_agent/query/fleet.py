@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gitops_agent.report.workflows import WorkflowInputs
     from gitops_agent.settings import Settings
 
-_SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
+SHOWN_ACTIONS = 20  # the newest, that ``explain`` shows at first
 _ALL_ACTIONS = 100_000  # more than the journal keeps of any agent within its retention
 _SEARCHED_ACTIONS = 20_000  # the newest, searched for the name of an agent that is gone
 _SUGGESTED_NAMES = 10
@@ -91,7 +91,7 @@ class FleetReader:
             agent,
             state,
             self.journal.commit_record(own_commit) if own_commit else None,
-            self.journal.entries(agent=agent, limit=_ALL_ACTIONS if everything else _SHOWN_ACTIONS),
+            self.journal.entries(agent=agent, limit=_ALL_ACTIONS if everything else SHOWN_ACTIONS),
             [finding for finding in concerning if finding not in turned_down],
             self.now,
         )
@@ -101,7 +101,7 @@ class FleetReader:
 
     def _last_seen(self, agent: AgentKey) -> list[ResourceStatus]:
         """What was live of an agent when it was last observed, though no document declares it."""
-        newest = {seen.key: seen for seen in reversed(self.journal.observations(agent, limit=_SHOWN_ACTIONS))}
+        newest = {seen.key: seen for seen in reversed(self.journal.observations(agent, limit=SHOWN_ACTIONS))}
         there = (newest[key] for key in sorted(newest) if newest[key].fields is not None)
         return [ResourceStatus(seen.key, seen.driver, seen.state, "", seen.live) for seen in there]
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import gitops_agent
+from gitops_agent.cli import exit_codes
+from gitops_agent.errors import GitopsAgentError
 from gitops_agent.model.document import DOCUMENTS
+from gitops_agent.report.status_text import rollout_line
 from tests.examples.fleet import ROOT, STARTER
 from tests.examples.model_fields import defaults
 
@@ -49,6 +52,22 @@ def test_the_readme_shows_the_picture_of_the_pipeline() -> None:
     picture = [line for line in (gitops_agent.__doc__ or "").splitlines() if line.startswith("    ")]
     assert len(picture) > 4
     assert "\n".join(picture) in read(ROOT / "README.md")
+
+
+def test_the_readme_shows_a_held_rollout_as_status_does() -> None:
+    why = "HealthTimeout: not healthy within 10 s: the readiness probe has not passed yet: GET :18080/helthz: 404"
+    rollout = {"failed": f"acme/bot-00 is not Ready: {why}", "waves": [1, 5, 44], "released": 1, "waiting": 49}
+    assert f"\n    {rollout_line(rollout)}\n" in read(ROOT / "README.md")
+
+
+def test_the_readme_has_every_exit_code() -> None:
+    kinds = [GitopsAgentError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    codes = {kind.exit_code for kind in kinds} | set(range(exit_codes.NO_SOURCE + 1))
+    assert codes == {
+        int(code) for code in re.findall(r"^\| (\d+) \| ", read(ROOT / "README.md"), re.MULTILINE)
+    } - {130}
 
 
 def test_the_readme_has_a_place_for_the_benchmarks() -> None:

@@ -82,6 +82,26 @@ def test_every_key_is_documented(name: str) -> None:
     assert {key for key in keys(schema(name)) if f"`{key}`" not in text} == set()
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_word_that_a_key_may_hold_is_documented(name: str) -> None:
+    def words(node: Any, key: str = "") -> set[tuple[str, str]]:
+        if isinstance(node, list):
+            return set().union(*(words(each, key) for each in node))
+        if not isinstance(node, dict):
+            return set()
+        own = {(key, word) for word in node.get("enum", ()) if word is not None}
+        named = node.get("properties", {})
+        inner = (words(value, key) for part, value in node.items() if part != "properties")
+        return own.union(*inner, *(words(value, each) for each, value in named.items()))
+
+    rows = [line for line in DOCS.read_text("utf-8").splitlines() if line.startswith("| `")]
+    listed = {(key, word) for key, word in words(schema(name))}
+    missing = {
+        (k, w) for k, w in listed if not any(row.startswith(f"| `{k}` |") and f'"{w}"' in row for row in rows)
+    }
+    assert missing == set()
+
+
 def test_a_schema_refuses_what_is_not_of_the_shape() -> None:
     shape = status_shape(FleetStatus("prod-eu", SHA, SHA, Phase.CONVERGED, [a_status()]))
     shape["agents"][0].pop("ready")
