@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import Fleet, alive, all_pids, environment_of, signal_pid, until
+from tests.support.fleet import Fleet, alive, all_pids, environment_of, kill_trees, until
 
 
 @pytest.fixture
@@ -21,13 +21,9 @@ def lair(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     place = f"{tmp_path}/"
 
-    def left() -> list[int]:
-        marks = {pid: environment_of(pid).get("MANAGED_AGENT_CONFIG", "") for pid in all_pids()}
-        return [pid for pid, config in marks.items() if config.startswith(place) and alive(pid)]
+    def left() -> dict[int, dict[str, str]]:
+        found = {pid: environment_of(pid) for pid in all_pids()}
+        ours = {pid: own for pid, own in found.items() if own.get("MANAGED_AGENT_CONFIG", "").startswith(place)}
+        return {pid: own for pid, own in ours.items() if alive(pid)}
 
-    def over() -> bool:
-        for pid in left():
-            signal_pid(pid)
-        return not left()
-
-    until(over, "the end of every agent")
+    until(lambda: kill_trees(left()), "the end of every agent")

@@ -1,12 +1,13 @@
 """One fleet of real processes from commit to commit, and what each of them explains.
 
-Every agent writes a line into a file of its own when it starts, and so does every hook when it is called: the
-number of lines is the number of starts, whatever gitops-agent believes.
+The agents are programs of five kinds (``tests/support/programs.py``). Each writes a line into a file of its own
+when it starts, and so does every hook when it is called: the number of lines is the number of starts, whatever
+gitops-agent believes. Every process of a program holds a file of it open: so all of it is counted by the kernel.
 """
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +15,26 @@ from random import Random
 from typing import Any
 
 from gitops_agent.journal.store import open_journal
-from tests.support.fleet import Fleet, alive, signal_pid, until
+from tests.support.fleet import RUNNER, Fleet, alive, signal_pid, until
+from tests.support.programs import AGENTS as PROGRAMS
+from tests.support.programs import holders
 
-AGENTS = ("a1", "a2", "a3", "a4", "a5")
+KINDS = {
+    "a1": "plain",
+    "a2": "gunicorn",
+    "a3": "node" if PROGRAMS["node"].is_here else "cluster",
+    "a4": "forking",
+    "a5": "setproctitle",
+}
+AGENTS = tuple(KINDS)
 CANARY = "a1"
 DRIFTS = 4
 """How many agents die in a life, which is short: one more would be mass drift, and rightly stop everything."""
 GUEST = "guest"
-START = {False: "echo started >> {0}; read never < {1}", True: "echo started >> {0}; exec sleep 600"}
-"""What an agent does: it stays the program that was declared, or becomes another one."""
+SLEEPER = "sleeper"
+"""The agent that goes into the background whenever it is started, so that it never becomes ready."""
 
-WRAPPED = "a5"
-"""The agent that becomes another program. When it was just started again after drift, and is not on record because
-of a kill, it cannot be told from a stray child of the old one and is replaced: one start more is explained."""
-
+TRIES = 50  # of an agent that is never ready, while it is wanted
 CALL = 'echo "$MANAGED_AGENT_HOOK_KEY" >> {}'
 
 
@@ -56,9 +63,10 @@ class Life:
         self.version = 0
         self.counts = folder / "counts"
         self.counts.mkdir()
-        os.mkfifo(self.counts / "never")
+        kinds = {**KINDS, GUEST: "plain", SLEEPER: "daemonizing"}
+        self.programs = {name: PROGRAMS[kind].made(folder / "programs" / name) for name, kind in kinds.items()}
         self.drifted: set[str] = set()
-        self.held = self.guest = False
+        self.held = self.guest = self.sleeps = False
 
     # -- acts: each pushes something or breaks something, and says what that explains
 
@@ -71,7 +79,9 @@ class Life:
         """What may happen next."""
         if self.held:
             return [self.mend, self.take_back]
-        return [self.change, self.change, self.bad, self.bad, self.overtake, self.drift, self.visit]
+        if self.sleeps:
+            return [self.wake]
+        return [self.change, self.change, self.bad, self.bad, self.overtake, self.drift, self.visit, self.sleep]
 
     def change(self) -> Explained:
         chosen = self.random.sample(AGENTS, self.random.randint(2, len(AGENTS)))
@@ -116,10 +126,10 @@ class Life:
         gone = self.random.sample(fresh, min(room, self.random.randint(1, 2)))
         self.drifted.update(gone)
         for name in gone:
-            pid = self.fleet.pid(name)
+            pid = self.fleet.main(name)
             signal_pid(pid)
             until(lambda pid=pid: not alive(pid), "the end of the agent")
-        starts = {name: (1, 2 if name == WRAPPED else 1) for name in gone}
+        starts = dict.fromkeys(gone, (1, 1))
         if self.phases().get(self.branch()[0]) == "Degraded":  # a hook whose end is unknown waits for people
             return Explained(starts, codes=(5,), phase=("Degraded",))
         return Explained(starts)
@@ -131,6 +141,25 @@ class Life:
         self.fleet.commit(self.documents(GUEST) if self.guest else {path: None})
         starts = {GUEST: (1, 1)} if self.guest else {}
         return Explained(starts, codes=(0, 5), hooks=1, phase=("Converged", "Degraded"))
+
+    def sleep(self) -> Explained:
+        """An agent comes that goes into the background: it is tried again and again, and leaves one daemon."""
+        self.version += 1
+        # Without a probe it is ready when it has run for so long, which it never does.
+        runtime = {**self.runtime(), "minUptime": "1h"}
+        command, timeout = self.programs[SLEEPER].command, {"healthTimeout": "2s"}
+        document = self.fleet.agent(SLEEPER, *command, runtime=runtime, rollout=timeout)
+        self.fleet.commit({f"{SLEEPER}.yaml": document})
+        if self.on_failure == "Revert":
+            return Explained({SLEEPER: (1, TRIES)}, reverts=1, phase=("Degraded",))
+        self.sleeps = True
+        return Explained({SLEEPER: (1, TRIES)}, codes=(5,), phase=("Degraded",))
+
+    def wake(self) -> Explained:
+        """Its document is deleted, and nothing of it runs on."""
+        self.sleeps = False
+        self.fleet.commit({f"{SLEEPER}.yaml": None})
+        return Explained({SLEEPER: (0, TRIES)})
 
     kill_soon: Callable[[], None] = staticmethod(lambda: None)
     """Let gitops-agent be killed in the middle of an act; set by who plays it."""
@@ -144,11 +173,12 @@ class Life:
         return {f"{name}.yaml": self.document(name, spec) for name in names}
 
     def document(self, name: str, spec: dict[str, Any]) -> str:
-        body = START[name == WRAPPED].format(self.counts / f"starts.{name}", self.counts / "never")
-        command = ("sh", "-c", body, f"v{self.version}")
         hooks = {"hooks": self.hooks(name)} if name == GUEST else {}
-        runtime = {"minUptime": "0s", "stop": {"grace": "5s"}}
-        return self.fleet.agent(name, *command, runtime=runtime, **spec, **hooks)
+        return self.fleet.agent(name, *self.programs[name].command, runtime=self.runtime(), **spec, **hooks)
+
+    def runtime(self) -> dict[str, Any]:
+        version = {"name": "VERSION", "value": f"v{self.version}"}
+        return {"minUptime": "0s", "stop": {"grace": "5s"}, "env": [version]}
 
     def hooks(self, name: str) -> dict[str, Any]:
         call = {"command": ["sh", "-c", CALL.format(self.counts / f"hooks.{name}")]}
@@ -160,8 +190,13 @@ class Life:
     def wanted(self) -> tuple[str, ...]:
         return (*AGENTS, GUEST) if self.guest else AGENTS
 
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """What may run: what is wanted, and what never becomes ready."""
+        return (*self.wanted, SLEEPER) if self.sleeps else self.wanted
+
     def starts(self) -> dict[str, int]:
-        return {name: len(self.lines(f"starts.{name}")) for name in (*AGENTS, GUEST)}
+        return {name: program.starts for name, program in self.programs.items()}
 
     def calls(self) -> list[str]:
         return self.lines(f"hooks.{GUEST}")
@@ -170,8 +205,18 @@ class Life:
         path = self.counts / name
         return path.read_text().splitlines() if path.exists() else []
 
-    def processes(self) -> dict[str, int]:
-        return {name: len(self.fleet.pids(name)) for name in (*AGENTS, GUEST)}
+    def copies(self) -> dict[str, float]:
+        """How often each program is there as a whole: a copy that is still coming up, or going, is part of one."""
+        held = holders({program.mark for program in self.programs.values()})
+        runners = Counter(
+            marks["MANAGED_AGENT_OWNER"].rpartition("/")[2]
+            for marks in self.fleet.marked(runners=True).values()
+            if RUNNER in marks
+        )
+        return {
+            name: max(len(held[program.mark]) / program.size, runners[name])
+            for name, program in self.programs.items()
+        }
 
     def branch(self) -> list[str]:
         """The commits of the tracked branch, newest first, as the remote has them."""
@@ -188,7 +233,10 @@ class Life:
             return False
         with open_journal(self.fleet.state) as journal:
             record = journal.commit_record(self.branch()[0])
-        return bool(record and record.phase.terminal) and all(self.processes()[each] for each in self.wanted)
+        if not record or not record.phase.terminal:
+            return False
+        copies = self.copies()
+        return all(copies[each] for each in self.wanted)
 
     def catch_up(self) -> None:
         """Our clone follows what gitops-agent pushed."""

@@ -37,6 +37,7 @@ from tests.support.launcher import warm
 KILLED = -signal.SIGKILL
 ACTS = 7
 MOST_KILLS = 6
+SETTLE_SECONDS = 10.0
 WRITES = ("journal.commit", "journal.begin", "journal.finish", "journal.delivered")
 POINTS = (
     *(f"{write}:{when}" for write in WRITES for when in ("before", "inside", "after")),
@@ -109,17 +110,35 @@ class Player:
         self.found.append((kind, f"{where}: {what}"))
 
     def check_processes(self, where: str, *, settled: bool) -> None:
-        counts = self.life.processes()
-        for name, count in counts.items():
+        for name, count in self.settled_copies().items():
             if count > 1:
-                self.note("duplicated", where, f"{name} runs {count} times")
+                self.note("duplicated", where, f"{name} runs {count:g} times")
             if settled and not count and name in self.life.wanted:
                 self.note("lost", where, f"{name} does not run: {self.log()}")
-            if settled and count and name not in self.life.wanted:
+            if settled and count and name not in self.life.allowed:
                 self.note("wrong", where, f"{name} still runs")
 
+    def settled_copies(self) -> dict[str, float]:
+        """How often each agent is there. What a program forks on its way is gone in a moment; a copy is not."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        counts = self.life.copies()
+        while any(count > 1 for count in counts.values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            counts = self.life.copies()
+        return counts
+
+    def settled_starts(self, before: dict[str, int], explained: Explained) -> dict[str, int]:
+        """The starts so far; a program needs a moment until it writes its line."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        due = {name: before[name] + least for name, (least, _) in explained.starts.items()}
+        counts = self.life.starts()
+        while any(counts[name] < least for name, least in due.items()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            counts = self.life.starts()
+        return counts
+
     def check_starts(self, where: str, before: dict[str, int], explained: Explained) -> None:
-        for name, count in self.life.starts().items():
+        for name, count in self.settled_starts(before, explained).items():
             least, most = explained.starts.get(name, (0, 0))
             new = count - before[name]
             if new > most:

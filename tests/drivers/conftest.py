@@ -170,14 +170,16 @@ class Fleet:
     def folder(self, agent: AgentKey = BOT) -> Path:
         return self.state / "agents" / agent.tenant / agent.name
 
-    def marked(self) -> list[int]:
-        found = ProcessTable().sweep().values()
-        return [proc.pid for proc in found if proc.alive and proc.marks and proc.marks.instance == self.instance]
+    def marked(self, *, runners: bool = False) -> list[int]:
+        """The processes of agents; with ``runners`` also what we put above them."""
+        found = [proc for proc in ProcessTable().sweep().values() if proc.alive and proc.marks]
+        ours = [proc for proc in found if proc.marks and proc.marks.instance == self.instance]
+        return [proc.pid for proc in ours if runners or not (proc.marks and proc.marks.runner)]
 
     def close(self) -> None:
         self.driver.stop()
         deadline = time.monotonic() + 10
-        while (left := self.marked()) and time.monotonic() < deadline:
+        while (left := self.marked(runners=True)) and time.monotonic() < deadline:
             for pid in left:
                 kill(pid)
             self.driver.observe(ObserveRequest())

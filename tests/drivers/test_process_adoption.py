@@ -103,8 +103,10 @@ def test_a_daemonised_tool_of_a_dead_agent_does_not_pass_for_it(fleet: Fleet) ->
     until(lambda: len(fleet.marked()) == 3)
     for group_member in [p for p in fleet.marked() if os.getsid(p) == pid]:
         kill(group_member)
-    seen = until(lambda: (found := fleet.look()).reason == "CommandDiffers" and found)
-    (tool,) = [replica["pid"] for replica in seen.live["replicas"]]
+    (tool,) = until(lambda: len(left := fleet.marked()) == 1 and left)
+    seen = until(lambda: (found := fleet.look()).reason == "ProcessGone" and found)
+    assert f"pid {pid} was killed by signal 9; pid {tool} of it still runs" in seen.message
+    assert (seen.state, seen.live["replicas"], seen.instances) == ("Missing", [], ())
     fleet.apply(fields, Verb.RESTART)
     assert not alive(tool)
     assert fleet.look().reason is None

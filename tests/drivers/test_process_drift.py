@@ -197,15 +197,16 @@ def test_the_same_command_elsewhere_is_nobodys_business(fleet: Fleet, tmp_path: 
 
 
 def test_a_zombie_is_dead(fleet: Fleet) -> None:
-    fields = fleet.run(*SLEEP)
-    (pid,) = fleet.pids()
-    # As after a restart of gitops-agent: the parent that should collect it is somebody else (here: this test).
-    fleet.restart()
-    kill(pid)
-    seen = until(lambda: (found := fleet.look()).fields is None and found)
-    assert seen.reason == "Zombie"
-    repaired(fleet, fields, Verb.CREATE)
-    os.waitpid(pid, 0)
+    fields = fleet.fields(*SLEEP)
+    # Without a runner, as an earlier version started it: the parent that should collect it is another (this test).
+    with by_hand(*SLEEP, env=marks(fleet, fields)) as child:
+        until(lambda: fleet.see())
+        fleet.apply(fields, Verb.CREATE)
+        assert fleet.pids() == [child.pid]
+        kill(child.pid)
+        seen = until(lambda: (found := fleet.look()).fields is None and found)
+        assert seen.reason == "Zombie"
+        repaired(fleet, fields, Verb.CREATE)
 
 
 def test_a_program_that_overwrites_its_environment_stays_known(fleet: Fleet) -> None:

@@ -67,7 +67,8 @@ def test_the_life_of_an_agent_in_tmux(fleet: TmuxFleet) -> None:
     changed = json.loads(fleet.agent("a", "sleep", "601", runtime={"driver": "tmux"}))
     fleet.commit({"a.yaml": json.dumps(changed)})
     fleet.once()
-    assert fleet.tmux("list-panes", "-a", "-F", "#{pane_pid}") == [str(fleet.pid("a"))]
+    (runner,) = fleet.marked("a", runners=True).keys() - fleet.marked("a").keys()
+    assert fleet.tmux("list-panes", "-a", "-F", "#{pane_pid}") == [str(runner)]
 
     fleet.commit({"a.yaml": None})
     fleet.once()

@@ -48,6 +48,9 @@ GONE = ("ProcessGone", "Zombie")
 DEFAULT_POLICY = "default-policy.yaml"
 """Where the policy is that a fleet has when its test gives it none."""
 
+RUNNER = "MANAGED_AGENT_RUNNER"
+"""What marks the process that gitops-agent puts above each agent."""
+
 T = TypeVar("T")
 Json = dict[str, Any]
 
@@ -109,6 +112,26 @@ def all_pids() -> list[int]:
 def signal_pid(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def kill_trees(marked: Mapping[int, Mapping[str, str]]) -> bool:
+    """Kill these processes and all below them; whether there were none. A runner ends by itself, after all that it
+    collects; killed earlier, it would let go of those whose marks can no longer be seen."""
+    below = {pid: _descendants(pid) for pid in marked}
+    for pid, marks in marked.items():
+        for each in below[pid]:
+            signal_pid(each)
+        if RUNNER not in marks or not below[pid]:
+            signal_pid(pid)
+    return not marked
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [each for child in children for each in (*_descendants(child), child)]
 
 
 @cache
@@ -323,8 +346,9 @@ class Fleet:
 
         return until(reached, f"{sha[:10]} {phase}") or {}
 
-    def marked(self, name: str | None = None) -> dict[int, dict[str, str]]:
-        """Every process that carries the mark of this instance, by pid: the kernel's word, not ours."""
+    def marked(self, name: str | None = None, *, runners: bool = False) -> dict[int, dict[str, str]]:
+        """Every process that carries the mark of this instance, by pid: the kernel's word, not ours.
+        ``runners``: also what gitops-agent puts above each agent."""
         wanted = f"{self.instance}/" if name is None else f"{self.instance}/{self.tenant}/{name}"
         found = {pid: environment_of(pid) for pid in all_pids()}
         return {
@@ -332,6 +356,7 @@ class Fleet:
             for pid, marks in found.items()
             if f"{marks.get('MANAGED_AGENT_OWNER', '')}".startswith(wanted)
             and (name is None or marks["MANAGED_AGENT_OWNER"] == wanted)
+            and (runners or RUNNER not in marks)
             and alive(pid)
         }
 
@@ -342,6 +367,15 @@ class Fleet:
         """The one process of an agent."""
         (pid,) = self.pids(name)
         return pid
+
+    def runners(self, name: str) -> list[int]:
+        """What gitops-agent put above the agent: one for every copy of it."""
+        return [pid for pid, marks in self.marked(name, runners=True).items() if RUNNER in marks]
+
+    def main(self, name: str) -> int:
+        """The one process that is the agent, as its runner says: also where it wrote over its marks."""
+        (runner,) = self.runners(name)
+        return int(Path(f"/proc/{runner}/comm").read_text().strip().split(":")[1])
 
     def kill(self, name: str) -> int:
         """``kill -9`` of an agent's first process; its pid, once it is gone."""
@@ -368,12 +402,7 @@ class Fleet:
 
     def end(self) -> None:
         """End what this fleet started, by pid, until nothing marked is left."""
-        deadline = time.monotonic() + PATIENCE
-        while left := self.pids():
-            assert time.monotonic() < deadline, f"still running: {left}"
-            for pid in left:
-                signal_pid(pid)
-            time.sleep(0.01)
+        until(lambda: kill_trees(self.marked(runners=True)), "the end of every agent")
 
 
 def _read_until_hung_up(handle: int) -> Iterator[bytes]:

@@ -13,9 +13,9 @@ from gitops_agent.drivers.local.assess import ReplicaSet
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
-from gitops_agent.drivers.local.procfs import ProcessInfo, this_host
+from gitops_agent.drivers.local.procfs import ProcessInfo, Table, this_host
 from gitops_agent.drivers.local.spec import Desired
-from gitops_agent.drivers.local.stop import end_tree, send_group
+from gitops_agent.drivers.local.stop import end_tree, send, send_group
 from gitops_agent.support.atomic_file import remove_at
 
 FALLBACK = (int(signal.SIGTERM), 10.0)  # signal and grace in seconds
@@ -76,6 +76,7 @@ class ProcessApplier(ProcessObserver):
                 done.stopped.append(old)
             # One more sweep: a kill between a fork and its record left a marked process.
             if all(twin.number != number for twin in self._tree(task).ours.get(task.agent, ())):
+                self._end_remains(task, number)
                 done.started.append(self._start(task.agent, wanted, number))
         return done
 
@@ -90,12 +91,17 @@ class ProcessApplier(ProcessObserver):
         """Look after a replica that stays; whether it was suspended and is resumed."""
         self._context.logs.rotate(replica.agent, replica.number)
         self._context.memory.confine(replica.agent, replica.record, wanted.memory_limit)
-        return replica.proc.status == "Suspended" and send_group(replica.proc, signal.SIGCONT, self._table)
+        if replica.proc.status != "Suspended":
+            return False
+        if not send_group(replica.proc, signal.SIGCONT, self._table):
+            send(replica.proc, signal.SIGCONT, self._table)
+        return True
 
     def _current(self, task: _Task, wanted: Desired) -> list[ReplicaHandle]:
         live = self.replica_set(task.agent, wanted, self._tree(task)).replicas
         # One that ended at once stays on record: how it ended is part of the next observation.
-        known = (*self._registry.replicas(task.agent), *(replica.record for replica in live))
+        running = (replica.record for replica in live if replica.ended is None)
+        known = (*self._registry.replicas(task.agent), *running)
         return sorted({each.number: each for each in known if each.number < wanted.replicas}.values())
 
     def _end_all(self, task: _Task) -> Applied:
@@ -118,12 +124,23 @@ class ProcessApplier(ProcessObserver):
         def members() -> Iterable[ProcessInfo]:
             tree = self._tree(task)
             others = [other for other in tree.ours.get(task.agent, ()) if other.proc.pid in peers]
-            return tree_of(replica, others, tree)
+            group = self._grouped(replica.agent, replica.number, tree.table)
+            return {proc.pid: proc for proc in (*tree_of(replica, others, tree), *group)}.values()
 
         try:
             self._end_tree(task, replica.proc, members)
         finally:
             self._context.memory.release(replica)
+
+    def _grouped(self, agent: AgentKey, number: int, table: Table) -> list[ProcessInfo]:
+        """What runs in the control group of a replica: its own, although its runner and its marks may be gone."""
+        found = (table.get(pid) for pid in self._context.memory.members(agent, number))
+        return [proc for proc in found if proc is not None and proc.alive]
+
+    def _end_remains(self, task: _Task, number: int) -> None:
+        """End what only the control group of a replica remembers."""
+        if found := self._grouped(task.agent, number, self._table.sweep()):
+            self._end_tree(task, found[0], lambda: self._grouped(task.agent, number, self._table.sweep()))
 
     def _end_foreign(self, task: _Task) -> None:
         """Only an action that Git allowed by ``adopt`` gets here with something foreign in its way."""
@@ -165,7 +182,8 @@ class _Task:
         Those that are not well go at once: that costs nothing. Of the others as many as ``maxUnavailable`` leaves
         room for, what is down already and what is not well counted."""
         replicas, restarts = replica_set.replicas, self.action.verb is Verb.RESTART
-        unwell = {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
+        over = {r.proc.pid for r in replicas if r.ended is not None}
+        unwell = over | {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
         wrong = {r.proc.pid for r in replicas if replica_set.is_behind(r, wanted)}
         if restarts and self.action.drift_class is Class.STUCK_PROGRESS:
             wrong |= unwell  # it is they that the restart is for
@@ -191,7 +209,7 @@ class _Done:
     def summary(self) -> str:
         """In one sentence."""
         named = {
-            "stopped": [(replica.number, replica.proc.pid) for replica in self.stopped],
+            "stopped": [(each.number, each.ended.pid if each.ended else each.proc.pid) for each in self.stopped],
             "started": [(known.number, known.pid) for known in self.started],
             "resumed (SIGCONT)": [(replica.number, replica.proc.pid) for replica in self.resumed],
         }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gitops_agent.drivers.local.process_tree import Replica
+from gitops_agent.drivers.local.process_tree import Ended, Replica
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.fields import Fields
 
@@ -11,12 +11,14 @@ from gitops_agent.model.fields import Fields
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
     """The live replicas of one agent: those that count, extra ones, and why some (by pid) must be replaced.
-    ``rotated``: the variables whose secret has changed since a replica (by pid) was started."""
+    ``rotated``: the variables whose secret has changed since a replica (by pid) was started.
+    ``left``: those whose own process has ended, and what still runs of them."""
 
     replicas: tuple[Replica, ...]
     extra: tuple[Replica, ...]
     faults: Mapping[int, str]
     rotated: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    left: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def is_behind(self, replica: Replica, base: Desired | None) -> bool:
         """Whether a replica is to be replaced by one that is as applied."""
@@ -27,8 +29,15 @@ class ReplicaSet:
 
     @property
     def all(self) -> tuple[Replica, ...]:
-        """Every live replica."""
+        """Every live replica, and what is left of others."""
         return (*self.replicas, *self.extra)
+
+    @property
+    def running(self) -> tuple[Replica, ...]:
+        """Those whose own process runs."""
+        found = self.all
+        # As almost always, and asked several times with every observation.
+        return tuple(each for each in found if each.ended is None) if self.left else found
 
 
 FAULTS = {
@@ -39,6 +48,7 @@ FAULTS = {
 }
 """Why a replica must be replaced, the worst first."""
 
+FOREGROUND = "run it in the foreground, without an option such as --daemon"
 STATUSES = ("Suspended", "Traced", "Running")
 """What replicas do; of several the first counts."""
 
@@ -46,11 +56,12 @@ STATUSES = ("Suspended", "Traced", "Running")
 def assess_replicas(replica_set: ReplicaSet, base: Desired | None) -> tuple[Fields, str, str | None, str]:
     """How the observation of an agent with at least one live replica reads: fields, state, reason, message."""
     reason, message = _reason(replica_set, base)
-    seen = {replica.proc.status for replica in replica_set.all}
-    state = next(status for status in STATUSES if status in seen)
+    running = replica_set.running
+    seen = {replica.proc.status for replica in running}
+    state = next((status for status in STATUSES if status in seen), "Missing")
     visible = {
         "spec": _spec(replica_set, base),
-        "replicas": len(replica_set.all),
+        "replicas": len(running),
         "state": _compared(state, replica_set),
     }
     if not message and state == "Traced":
@@ -58,7 +69,36 @@ def assess_replicas(replica_set: ReplicaSet, base: Desired | None) -> tuple[Fiel
     return Fields.of(visible), state, reason, message
 
 
+def fault_of(ended: Ended, left: Sequence[int]) -> str:
+    """Why a replica whose own process has ended is to be replaced."""
+    return "Daemonized" if ended.status == 0 and left else "ProcessGone"
+
+
+def how_it_ended(status: int) -> str:
+    """An exit status in words."""
+    return f"exited with code {status}" if status >= 0 else f"was killed by signal {-status}"
+
+
+def _what_is_left(replica_set: ReplicaSet) -> tuple[str, str] | None:
+    """The reason and the sentence for the first replica whose own process has ended."""
+    if not replica_set.left:
+        return None
+    replica = next((each for each in replica_set.all if each.ended is not None), None)
+    if replica is None or replica.ended is None:
+        return None
+    pid, status = replica.ended
+    left = replica_set.left.get(replica.proc.pid, ())
+    how = "no longer runs" if status is None else how_it_ended(status)
+    reason = replica_set.faults.get(replica.proc.pid, "ProcessGone")
+    if reason == "Daemonized":
+        return reason, f"pid {pid} {how} and left {_pids(left)} running: {FOREGROUND}"
+    rest = f"; {_pids(left)} of it still runs, and is ended before the next start" if left else ""
+    return reason, f"pid {pid} {how}{rest}"
+
+
 def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, str]:
+    if (over := _what_is_left(replica_set)) is not None:
+        return over
     for reason, text in FAULTS.items():
         if pids := [pid for pid, fault in replica_set.faults.items() if fault == reason]:
             return reason, text.format(_pids(pids))
@@ -97,6 +137,8 @@ def _compared(state: str, replica_set: ReplicaSet) -> str:
         return "OverMemory"
     if "SupervisorLost" in replica_set.faults.values():
         return "Unsupervised"
+    if replica_set.left:
+        return "Ended"
     indices = {replica.number for replica in replica_set.replicas}
     if replica_set.extra or indices != set(range(len(indices))):
         return "Uneven"  # the right number of replicas may still be the wrong ones

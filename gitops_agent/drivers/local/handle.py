@@ -11,12 +11,14 @@ from gitops_agent.model.fields import Fields
 
 
 class ReplicaHandle(NamedTuple):
-    """One replica we started or adopted. No secret, no time, no path."""
+    """One replica we started or adopted. No secret, no time, no path. ``runner``: the pid of its parent of ours,
+    0 when it has none (an earlier version started it, or its runner was killed)."""
 
     number: int
     pid: int
     start: int
     spec: str
+    runner: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -47,8 +49,8 @@ def _encoded(host: Host, replicas: tuple[ReplicaHandle, ...], foreign: tuple[Rep
         {
             "boot": host.boot,
             "pidNamespace": host.pid_namespace,
-            "replicas": [list(known) for known in replicas],
-            "foreign": [list(known) for known in foreign],
+            "replicas": [_row(known) for known in replicas],
+            "foreign": [_row(known) for known in foreign],
         }
     )
 
@@ -67,7 +69,12 @@ def decode(fields: Fields | None) -> Handle:
         return Handle()
 
 
-def _known(index: object, pid: object, start: object, spec: object) -> ReplicaHandle:
-    if not (isinstance(index, int) and isinstance(pid, int) and isinstance(start, int) and isinstance(spec, str)):
+def _row(known: ReplicaHandle) -> list[int | str]:
+    return list(known if known.runner else known[:-1])
+
+
+def _known(index: object, pid: object, start: object, spec: object, runner: object = 0) -> ReplicaHandle:
+    numbers = (index, pid, start, runner)
+    if not (all(isinstance(each, int) for each in numbers) and isinstance(spec, str)):
         raise TypeError("not a replica")
-    return ReplicaHandle(index, pid, start, spec)
+    return ReplicaHandle(index, pid, start, spec, runner)  # type: ignore[arg-type]

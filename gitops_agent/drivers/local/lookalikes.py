@@ -14,12 +14,13 @@ from gitops_agent.drivers.local.procfs import Host, ProcessInfo, ProcessTable
 from gitops_agent.drivers.local.spec import Desired
 
 
-def runs_command(found: Sequence[str], declared: Sequence[str]) -> bool:
+def runs_command(found: Sequence[str], declared: Sequence[str], *, strict: bool = False) -> bool:
     """Whether a command line is the declared one, perhaps behind an interpreter (``python3 ./bot`` for ``./bot``).
-    A command line that is empty (not ours to see) or was replaced by a title proves nothing: it passes."""
+    A command line that is empty (not ours to see) or was replaced by a title proves nothing: it passes, unless we
+    are ``strict``."""
     words = [word for word in found if word]
     if not words or (len(words) == 1 and (" " in words[0] or ":" in words[0])):
-        return True
+        return not strict
     before = len(found) - len(declared)
     return before >= 0 and same_command(found[before:], declared)
 

@@ -1,8 +1,10 @@
-"""Ownership marks: what we put into the environment of an agent, and how we read it back."""
+"""Ownership marks: what we put into the environment of an agent and of its runner, and how we read it back."""
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from gitops_agent.drivers.local.runner import PASSED, RUNNER
 from gitops_agent.model.key import AgentKey
 
 OWNER = "MANAGED_AGENT_OWNER"
@@ -11,6 +13,7 @@ SPEC = "MANAGED_AGENT_SPEC"
 CONFIG = "MANAGED_AGENT_CONFIG"
 HEARTBEAT = "MANAGED_AGENT_HEARTBEAT"
 DRIVER = "MANAGED_AGENT_DRIVER"
+OURS = "MANAGED_AGENT_"
 
 UNNAMED_DRIVER = "process"  # what was started before drivers had names carries no mark of one, and never will
 
@@ -21,13 +24,19 @@ _GRAMMAR = re.compile(rf"{_NAME}/{_NAME}/{_NAME}\0([0-9]{{1,4}})\0([0-9a-f]{{1,6
 
 
 class Marks(NamedTuple):
-    """The replica that a process belongs to, and the driver that started it."""
+    """The replica that a process belongs to, the driver that started it, and whether it is its runner."""
 
     instance: str
     agent: AgentKey
     replica: int
     spec: str
     driver: str = UNNAMED_DRIVER
+    runner: bool = False
+
+    @property
+    def of_agent(self) -> "Marks":
+        """The marks of what a runner with these marks runs."""
+        return Marks(*self[:-1])
 
 
 def owner(instance: str, agent: AgentKey) -> str:
@@ -50,7 +59,18 @@ def read_marks(environ: bytes) -> Marks | None:
     if marks is None:
         return None
     instance, tenant, name, replica, spec, driver = marks.groups()
-    return Marks(instance, AgentKey(tenant, name), int(replica), spec, driver)
+    return Marks(instance, AgentKey(tenant, name), int(replica), spec, driver, RUNNER in found)
+
+
+def for_runner(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a runner that starts an agent with this one: the rest but marks is disguised."""
+    disguised = {name if name.startswith(OURS) else PASSED + name: value for name, value in environment.items()}
+    return {**disguised, RUNNER: "1"}
+
+
+def as_agent(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an agent, from its own or from that of its runner."""
+    return {name.removeprefix(PASSED): value for name, value in environment.items()}
 
 
 def variables(environ: bytes) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Memory limits: a control group where the machine gave us one, else the resident size of the tree is watched.
+"""Control groups where the machine gave us one: each replica is born into its own, which holds all of it and
+limits its memory. Elsewhere its runner holds it together, and the resident size of the tree is watched.
 
 Being able to write to a group as root does not make it ours: only a group that systemd marked as delegated, or
 that belongs to our own unprivileged user, is used. Everywhere else memory is watched instead of confined.
@@ -33,6 +34,20 @@ class MemoryLimits:
         self._instance = instance
         self._parent, self._version = parent or DelegatedGroup(NOWHERE, 2)
         self._over: set[Identity] = set()
+
+    def birthplace(self, agent: AgentKey, replica: int) -> str | None:
+        """The ``cgroup.procs`` that a replica is to be started in; None where the machine gives us no group."""
+        path = self._path(agent, replica)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError:
+            return None
+        return str(path / "cgroup.procs")
+
+    def members(self, agent: AgentKey, replica: int) -> set[int]:
+        """The pids in the group of a replica, whatever became of its runner and of its marks."""
+        words = _words(self._path(agent, replica) / "cgroup.procs")
+        return {int(word) for word in words if word.isdigit() and word != "0"}
 
     def confine(self, agent: AgentKey, replica: ReplicaHandle, limit: int | None) -> bool:
         """Put a running replica below its limit; False when the machine does not let us (it is watched)."""

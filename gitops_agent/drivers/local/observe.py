@@ -1,26 +1,38 @@
 """Observes the process table: what of it is ours, and what is in our way."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gitops_agent.drivers.api import AgentKey, Fields, Health, HealthState, ObserveRequest, iso
-from gitops_agent.drivers.local.assess import ReplicaSet, assess_replicas
+from gitops_agent.drivers.local.assess import ReplicaSet, assess_replicas, fault_of, how_it_ended
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.drivers.local.lookalikes import Sweep, has_environment, runs_command
-from gitops_agent.drivers.local.marks import OWNER, variables
-from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, build_tree, split_extras
-from gitops_agent.drivers.local.procfs import ProcessInfo, booted_at, this_host
+from gitops_agent.drivers.local.marks import OWNER, as_agent, variables
+from gitops_agent.drivers.local.process_tree import (
+    ProcessTree,
+    Replica,
+    build_tree,
+    is_collecting,
+    split_extras,
+    tree_of,
+)
+from gitops_agent.drivers.local.procfs import ProcessInfo, Table, booted_at, this_host
+from gitops_agent.drivers.local.registry import ExitStatus
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.start import Launcher
+from gitops_agent.drivers.local.stop import is_runner
 from gitops_agent.model.observation import AgentInstance, Evidence, Observation, Owner
 
 INIT_PID = 1
 LOOPBACK = "127.0.0.1"
 """Local agents answer HTTP probes here."""
+COLLECT_SECONDS = 0.2  # for runners that have not collected yet what has ended
+COLLECT_PAUSE_SECONDS = 0.002
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
 
@@ -55,11 +67,28 @@ class ProcessObserver:
     def process_tree(self, handles: Mapping[AgentKey, Handle]) -> ProcessTree:
         """Sweep, reap and sort; what this process started counts as recorded."""
         merged = {agent: self._registry.merge(agent, one) for agent, one in handles.items()}
-        table = self._table.sweep()
+        table = self._settled_table()
         # After the sweep, so that how a child ended is known whenever the sweep shows that it did.
         self._registry.reap()
         self._context.rotated_secrets.forget_gone(table)
-        return build_tree(table, self._context.instance, merged, self._context.driver)
+        tree = build_tree(table, self._context.instance, merged, self._context.driver)
+        for replica in (each for replicas in tree.ours.values() for each in replicas if each.ended is not None):
+            pid, status = replica.ended or (0, None)
+            if status is not None:
+                ended = ExitStatus(pid, replica.number, status, self._context.clock.now())
+                self._registry.record_exit(replica.agent, ended)
+        return tree
+
+    def _settled_table(self) -> Table:
+        """A sweep in which no runner is about to find that its agent has ended: that takes it a moment, and only
+        then is it known how. A runner that does not answer (suspended by hand) is not waited for any longer."""
+        deadline = time.monotonic() + COLLECT_SECONDS
+        while True:
+            table = self._table.sweep()
+            busy = any(proc.alive and is_runner(proc) and is_collecting(proc, table) for proc in table.values())
+            if not busy or time.monotonic() >= deadline:
+                return table
+            time.sleep(COLLECT_PAUSE_SECONDS)
 
     def supervised_tree(self, handles: Mapping[AgentKey, Handle]) -> ProcessTree:
         """The same, and which replicas run outside of what they were started in."""
@@ -73,17 +102,24 @@ class ProcessObserver:
         """The live replicas of one agent and what is wrong with them."""
         replicas, extra = split_extras(tree.ours.get(agent, ()), self._table.command_line)
         faults: dict[int, str] = {}
+        left: dict[int, tuple[int, ...]] = {}
+        for replica in (*replicas, *extra):
+            if replica.ended is not None:
+                rest = tree_of(replica, replicas, tree)
+                left[replica.proc.pid] = tuple(proc.pid for proc in rest if not is_runner(proc))
+                faults[replica.proc.pid] = fault_of(replica.ended, left[replica.proc.pid])
         if base is not None:
-            for replica in (*replicas, *extra):
+            for replica in (each for each in (*replicas, *extra) if each.ended is None):
                 fault = None if replica.known else self._strange(replica, base)
                 if fault is not None:
                     faults[replica.proc.pid] = fault
                 elif replica.proc.pid in tree.unsupervised:
                     faults[replica.proc.pid] = "SupervisorLost"
-            for replica in self._context.memory.over(replicas, base.memory_limit, tree):
+            running = [replica for replica in replicas if replica.ended is None]
+            for replica in self._context.memory.over(running, base.memory_limit, tree):
                 faults.setdefault(replica.proc.pid, "MemoryLimit")
         rotated = self._context.rotated_secrets.find(agent, replicas, base) if base is not None else {}
-        return ReplicaSet(replicas, extra, faults, rotated)
+        return ReplicaSet(replicas, extra, faults, rotated, left)
 
     def _sweep(self, handles: Mapping[AgentKey, Handle]) -> Sweep:
         host = this_host()
@@ -94,9 +130,12 @@ class ProcessObserver:
     def _strange(self, replica: Replica, base: Desired) -> str | None:
         if replica.spec != base.spec:
             return None  # it is replaced anyway
-        if not runs_command(self._table.command_line(replica.proc.pid), base.command):
+        # Its runner, which never becomes another program, says what it was started as. Of one that lost its runner
+        # and is not the process on record, a title is no proof: its helpers have titles too.
+        top, strict = replica.top.pid, replica.run_by != 0
+        if not runs_command(self._table.command_line(top), base.command, strict=strict):
             return "CommandDiffers"
-        environment = variables(self._table.environ(replica.proc.pid) or b"")
+        environment = as_agent(variables(self._table.environ(top) or b""))
         # Without our marks it is no longer the environment it was started with: the program wrote over it.
         if OWNER in environment and not has_environment(environment, base.env):
             return "EnvironmentDiffers"
@@ -109,7 +148,7 @@ class ProcessObserver:
         base = Desired.of(applied) if applied is not None else None
         wanted = Desired.of(claim) if base is None and claim is not None else base
         if sweep.tree.ours.get(agent):
-            return self._live(agent, base, wanted, sweep)
+            return self._live(agent, base or wanted, base is not None, handle, sweep)
         if others := sweep.tree.others.get(agent):
             return self._in_the_way(agent, others, Owner.OTHER, sweep)
         if wanted is not None and wanted.replicas:
@@ -119,17 +158,28 @@ class ProcessObserver:
         # What is only claimed was never there: its absence is no observation.
         return self._absent(agent, base, handle, sweep) if base is not None else None
 
-    def _live(self, agent: AgentKey, base: Desired | None, wanted: Desired | None, sweep: Sweep) -> Observation:
+    def _live(
+        self, agent: AgentKey, wanted: Desired | None, applied: bool, handle: Handle, sweep: Sweep
+    ) -> Observation:
+        base = wanted if applied else None
         replica_set = self.replica_set(agent, base, sweep.tree)
         fields, state, reason, message = assess_replicas(replica_set, base)
         sound = [replica.record for replica in replica_set.replicas if replica.proc.pid not in replica_set.faults]
         if base is not None:
             self._registry.watch(agent, base, sound)
-        started = {r.proc.pid: r.proc.started_at(sweep.booted) for r in replica_set.all}
+        running = replica_set.running
+        past: list[ReplicaHandle] = []
+        if replica_set.left:
+            # What is left of one is known as such by the record of the one that ended.
+            over = {replica.number for replica in replica_set.all} - {replica.number for replica in running}
+            past = [known for known in handle.here(sweep.host).replicas if known.number in over]
+        started = {r.proc.pid: r.proc.started_at(sweep.booted) for r in running}
         health = None
-        if wanted is not None and len(replica_set.all) < wanted.replicas:
-            short = f"{len(replica_set.all)} of {wanted.replicas} replicas are running"
+        if wanted is not None and len(running) < wanted.replicas:
+            short = f"{len(running)} of {wanted.replicas} replicas are running"
             health = Health(HealthState.UNHEALTHY, "ReplicaMissing", short)
+            if replica_set.left:
+                health = Health(HealthState.UNHEALTHY, reason or "", message)
         return self._seen(
             agent,
             sweep.now,
@@ -137,8 +187,8 @@ class ProcessObserver:
             state=state,
             reason=reason,
             message=message,
-            live=self._shown(agent, replica_set.all, started),
-            handle=encode(sweep.host, sound),
+            live=self._shown(agent, running, started),
+            handle=encode(sweep.host, [*sound, *past]),
             health=health,
             instances=tuple(
                 AgentInstance(
@@ -152,6 +202,7 @@ class ProcessObserver:
                     reason="Suspended" if each.proc.status == "Suspended" else None,
                 )
                 for each in replica_set.replicas
+                if each.ended is None
             ),
         )
 
@@ -185,9 +236,10 @@ class ProcessObserver:
         last = self._registry.last_exit(agent)
         if last is not None and last.status == -9 and self._context.memory.killed(agent, last.replica):
             return "MemoryLimit", f"pid {last.pid} was killed by the kernel: it reached its memory limit"
-        if last is not None and (not handle.replicas or last.pid in {known.pid for known in handle.replicas}):
-            how = f"exited with code {last.status}" if last.status >= 0 else f"was killed by signal {-last.status}"
-            return "ProcessGone", f"pid {last.pid} {how}"
+        recorded = {pid: known for known in handle.replicas for pid in (known.runner, known.pid)}
+        if last is not None and (not recorded or last.pid in recorded):
+            pid = recorded[last.pid].pid if recorded else last.pid
+            return "ProcessGone", f"pid {pid} {how_it_ended(last.status)}"
         for known in handle.replicas:
             proc = sweep.tree.table.get(known.pid)
             # What init has not collected yet is gone like any other: that takes moments.

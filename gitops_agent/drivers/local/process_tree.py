@@ -1,34 +1,55 @@
 """A sweep sorted: replicas of ours, their trees, and what carries the mark of another instance. Pure.
 
-A replica is a marked session leader without an ancestor of the same mark, or a process that our handle names by
-pid and start time. Everything else that is marked is the tree of a replica (tools, MCP servers) and never drift.
+A replica is, the first that holds: the agent of a marked runner, as the runner's name tells; a process that our
+handle names by pid and start time; a marked session leader without an ancestor of the same mark (what an earlier
+version started, or lost its runner and our record). Everything else that is below a runner or marked is the tree
+of a replica (tools, MCP servers) and never drift. What is left of a replica whose own process has ended is a
+replica too, one that is to be ended before the next start.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.marks import UNNAMED_DRIVER
 from gitops_agent.drivers.local.procfs import ProcessInfo, Table
+from gitops_agent.drivers.local.runner import NAME
 from gitops_agent.model.key import AgentKey
 
 
+class Ended(NamedTuple):
+    """How the agent of a runner ended while something is left of it. ``status``: None when that is not known."""
+
+    pid: int
+    status: int | None
+
+
 class Replica(NamedTuple):
-    """One live replica. ``known``: we have it on record; otherwise it was found by its marks alone."""
+    """One live replica. ``proc``: the agent's own process. ``known``: we have it on record; otherwise it was found
+    by its marks alone. ``runner``: its parent of ours, while that lives; ``run_by``: the pid of it even then.
+    ``ended``: the agent's own process is gone; ``proc`` is then its runner, or the first of what is left."""
 
     agent: AgentKey
     number: int
     spec: str
     proc: ProcessInfo
     known: bool
+    runner: ProcessInfo | None = None
+    run_by: int = 0
+    ended: Ended | None = None
 
     @property
     def record(self) -> ReplicaHandle:
         """How the handle keeps it."""
-        return ReplicaHandle(self.number, self.proc.pid, self.proc.start, self.spec)
+        return ReplicaHandle(self.number, self.proc.pid, self.proc.start, self.spec, self.run_by)
+
+    @property
+    def top(self) -> ProcessInfo:
+        """The process that all others of the replica are below."""
+        return self.runner or self.proc
 
 
 @dataclass(frozen=True)
@@ -75,10 +96,37 @@ def build_tree(
         if proc.marks.instance == instance:
             marked[proc.marks.agent].append(proc)
         elif is_leader(proc, table):
-            others[proc.marks.agent].append(proc)
+            others[proc.marks.agent].append(agent_of(proc, table) or proc if proc.marks.runner else proc)
     agents = marked.keys() | handle.keys()
     ours = {agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent)) for agent in agents}
     return ProcessTree(table, {agent: replicas for agent, replicas in ours.items() if replicas}, others, marked)
+
+
+def spoken(runner: ProcessInfo) -> Ended | None:
+    """What a runner says by its name: its agent, and how that ended. None before it started one."""
+    return _said(runner.name)
+
+
+@lru_cache(65_536)  # of every runner with every observation, and it rarely changes
+def _said(name: bytes) -> Ended | None:
+    word, _, rest = name.partition(b":")
+    pid, _, status = rest.partition(b":")
+    if word != NAME.encode() or not pid.isdigit():
+        return None
+    return Ended(int(pid), int(status) if status.removeprefix(b"-").isdigit() else None)
+
+
+def agent_of(runner: ProcessInfo, table: Table) -> ProcessInfo | None:
+    """The agent that a runner runs; None before it was started and after it ended."""
+    said = spoken(runner)
+    found = table.get(said.pid) if said is not None else None
+    return found if found is not None and found.ppid == runner.pid and found.alive else None
+
+
+def is_collecting(runner: ProcessInfo, table: Table) -> bool:
+    """Whether the agent of a runner has just ended, and the runner has not noticed yet."""
+    said = spoken(runner)
+    return said is not None and said.status is None and agent_of(runner, table) is None
 
 
 def is_leader(proc: ProcessInfo, table: Table) -> bool:
@@ -86,6 +134,9 @@ def is_leader(proc: ProcessInfo, table: Table) -> bool:
     if proc.session != proc.pid or proc.marks is None:
         return False
     owner = proc.marks[:2]
+    parent = table.get(proc.ppid)
+    if parent is not None and parent.marks is not None and parent.marks[:2] == owner:
+        return False  # as every agent below its runner
     return not any(above.marks and above.marks[:2] == owner for above in ancestors(proc, table))
 
 
@@ -103,27 +154,62 @@ def _replicas(
     agent: AgentKey, table: Table, marked: Iterable[ProcessInfo], handle: Handle | None
 ) -> tuple[Replica, ...]:
     found: dict[int, Replica] = {}
-    for known in handle.replicas if handle else ():
+    recorded = {known.identity: known for known in (handle.replicas if handle else ())}
+    leaders = [proc for proc in marked if is_leader(proc, table)]
+    for runner in (proc for proc in leaders if proc.marks is not None and proc.marks.runner):
+        replica = _run(agent, runner, table)
+        found[replica.proc.pid] = replica._replace(known=replica.proc.identity in recorded)
+    for known in recorded.values():
         proc = table.get(known.pid)
-        if proc is not None and proc.start == known.start and proc.alive:
-            found[proc.pid] = Replica(agent, known.number, known.spec, proc, known=True)
+        same = proc is not None and proc.start == known.start and proc.alive
+        if proc is not None and same and not (proc.marks is not None and proc.marks.runner):
+            found.setdefault(
+                proc.pid, Replica(agent, known.number, known.spec, proc, known=True, run_by=known.runner)
+            )
+    there = {replica.number for replica in found.values()}
+    # Of a replica that had a runner and lost it, the session may hold more than a leader.
+    lost = {known.number: known for known in recorded.values() if known.runner and known.number not in there}
     for proc in marked:
-        if proc.pid not in found and proc.marks is not None and is_leader(proc, table):
-            found[proc.pid] = Replica(agent, proc.marks.replica, proc.marks.spec, proc, known=False)
-    return tuple(sorted(found.values(), key=lambda r: (r.number, not r.known, r.proc.start, r.proc.pid)))
+        if proc.pid in found or proc.marks is None or proc.marks.runner:
+            continue
+        past = lost.get(proc.marks.replica)
+        run_by = past.runner if past is not None else 0
+        if proc in leaders:
+            found[proc.pid] = Replica(agent, proc.marks.replica, proc.marks.spec, proc, known=False, run_by=run_by)
+        elif past is not None and proc.session in (past.pid, past.runner):
+            ended = Ended(past.pid, None)
+            found[proc.pid] = Replica(agent, past.number, past.spec, proc, False, None, run_by, ended)
+    return tuple(sorted(found.values(), key=_seniority))
+
+
+def _run(agent: AgentKey, runner: ProcessInfo, table: Table) -> Replica:
+    """The replica of a runner: its agent, or what is left of it, or the runner itself until it started one."""
+    assert runner.marks is not None
+    proc, said = agent_of(runner, table), spoken(runner)
+    ended = said if proc is None else None
+    number, spec = runner.marks.replica, runner.marks.spec
+    return Replica(agent, number, spec, proc or runner, False, runner, runner.pid, ended)
+
+
+def _seniority(replica: Replica) -> tuple[int, bool, bool, bool, int, int]:
+    """Of several with one number the first counts: one that runs, on record, with a runner, the older."""
+    over, unknown, alone = replica.ended is not None, not replica.known, replica.runner is None
+    return (replica.number, over, unknown, alone, replica.proc.start, replica.proc.pid)
 
 
 def split_extras(
     replicas: Iterable[Replica], command_line: Callable[[int], tuple[str, ...]]
 ) -> tuple[tuple[Replica, ...], tuple[Replica, ...]]:
     """The one replica of each index, and the extra ones.
-    Of two with one index the recorded one counts, else the older. Another is extra only if it runs the same
-    command: a tool that made itself a daemon leads a session too, and belongs to the tree."""
+    Of two with one index the recorded one counts, else the older. Another is extra only if it has a runner, or
+    runs the same command: a tool that made itself a daemon leads a session too, and belongs to the tree."""
     first: dict[int, Replica] = {}
     extra = []
     for replica in replicas:
         senior = first.setdefault(replica.number, replica)
-        if senior is not replica and command_line(senior.proc.pid) == command_line(replica.proc.pid):
+        if senior is replica:
+            continue
+        if replica.runner is not None or command_line(senior.proc.pid) == command_line(replica.proc.pid):
             extra.append(replica)
     return tuple(first.values()), tuple(extra)
 
@@ -132,9 +218,9 @@ def tree_of(replica: Replica, peers: Iterable[Replica], tree: ProcessTree) -> tu
     """A replica and everything that belongs to it: its session, its descendants, and marked ones that escaped.
     ``peers`` are the real replicas of the same agent: what is theirs is left alone."""
     peers = [peer for peer in peers if peer.proc.pid != replica.proc.pid]
-    members = tree.below(replica.proc.pid)
+    members = tree.below(replica.top.pid)
     if all(peer.number != replica.number for peer in peers):
-        taken = {pid for peer in peers for pid in tree.below(peer.proc.pid)}
+        taken = {pid for peer in peers for pid in tree.below(peer.top.pid)}
         for proc in tree.marked.get(replica.agent, ()):
             if proc.marks and proc.marks.replica == replica.number and proc.pid not in taken:
                 members |= tree.below(proc.pid)

@@ -35,7 +35,7 @@ Identity = tuple[int, int]
 
 
 class ProcessInfo(NamedTuple):
-    """One process."""
+    """One process. ``name``: what the kernel calls it, which it may change; by that a runner speaks."""
 
     pid: int
     state: str
@@ -45,6 +45,7 @@ class ProcessInfo(NamedTuple):
     start: int
     rss: int
     marks: Marks | None
+    name: bytes = b""
 
     @property
     def identity(self) -> Identity:
@@ -85,7 +86,10 @@ class ProcessTable:
         if not names:
             raise ObserveError(f"{self._root} lists no process at all", hint=f"mount procfs on {self._root}")
         with self._lock:
-            found = {proc.pid: proc for name in names if (proc := self._read(name)) is not None}
+            found: dict[int, ProcessInfo] = {}
+            for name in names:
+                if (proc := self._read(name, found)) is not None:
+                    found[proc.pid] = proc
             for pid in self._marks.keys() - found.keys():
                 del self._marks[pid]
         return found
@@ -93,7 +97,7 @@ class ProcessTable:
     def one(self, pid: int) -> ProcessInfo | None:
         """One process, if it exists; ObserveError when it cannot be known."""
         with self._lock:
-            return self._read(str(pid))
+            return self._read(str(pid), {})
 
     def find(self, identity: Identity) -> ProcessInfo | None:
         """Exactly this process, perhaps as a zombie; None when it is gone, whatever has its pid now."""
@@ -132,17 +136,24 @@ class ProcessTable:
             _gone_or_hidden(path, problem)
             return ""
 
-    def _read(self, name: str) -> ProcessInfo | None:
+    def _read(self, name: str, swept: Table) -> ProcessInfo | None:
         line = _slurp(f"{self._root}/{name}/stat", once=True)
         if not line:
             return None
         # The second field is the program's name in parentheses and may hold anything, parentheses included.
-        fields = line[line.rindex(b")") + 2 :].split()
+        end = line.rindex(b")")
+        fields = line[end + 2 :].split()
         pid, state, start = int(name), fields[0].decode(), int(fields[19])
         ppid, group, session, rss = int(fields[1]), int(fields[2]), int(fields[3]), int(fields[21]) * PAGE_BYTES
-        kernel = ppid == KERNEL_THREADS_PID
-        marks = None if kernel else self._marks_of(pid, state, start, b" ".join(fields[45:49]))
-        return ProcessInfo(pid, state, ppid, group, session, start, rss, marks)
+        above = swept.get(ppid)
+        if ppid == KERNEL_THREADS_PID:
+            marks = None
+        elif above is not None and above.marks is not None and above.marks.runner:
+            # What a runner is the parent of belongs to its replica, whatever its environment says by now.
+            marks = above.marks.of_agent
+        else:
+            marks = self._marks_of(pid, state, start, b" ".join(fields[45:49]))
+        return ProcessInfo(pid, state, ppid, group, session, start, rss, marks, line[line.index(b"(") + 1 : end])
 
     def _marks_of(self, pid: int, state: str, start: int, addresses: bytes) -> Marks | None:
         known = self._marks.get(pid)

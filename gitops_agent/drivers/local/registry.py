@@ -22,6 +22,14 @@ class ExitStatus(NamedTuple):
     at: float
 
 
+class _Child(NamedTuple):
+    """A child of ours that only we may collect: the runner of a replica. ``main``: the agent's own process."""
+
+    agent: AgentKey
+    replica: int
+    main: int
+
+
 class WatchedAgent(NamedTuple):
     """One agent under watch: what it should be, and the replicas it has."""
 
@@ -36,7 +44,7 @@ class ReplicaRegistry:
         self._now = now
         self._lock = threading.RLock()
         self._watched: dict[AgentKey, WatchedAgent] = {}
-        self._children: dict[int, tuple[AgentKey, int]] = {}
+        self._children: dict[int, _Child] = {}
         self._exits: dict[AgentKey, ExitStatus] = {}
         self.changed: Callable[[], None] = lambda: None
 
@@ -81,31 +89,34 @@ class ReplicaRegistry:
         started = self.replicas(agent)
         return handle._replace(replicas=tuple(dict.fromkeys((*handle.replicas, *started)))) if started else handle
 
-    def adopt_child(self, pid: int, agent: AgentKey, replica: int) -> None:
-        """A child of ours that only we may reap."""
+    def adopt_child(self, pid: int, agent: AgentKey, replica: int, main: int) -> None:
+        """A child of ours that only we may reap; it ends as the agent's own process ``main`` did."""
         with self._lock:
-            self._children[pid] = (agent, replica)
+            self._children[pid] = _Child(agent, replica, main)
 
-    def reap(self, pids: Iterable[int] | None = None) -> None:
+    def reap(self) -> None:
         """Collect children that ended, and remember how."""
         with self._lock:
-            for pid in self._children.keys() & (self._children if pids is None else pids):
+            for pid in tuple(self._children):
                 try:
                     done, status = os.waitpid(pid, os.WNOHANG)
                 except ChildProcessError:
                     del self._children[pid]  # collected elsewhere: how it ended is lost
                     continue
                 if done:
-                    agent, replica = self._children.pop(pid)
+                    agent, replica, main = self._children.pop(pid)
                     code = os.waitstatus_to_exitcode(status)
-                    self._exits[agent] = ExitStatus(pid, replica, code, self._now())
+                    self._note_exit(agent, ExitStatus(main, replica, code, self._now()))
 
     def record_exit(self, agent: AgentKey, status: ExitStatus) -> None:
         """Remember how a replica ended that was no child of ours. One that is known keeps its time."""
         with self._lock:
-            known = self._exits.get(agent)
-            if known is None or (known.pid, known.replica) != (status.pid, status.replica):
-                self._exits[agent] = status
+            self._note_exit(agent, status)
+
+    def _note_exit(self, agent: AgentKey, status: ExitStatus) -> None:
+        known = self._exits.get(agent)
+        if known is None or (known.pid, known.replica) != (status.pid, status.replica):
+            self._exits[agent] = status
 
     def last_exit(self, agent: AgentKey) -> ExitStatus | None:
         """How a replica of this agent last ended, as far as it could be seen."""

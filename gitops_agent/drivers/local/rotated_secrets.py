@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from gitops_agent.drivers.local.environment import Environment
-from gitops_agent.drivers.local.marks import OWNER, variables
+from gitops_agent.drivers.local.marks import OWNER, as_agent, variables
 from gitops_agent.drivers.local.process_tree import Replica
 from gitops_agent.drivers.local.procfs import Identity, ProcessTable
 from gitops_agent.drivers.local.spec import Desired
@@ -50,7 +50,8 @@ class RotatedSecrets:
         identity = replica.proc.identity
         known = self._given.get(identity)
         if known is None or not known.keys() >= set(names):
-            running = variables(self._table.environ(replica.proc.pid) or b"")
+            # Of its runner, which is given the same and never writes over it.
+            running = as_agent(variables(self._table.environ(replica.top.pid) or b""))
             # Without our marks it is no longer the environment it was started with: the program wrote over it.
             known = self._digests({name: running[name] for name in names if name in running and OWNER in running})
             self._given[identity] = known

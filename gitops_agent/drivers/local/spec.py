@@ -30,6 +30,11 @@ _EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
 REASONS = {
     "ProcessGone": Reason("The process ended or was killed.", _EXTERNAL),
     "HostRestarted": Reason("The host was restarted since it was last applied.", _EXTERNAL, explained=True),
+    "Daemonized": Reason(
+        "The process ended and left others running: it went into the background by itself.",
+        _EXTERNAL,
+        Repair.RESTART,
+    ),
     "SpecDiffers": Reason("It runs from another spec than applied.", repair=Repair.RESTART),
     "CommandDiffers": Reason("It runs another command than applied.", repair=Repair.RESTART),
     "EnvironmentDiffers": Reason("It runs with another environment.", repair=Repair.RESTART),

@@ -1,33 +1,37 @@
-"""Starts one replica: its own environment, its log, nothing else of ours. The driver's launcher brings the program
-to life: the one thing in which drivers for local processes differ."""
+"""Starts one replica: its own environment, its log, nothing else of ours but a runner as its parent. The driver's
+launcher brings the runner to life: the one thing in which drivers for local processes differ."""
 
 import errno
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from gitops_agent.drivers.local import marks, runner
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.environment import no_room
 from gitops_agent.drivers.local.handle import ReplicaHandle
-from gitops_agent.drivers.local.process_tree import ProcessTree
-from gitops_agent.drivers.local.procfs import ProcessInfo
+from gitops_agent.drivers.local.process_tree import ProcessTree, spoken
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.support.atomic_file import remove_at
 
 TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
-SETTLE_TRIES = 50
-SETTLE_PAUSE_SECONDS = 0.002
+START_SECONDS = 10.0  # for a runner of a driver that does not wait for it
+START_PAUSE_SECONDS = 0.002
+# Isolated from the agent's folder and variables, without site-packages: it must start anywhere, and fast.
+RUNNER_COMMAND = (sys.executable, "-I", "-S", "-X", "utf8", runner.__file__)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One replica to be started. ``environment`` holds secrets; ``log`` is a descriptor of its log."""
+    """One replica to be started. ``environment`` holds secrets; ``log`` is a descriptor of its log; ``group``: the
+    ``cgroup.procs`` that it is born into, or ``-``."""
 
     agent: AgentKey
     replica: int
@@ -35,6 +39,24 @@ class Program:
     workdir: str
     environment: Mapping[str, str] = field(repr=False)
     log: int
+    group: str = runner.NONE
+
+    def runner(self, report: int | None = None) -> tuple[str, ...]:
+        """The command line of its runner, which tells a descriptor how the start went."""
+        told = runner.NONE if report is None else str(report)
+        return (*RUNNER_COMMAND, told, self.group, *self.command)
+
+    @property
+    def runner_environment(self) -> dict[str, str]:
+        """What the runner is started with."""
+        return marks.for_runner(self.environment)
+
+
+class Launched(NamedTuple):
+    """A replica that was started. ``main``: the agent's own process; None: ask the runner."""
+
+    runner: int
+    main: int | None = None
 
 
 class Launcher:
@@ -43,23 +65,38 @@ class Launcher:
     def __init__(self, context: ProcessContext) -> None:
         self.context = context
 
-    def launch(self, program: Program) -> int:
-        """Start the program with exactly this environment, as a session leader; its pid. OSError when the kernel
-        refused. Here it is a child of ours that outlives us: fork and exec in C, safe while other threads run."""
-        child = subprocess.Popen(
-            program.command,
-            cwd=program.workdir,
-            env=program.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=program.log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    def launch(self, program: Program) -> Launched:
+        """Start the runner of a program as a session leader, and wait until it started the program with exactly
+        this environment. OSError when the kernel refused. Here the runner is a child of ours that outlives us:
+        fork and exec in C, safe while other threads run."""
+        receiver, report = os.pipe()
+        try:
+            child = subprocess.Popen(
+                program.runner(report),
+                cwd=program.workdir,
+                env=program.runner_environment,
+                stdin=subprocess.DEVNULL,
+                stdout=program.log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(report,),
+            )
+            os.close(report)
+            report = -1
+            told = int(os.read(receiver, 64) or b"0")
+        finally:
+            os.close(receiver)
+            if report >= 0:
+                os.close(report)
+        if told <= 0:
+            child.kill()
+            child.wait()
+            # It may have been killed before it could tell anything.
+            raise OSError(-told or errno.EAGAIN, os.strerror(-told) if told else "its runner was killed")
         # The registry waits for it, and agents outlive us: Popen must neither wait nor warn that it still runs.
         child.returncode = 0
-        # First of all: should anything fail from here on, it is still ours to reap, and its marks tell the rest.
-        self.context.registry.adopt_child(child.pid, program.agent, program.replica)
-        return child.pid
+        self.context.registry.adopt_child(child.pid, program.agent, program.replica, told)
+        return Launched(child.pid, told)
 
     def may_run_agents(self) -> bool:
         """Whether something started by this driver may run: False saves a sweep where no record asks for one."""
@@ -78,17 +115,17 @@ class Launcher:
         return {}
 
     def start(self, agent: AgentKey, desired: Desired, replica: int) -> ReplicaHandle:
-        """Start a replica and wait until its marks can be seen; ApplyError names what is missing."""
+        """Start a replica; ApplyError names what is missing."""
         environment = self.context.environment.build(agent, desired, replica)
         workdir = self.context.environment.workdir(agent, desired)
         log = self._prepare(agent, replica)
         try:
-            pid = self.launch(Program(agent, replica, desired.command, workdir, environment, log))
+            group = self.context.memory.birthplace(agent, replica) or runner.NONE
+            launched = self.launch(Program(agent, replica, desired.command, workdir, environment, log, group))
         except OSError as problem:
             failure = _explain(self.context.key(agent), desired.command[0], workdir, problem)
         else:
-            found = self._settled(pid)
-            return ReplicaHandle(replica, pid, found.start if found else 0, desired.spec)
+            return self._settled(launched, replica, desired.spec)
         finally:
             os.close(log)
         # Raised out here: no traceback leads to a frame that holds the environment.
@@ -102,17 +139,21 @@ class Launcher:
         if problem is not None:
             raise _explain(self.context.key(agent), desired.command[0], workdir, problem)
 
-    def _settled(self, pid: int) -> ProcessInfo | None:
-        """The new process, once its marks can be seen.
-        The kernel reports a successful exec shortly before it publishes the environment: a look in between
-        would see an unmarked process. A program that hides its environment is waited for in vain, and shortly. One
-        that has ended may be reaped already: no start time is then on record, which no process ever matches."""
-        for _ in range(SETTLE_TRIES):
-            found = self.context.table.one(pid)
-            if found is None or found.marks is not None or not found.alive:
+    def _settled(self, launched: Launched, replica: int, spec: str) -> ReplicaHandle:
+        """The new replica, once its runner tells which process it is.
+        One that has ended may be collected already: no start time is then on record, which no process matches."""
+        table, deadline = self.context.table, time.monotonic() + START_SECONDS
+        main = launched.main
+        while main is None and (above := table.one(launched.runner)) is not None and above.alive:
+            if (told := spoken(above)) is not None:
+                main = told.pid
+            elif time.monotonic() >= deadline:
                 break
-            time.sleep(SETTLE_PAUSE_SECONDS)
-        return found
+            else:
+                time.sleep(START_PAUSE_SECONDS)
+        found = table.one(main) if main is not None else None
+        start = found.start if found is not None and found.ppid == launched.runner else 0
+        return ReplicaHandle(replica, main or launched.runner, start, spec, launched.runner)
 
     def _prepare(self, agent: AgentKey, replica: int) -> int:
         dirs, logs = self.context.dirs, self.context.logs

@@ -1,4 +1,5 @@
-"""Ends a replica: its signal to the whole group, a grace, then SIGKILL for everything that is left of its tree.
+"""Ends a replica: its signal to the whole group, a grace, then SIGKILL for everything that is left of its tree;
+its runner goes last, by itself.
 
 A pid is only ever signalled after it was checked against its start time, so that a reused pid is safe.
 """
@@ -51,6 +52,8 @@ def send_group(leader: ProcessInfo, number: int, table: ProcessTable) -> bool:
     """Signal the group that a process leads; whether there was one. Never the group that we are in ourselves."""
     if leader.group != leader.pid or leader.group == os.getpgrp() or table.find(leader.identity) is None:
         return False
+    if is_runner(leader):
+        return False  # its group is not the agent's, or (on a terminal) also its own
     try:
         os.killpg(leader.group, number)
     except (ProcessLookupError, PermissionError):
@@ -87,7 +90,8 @@ def end_tree(
 ) -> tuple[ProcessInfo, ...]:
     """Stop a replica and its tree by signal and grace, then kill; what could not be ended.
     ``members`` sweeps: asked again before every kill, it sees what was forked in the meantime. What was once a
-    member stays one, although its parents are gone by then."""
+    member stays one, although its parents are gone by then. A runner collects what escapes, and ends by itself
+    when nothing is left: it is not signalled, and killed only when it is the last."""
     number, grace = how
     me = os.getpid()
     remembered = {proc.pid: proc for proc in members() if proc.pid != me}
@@ -95,7 +99,9 @@ def end_tree(
     # A suspended process answers no signal but this one.
     send_group(leader, signal.SIGCONT, table)
     for proc in remembered.values():
-        if not grouped or proc.group != leader.group:
+        if is_runner(proc):
+            send(proc, signal.SIGCONT, table)
+        elif not grouped or proc.group != leader.group:
             send(proc, number, table)
             send(proc, signal.SIGCONT, table)
     wait_gone(remembered.values(), grace, table, reap)
@@ -104,7 +110,13 @@ def end_tree(
         left = [proc for proc in remembered.values() if table.is_alive(proc.identity)]
         if not left:
             return ()
-        for proc in left:
+        for proc in [proc for proc in left if not is_runner(proc)] or left:
             send(proc, signal.SIGKILL, table)
         wait_gone(left, KILL_WAIT_SECONDS, table, reap)
-    return tuple(proc for proc in remembered.values() if table.is_alive(proc.identity))
+    left = [proc for proc in remembered.values() if table.is_alive(proc.identity)]
+    return tuple([proc for proc in left if not is_runner(proc)] or left)
+
+
+def is_runner(proc: ProcessInfo) -> bool:
+    """Whether it is the runner of a replica rather than part of it."""
+    return proc.marks is not None and proc.marks.runner

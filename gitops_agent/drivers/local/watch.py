@@ -113,7 +113,7 @@ class ProcessWatcher:
     def _exited(self, agent: AgentKey, known: ReplicaHandle) -> None:
         self._close(known.identity)
         self._reported.add(known.identity)
-        self._registry.reap([known.pid])
+        self._registry.reap()
         self._notify(agent, "ProcessExited")
 
     def _follow_registry(self) -> None:

@@ -1,7 +1,7 @@
 """Agents in tmux panes that people can attach to: one server per instance, one session per agent.
 
 What belongs here: the tmux server (``server``) and starting a program in a pane (``launcher``). Everything else is
-``drivers/local``: the program in a pane is a marked session leader like any other, the process table tells whether
+``drivers/local``: the process of a pane is a runner like any other, the process table tells whether
 it runs, and tmux is only asked for what people see. So the loss of the server, of its socket or of our state
 directory never makes an agent run twice.
 """

@@ -14,7 +14,7 @@ from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica
 from gitops_agent.drivers.local.registry import ExitStatus
-from gitops_agent.drivers.local.start import Launcher, Program, obstacle
+from gitops_agent.drivers.local.start import Launched, Launcher, Program, obstacle
 from gitops_agent.drivers.tmux.server import OWNER_OPTION, REPLICA_OPTION, Pane, TmuxServer
 
 SIZE = ("-x", "200", "-y", "50")  # columns and lines until a person attaches
@@ -33,8 +33,8 @@ class TmuxLauncher(Launcher):
         self._server = TmuxServer(f"gitops-agent-{context.instance}", context.environment.passed_on())
         self._seen: Mapping[str, Pane] = {}  # by owner: what the last observation found, for people
 
-    def launch(self, program: Program) -> int:
-        """Start the program in its own pane again, or in a new one; its pid.
+    def launch(self, program: Program) -> Launched:
+        """Start the runner of a program in its own pane again, or in a new one.
         Marks and options of the pane, the program and its log begin in one turn of the server, so nothing that it
         prints is lost, and a kill of ours leaves all of it or nothing."""
         problem = obstacle(program.command[0], program.workdir, program.environment["PATH"])
@@ -46,13 +46,13 @@ class TmuxLauncher(Launcher):
         busy = {pane.id: pane for pane in mine if self._runs(pane)}
         for pane in busy.values():
             if self._spec_of(pane) == program.environment[marks.SPEC]:
-                return pane.pid  # we were killed when tmux had forked it, before its marks could be seen
+                return Launched(pane.pid)  # we were killed when tmux had forked it, before its marks could be seen
         free = next((pane.id for pane in mine if pane.id not in busy), None)
         make, target = ((), free) if free is not None else _new_pane(program, owner, panes)
         self._server.run(*make, *_start(program, owner, target, self.context.dirs.log))
         for pane in self._server.panes() or ():
             if (pane.owner, pane.replica) == (owner, program.replica) and pane.id not in busy:
-                return pane.pid
+                return Launched(pane.pid)
         raise ApplyError(f"{self.context.key(program.agent)}: its pane was closed while it was started")
 
     def may_run_agents(self) -> bool:
@@ -65,7 +65,7 @@ class TmuxLauncher(Launcher):
         self._seen = {pane.owner: pane for pane in reversed(panes or ()) if pane.owner}
         self._record_exits(panes or ())
         in_panes = {pane.pid for pane in panes or ()}
-        outside = [r for replicas in tree.ours.values() for r in replicas if r.proc.pid not in in_panes]
+        outside = [r for replicas in tree.ours.values() for r in replicas if r.top.pid not in in_panes]
         return [r.proc.pid for r in outside if panes is not None or not self._restore_socket(r)]
 
     def release(self, agent: AgentKey, first: int) -> None:
@@ -107,7 +107,7 @@ class TmuxLauncher(Launcher):
 
     def _restore_socket(self, replica: Replica) -> bool:
         """Whether the replica is still below a tmux server, which is then asked to make its socket again."""
-        server = replica.proc.ppid
+        server = replica.top.ppid
         program = self.context.table.command_line(server)[:1]
         if not program or PurePath(program[0]).name != "tmux":
             return False
@@ -131,7 +131,7 @@ def _start(
     program: Program, owner: str, target: str, log: Callable[[AgentKey, int], str]
 ) -> tuple[Sequence[str], ...]:
     """The commands that mark a pane and start the program in it, its output copied to its log."""
-    variables = [part for item in program.environment.items() for part in ("-e", "=".join(item))]
+    variables = [part for item in program.runner_environment.items() for part in ("-e", "=".join(item))]
     folder = program.workdir.replace("#", "##")
     path = log(program.agent, program.replica)
     file, parent = (shlex.quote(each).replace("#", "##").replace("%", "%%") for each in (path, dirname(path)))
@@ -139,7 +139,7 @@ def _start(
         ("set-option", "-p", "-t", target, "remain-on-exit", "on"),
         ("set-option", "-p", "-t", target, OWNER_OPTION, owner),
         ("set-option", "-p", "-t", target, REPLICA_OPTION, str(program.replica)),
-        ("respawn-pane", "-k", "-t", target, "-c", folder, *variables, "--", *EXEC, *program.command),
+        ("respawn-pane", "-k", "-t", target, "-c", folder, *variables, "--", *EXEC, *program.runner()),
         # Again after a full disk; without its folder it would never end.
         ("pipe-pane", "-t", target, f"until cat >> {file} || ! test -d {parent}; do sleep 1; done"),
     )
