@@ -97,7 +97,7 @@ class Resources(Strict):
 
 
 class Stop(Strict):
-    """How the runtime is asked to end: a signal its driver knows, a grace, then SIGKILL for the whole group."""
+    """How the runtime is asked to end: a signal its driver knows, a grace, then SIGKILL for all that is left."""
 
     signal: Word = "SIGTERM"
     grace: UpToAnHour = "10s"

@@ -19,6 +19,7 @@ from gitops_agent.query import fleet
 from gitops_agent.reconcile import executor
 from gitops_agent.report.sinks.git_notes import GitNotesSink
 from gitops_agent.settings import Settings
+from gitops_agent.source import git_environment
 from gitops_agent.support import backoff, secrets
 from tests.examples.fleet import ROOT
 
@@ -41,6 +42,7 @@ PROMISES = [
         "README.md",
         f"every {SETTINGS.poll_interval:g} to {SETTINGS.poll_interval * (1 + backoff.SPREAD):g} s",
     ),
+    ("README.md", "git {}.{}+".format(*git_environment.OLDEST)),
     ("docs/configuration.md", f"up to {loop.MAX_POLL_DELAY_SECONDS / 60:g} minutes"),
     ("docs/drivers.md", f"`Plugin.observe_timeout` seconds ({api.OBSERVE_TIMEOUT_SECONDS:g})"),
     ("docs/heartbeat.md", f"larger than {heartbeat_file.SIZE_CAP_BYTES // KIB} KiB"),
