@@ -27,7 +27,7 @@ from gitops_agent.settings import Settings
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.testing.memory_driver import MemoryDriver, Thing
 
-WIDE = "apiVersion: gitops-agent.dev/v1\nkind: Policy\nspec: {actionsPerPass: 100000}\n"
+WIDE = "apiVersion: gitops-agent.dev/v1\nkind: Policy\nspec: {actionsPerMinute: 100000}\n"
 """A policy that lets a whole fleet come up in one pass: preparing is not what is measured."""
 
 PATIENCE = 600.0

@@ -15,7 +15,7 @@ from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for
 from gitops_agent.ports import Clock
 from gitops_agent.proposals.outbox import ProposalOutbox
-from gitops_agent.reconcile import Executor, LeaseHolder, Recovery
+from gitops_agent.reconcile import Executor, LeaseHolder, Recovery, admitted
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.rollout import advance, handle_retries, update_given_up, widened, without_given_up
 from gitops_agent.source.tracker import SourceTracker
@@ -46,7 +46,8 @@ class Pipeline:
     def __init__(self, stages: Stages, journal: SqlJournal, clock: Clock) -> None:
         self.stages, self._journal, self._clock = stages, journal, clock
         self._writer = StatusWriter(journal, stages.outbox, clock)
-        self._earlier_lives = journal.state().status.active_seconds - clock.monotonic()
+        self._born = journal.state().status.active_seconds
+        self._earlier_lives = self._born - clock.monotonic()
 
     @gc_paused()
     def run(self, request: Request) -> PassResult:
@@ -63,7 +64,7 @@ class Pipeline:
         if source.desired is None:
             return write.end(idle(source, state, now))
         state = write.commit(mark_started(state, source, now))  # commit 1: commits registered, refusals recorded
-        directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
+        state, directives = stages.controls.in_force(state, source.head, now)  # freezes and approvals
 
         # 2. What is live. Everything is observed until the intents of an earlier process are settled.
         due = health.due() | stages.leases.waiting | stages.proposals.due_agents(state.proposals, now)
@@ -91,10 +92,9 @@ class Pipeline:
             whole = self.run(replace(request, scope=None, fetch=False))
             return replace(whole, source_changed=whole.source_changed or pushed)
         plan = stages.leases.hold_unleased(with_approvals(plan, directives))
-
-        # 5. Do it.
+        # 5. Do it: all that is let through is on record before any effect.
         plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
-        state = write.commit(state, plans, live.observed.seen)  # commit 2: before any effect
+        state = write.commit(admitted(state, plan, context, now), plans, live.observed.seen)  # commit 2
         state = stages.recovery.close_unwanted(state, plan, live.observed, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
@@ -110,7 +110,7 @@ class Pipeline:
 
     def now(self) -> Now:
         """The time as the stages see it."""
-        return Now(self._clock.now(), self._clock.monotonic() + self._earlier_lives)
+        return Now(self._clock.now(), self._clock.monotonic() + self._earlier_lives, self._born)
 
     def close(self) -> None:
         """Wait a while for what is still under way, and record what has ended."""

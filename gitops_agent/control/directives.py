@@ -16,7 +16,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.model.state import State
 from gitops_agent.model.status import APPROVED_BY, CommitRecord
 from gitops_agent.ports import JournalReader
-from gitops_agent.source.approvals import GitApprovals
+from gitops_agent.source.approvals import UNREADABLE, GitApprovals
 
 _PLACES = {"cli": "on the command line", "note": "by a note on {}", "trailer": "by a trailer in {}"}
 
@@ -30,8 +30,9 @@ class Controls:
         self._planned: dict[str, frozenset[str]] = {}
         self._open: dict[tuple[str, float], frozenset[str]] = {}
 
-    def in_force(self, state: State, head: Revision | None, now: Now) -> Directives:
-        """The freezes and approvals in force for a pass over this head."""
+    def in_force(self, state: State, head: Revision | None, now: Now) -> tuple[State, Directives]:
+        """The state with the approvals that were seen for the first time, and the freezes and approvals in force
+        for a pass over this head."""
         controls = state.control.controls
         # Not since the enforced commit: one is in force from its first wave on, and its approval must hold until
         # the last. What was approved until the last convergence was done, or is past.
@@ -41,12 +42,13 @@ class Controls:
         if head is not None and self._approvals is not None:
             since = converged.sha if converged else state.rollout.enforced
             given, findings = self._approvals.since(since, head)
-            approvals += given
+            state, dated = _dated(state, given, findings, now)
+            approvals += dated
         open_actions: dict[str, frozenset[str]] = {}
         for approval in approvals:
             known = open_actions.get(approval.digest, frozenset())
             open_actions[approval.digest] = known | self._open_actions(approval)
-        return Directives(
+        return state, Directives(
             freezes=freezes(controls, now.wall),
             approved=frozenset[str]().union(*open_actions.values()),
             approvals=tuple(approvals),
@@ -66,6 +68,24 @@ class Controls:
         if left:
             left = self._open[mark] = left - self._journal.carried_out(*mark)
         return left
+
+
+def _dated(
+    state: State, given: Sequence[Approval], findings: Sequence[Finding], now: Now
+) -> tuple[State, list[Approval]]:
+    """The approvals in Git, each as of when it was first seen; one that is taken back and given again is new."""
+    known = state.control.approvals_first_seen
+    seen = {each: known.get(_name(each), now.wall) for each in given}
+    first_seen = {_name(each): at for each, at in seen.items()}
+    if any(each.code == UNREADABLE for each in findings):  # what cannot be read now was not taken back
+        first_seen = {**known, **first_seen}
+    if first_seen != known:
+        state = replace(state, control=replace(state.control, approvals_first_seen=first_seen))
+    return state, [replace(each, at=at) for each, at in seen.items()]
+
+
+def _name(approval: Approval) -> str:
+    return f"{approval.stated_in}:{approval.digest}"
 
 
 def with_approvals(plan: Plan, directives: Directives) -> Plan:

@@ -263,7 +263,9 @@ class Plugin:
     references only, never a secret. ``local``: connecting and looking is free and needs no peer, so it is observed
     even when nothing asks for it: so orphans are found. ``bundle_file``: its agents run on this host and read
     their bundle from a file. ``observe_timeout``: seconds that one ``observe`` may take; after that the driver is
-    unreachable until it answers, and passes go on without it."""
+    unreachable until it answers, and passes go on without it. ``instances``: the
+    top-level field of its runtimes that says how many copies of an agent are to run, so that guards count what a
+    commit takes away; "": always one."""
 
     name: str
     kinds: tuple[ResourceKind, ...]
@@ -277,6 +279,7 @@ class Plugin:
     local: bool = False
     bundle_file: bool = False
     observe_timeout: float = OBSERVE_TIMEOUT_SECONDS
+    instances: str = ""
 
     @property
     def is_runtime(self) -> bool:

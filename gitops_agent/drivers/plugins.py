@@ -64,7 +64,8 @@ class Plugins:
         """The kinds and reason codes of core and of all plugins."""
         reasons = {(plugin.name, code): reason for plugin in self for code, reason in plugin.reasons.items()}
         kinds = {kind.name: kind for plugin in self for kind in plugin.kinds}
-        return Catalog(reasons, {**{kind.name: kind for kind in BUILT_IN_KINDS}, **kinds})
+        instances = {plugin.name: plugin.instances for plugin in self if plugin.instances}
+        return Catalog(reasons, {**{kind.name: kind for kind in BUILT_IN_KINDS}, **kinds}, instances)
 
     @cached_property
     def documents(self) -> Mapping[str, type[Strict]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import Kind
 from gitops_agent.model.plan import Class, Decision
 
@@ -64,15 +65,27 @@ _UNKNOWN = ResourceKind("", 100)
 
 @dataclass(frozen=True)
 class Catalog:
-    """The reasons by driver and code, and the kinds by name."""
+    """The reasons by driver and code, the kinds by name, and by driver the field of a runtime that says how many
+    copies of an agent are to run."""
 
     reasons: Mapping[tuple[str, str], Reason] = field(default_factory=dict)
     kinds: Mapping[str, ResourceKind] = field(default_factory=lambda: {k.name: k for k in BUILT_IN_KINDS})
+    instance_fields: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def explained(self) -> frozenset[str]:
         """The codes that explain an absence: a host or a node went away."""
         return frozenset(code for (_, code), reason in self.reasons.items() if reason.explained)
+
+    @cached_property
+    def absent(self) -> frozenset[str]:
+        """The codes that say that an object is gone."""
+        return frozenset(code for (_, code), each in self.reasons.items() if each.drift is Class.MISSING_EXTERNAL)
+
+    def instances(self, driver: str, fields: Fields) -> int:
+        """How many copies of an agent the fields of a runtime ask for; one where its driver does not say."""
+        count = fields.value.get(self.instance_fields.get(driver, ""), 1)
+        return count if type(count) is int and count >= 0 else 1
 
     def position(self, kind: str) -> float:
         """The place of a kind in bring-up."""

@@ -305,9 +305,17 @@ class Threshold(Strict):
 
 
 class DriftThreshold(Threshold):
-    """How many agents drifted at once are too many. At once: now, or repaired within ``window``."""
+    """How many agents drifted at once are too many. At once: now, or repaired within ``window``.
+    ``absence``: what becomes of so many that are gone: they come back in waves, or acting freezes."""
 
     window: Duration = "10s"
+    absence: Literal["Waves", "Freeze"] = "Waves"
+
+
+class DeleteThreshold(Threshold):
+    """How many agents or replicas that a commit takes away are too many; also in a small fleet."""
+
+    min: Annotated[int, Field(ge=1)] = 3
 
 
 class Freeze(Strict):
@@ -366,7 +374,7 @@ class Backoff(Strict):
 
 
 class HostRestart(Strict):
-    """How many agents come back at once after the host was restarted."""
+    """How many agents come back at once after the host was restarted, or after many were gone."""
 
     at_once: Annotated[int, Field(ge=1)] = 10
 
@@ -378,6 +386,12 @@ class Provisioning(Strict):
     on_timeout: Literal["Keep", "Compensate"] = "Keep"
 
 
+class Orphans(Strict):
+    """What runs and is not in Git is never ended while it is younger than this."""
+
+    min_age: Duration = "10m"
+
+
 class TenantPolicy(Strict):
     """The limits of a policy; for a tenant they may only be stricter."""
 
@@ -385,13 +399,14 @@ class TenantPolicy(Strict):
     freeze_reminder: Duration = "24h"
     rollout: PolicyRollout = PolicyRollout()
     mass_drift: DriftThreshold = DriftThreshold()
-    mass_delete: Threshold = Threshold()
+    mass_delete: DeleteThreshold = DeleteThreshold()
     mass_change: Threshold | None = None
-    actions_per_pass: Annotated[int, Field(ge=1, le=100000)] = 500
+    actions_per_minute: Annotated[int, Field(ge=1, le=100000)] = 500
     oscillation: Oscillation = Oscillation()
     backoff: Backoff = Backoff()
     breaker: Breaker = Breaker()
     host_restart: HostRestart = HostRestart()
+    orphans: Orphans = Orphans()
     provisioning: Provisioning = Provisioning()
     force_push: Literal["refuse", "follow"] = "refuse"
 

@@ -11,6 +11,7 @@ from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.key import Scope as Scope
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Outcome, Result
+from gitops_agent.model.pace import Now as Now
 from gitops_agent.model.plan import Action, Decision, Plan
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot
@@ -18,15 +19,6 @@ from gitops_agent.model.state import State
 from gitops_agent.model.status import Health, Phase
 
 Executed = tuple[Action, Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class Now:
-    """The time of a pass. ``wall``: seconds since the epoch (may jump). ``active``: seconds this instance has been
-    at work, over all its lives: it never jumps, and does not move while no process runs."""
-
-    wall: float
-    active: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +55,16 @@ class SourceResult:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One approval of a plan: its digest, by which person, where (cli, note, trailer) and when.
-    ``commit`` carries the trailer or the note; "" for the command line."""
+    """One approval of a plan: its digest, by which person, where (cli, note, trailer) and when we first saw it.
+    ``commit`` carries the trailer or the note; "" for the command line. ``stated_in``: the commit whose author
+    gave it; of a note, one of the notes."""
 
     digest: str
     by: str
     where: str
     at: float = 0.0
     commit: str = ""
+    stated_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +166,12 @@ class PassRecord:
             for action in self.plan.actions
             if action.key not in self.done and action.decision is not Decision.IMPORT
         )
+
+    @cached_property
+    def frozen(self) -> frozenset[AgentKey]:
+        """The agents of which a freeze holds something, or a guard that has just asked for one."""
+        stops = (each for each in self.plan.verdicts if each.guard == "freeze" or each.freeze)
+        return frozenset(key.agent for verdict in stops for key in verdict.held)
 
     def held_by(self, *guards: str) -> frozenset[AgentKey]:
         """The agents some of these guards hold something of."""

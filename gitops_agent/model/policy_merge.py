@@ -21,11 +21,14 @@ def percent(text: str) -> int:
 # How each field is measured, and whether less is stricter. What takes something away by itself is the looser word.
 _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
     **dict.fromkeys(
-        ("min", "ratio", "actions_per_pass", "canary", "repairs", "failures", "at_once"), (float, True)
+        ("min", "ratio", "actions_per_minute", "canary", "repairs", "failures", "at_once"), (float, True)
     ),
     **dict.fromkeys(("health_timeout", "freeze_reminder"), (seconds, True)),
-    **dict.fromkeys(("bake", "recovery", "pause", "window", "deadline", "first", "longest"), (seconds, False)),
+    **dict.fromkeys(
+        ("bake", "recovery", "pause", "window", "deadline", "first", "longest", "min_age"), (seconds, False)
+    ),
     "second": (percent, True),
+    "absence": (("Freeze", "Waves").index, True),
     "on_failure": (ON_FAILURE.index, True),
     "on_timeout": (("Keep", "Compensate").index, True),
     "force_push": (("refuse", "follow").index, True),

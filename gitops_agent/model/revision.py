@@ -15,6 +15,7 @@ class Revision:
     committed_at: float
     message: str
     signature: str | None = None
+    committer: str = ""
 
     @property
     def subject(self) -> str:

@@ -28,6 +28,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit, Intent
+from gitops_agent.model.pace import Debt, MassReturn
 from gitops_agent.model.rollout import FailedTree, Rollout
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType
 
@@ -157,23 +158,29 @@ class RolloutState:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileState:
-    """Our record of the live systems. ``open_intents``, by id: effects that were begun and have no outcome yet."""
+    """Our record of the live systems. ``open_intents``, by id: effects that were begun and have no outcome yet.
+    ``debts``: what the cap of actions a minute has not paid back. ``returning``: agents that were gone together,
+    while they come back."""
 
     bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     open_intents: Mapping[str, Intent] = field(default_factory=dict)
+    debts: Mapping[str, Debt] = field(default_factory=dict)
+    returning: MassReturn | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
     """What operators and guards asked for. ``controls``: append-only, oldest first; operators add to them beside
     a running daemon. ``handled_seq``: the newest one whose retry was carried out. ``retried_at``: when a retry of
-    an agent was last asked for."""
+    an agent was last asked for. ``approvals_first_seen``: when each approval in Git was first seen, by the commit
+    that states it and its digest: what an author dates is up to the author."""
 
     controls: tuple[Control, ...] = ()
     handled_seq: int = 0
     retried_at: Mapping[AgentKey, float] = field(default_factory=dict)
+    approvals_first_seen: Mapping[str, float] = field(default_factory=dict)
 
 
 _INDEXED = (

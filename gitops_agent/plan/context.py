@@ -12,15 +12,16 @@ from gitops_agent.model.document import PolicySpec, TenantPolicy
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit
+from gitops_agent.model.pace import MassReturn, owed
 from gitops_agent.model.passes import Directives, Live, Now, Scope
-from gitops_agent.model.plan import Action
+from gitops_agent.model.plan import Action, Class
 from gitops_agent.model.policy_merge import limits_of, stricter
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
-from gitops_agent.model.status import CommitRecord, ConditionType, Health, HealthState
-from gitops_agent.plan.reasons import ONLY_REPORTED
+from gitops_agent.model.status import ConditionType, Health, HealthState
+from gitops_agent.plan.reasons import ONLY_REPORTED, is_absence_code
 from gitops_agent.ports import JournalReader
 
 
@@ -28,10 +29,12 @@ from gitops_agent.ports import JournalReader
 class PlanContext:
     """What the guards look at. ``bases`` is the whole record, also in a scoped pass. ``repairs`` says when drift
     of a resource was repaired lately, asked for the few that drifted again; ``recently_repaired``: when that of
-    agents was repaired, unasked and unexplained; ``drifted`` ones had drift waiting when they were last observed.
+    agents was repaired unasked, of those that were gone or of the others; ``drifted`` agents had drift waiting
+    when they were last observed, ``gone`` ones were not there. ``active``: seconds at work. ``returning``: who
+    comes back from a mass absence. ``owed``: the actions of a scope that a cap a minute has not paid back yet.
     ``unreachable`` names the drivers that could not be asked: nothing is concluded about their resources. ``busy``
-    agents have an action under way and are not planned for. ``rolled_back_commits`` are those that this one rolls
-    back. ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
+    agents have an action under way and are not planned for.
+    ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
     ``freezes`` are those of operators and of guards that tripped; ``frozen_since``: when those of the policy were
     first seen, by their scopes. ``approved``: the digests of approved actions. ``failed``: why this very tree
     failed before. ``catalog``: the kinds and reasons of the installed drivers. ``left``: the agents whose changes
@@ -46,14 +49,17 @@ class PlanContext:
     repairs: Callable[[ResourceKey], Sequence[float]] = lambda _key: ()
     unreachable: AbstractSet[str] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
-    rolled_back_commits: AbstractSet[str] = frozenset()
     earlier_policy: PolicySpec | None = None
     freezes: Sequence[Control] = ()
     frozen_since: Mapping[str, float] = field(default_factory=dict)
     approved: AbstractSet[str] = frozenset()
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     drifted: AbstractSet[AgentKey] = frozenset()
-    recently_repaired: Callable[[], Mapping[AgentKey, float]] = dict
+    gone: AbstractSet[AgentKey] = frozenset()
+    recently_repaired: Callable[[bool], Mapping[AgentKey, float]] = lambda _absent: {}
+    active: float = 0.0
+    returning: MassReturn | None = None
+    owed: Callable[[str, float], float] = lambda _scope, _per_minute: 0.0
     failed: FailedTree | None = None
     catalog: Catalog = BUILT_IN
     left: AbstractSet[AgentKey] = frozenset()
@@ -65,6 +71,14 @@ class PlanContext:
     def limits(self, tenant: str | None = None) -> TenantPolicy:
         """The numbers in force for the fleet or for a tenant."""
         return limits_of(self.policy, tenant)
+
+    def just_repaired(self, *, absent: bool) -> dict[AgentKey, float]:
+        """Agents (that were gone, or others) that were repaired so lately that it belongs to what is seen now."""
+        return {
+            agent: at
+            for agent, at in self.recently_repaired(absent).items()
+            if 0 <= self.now - at < seconds(self.limits(agent.tenant).mass_drift.window)
+        }
 
 
 def recent_repairs(context: PlanContext, key: ResourceKey) -> tuple[float, ...]:
@@ -90,6 +104,12 @@ def is_paused(agent: Agent, now: float) -> bool:
 def is_hands_off(agent: Agent | None, now: float) -> bool:
     """Whether the author asks us not to act on this agent for now."""
     return agent is not None and (agent.mode is Mode.OBSERVE or is_paused(agent, now))
+
+
+def time_given(agent: Agent, policy: PolicySpec) -> float:
+    """Seconds an agent may take to become Ready: its own time, or less if the policy says so."""
+    most = limits_of(policy, agent.key.tenant).rollout.health_timeout
+    return agent.health_timeout if most is None else min(agent.health_timeout, seconds(most))
 
 
 # -- from the state of an instance to the context of a plan
@@ -130,43 +150,33 @@ def context_for(
         repairs=partial(_repairs, around, state, now - max(windows)),
         unreachable=frozenset(live.observed.unreachable),
         busy=frozenset(action.key.agent for action in around.running),
-        rolled_back_commits=rolled_back(state, snapshot.revision.sha),
         earlier_policy=earlier_policy,
         freezes=around.directives.freezes,
         frozen_since=state.source.freezes_first_seen,
         approved=around.directives.approved,
         circuits=state.reconcile.circuits,
-        drifted=frozenset(
-            key for key in agents.having(ConditionType.DRIFTED) if _is_unexplained(agents, key, around.catalog)
-        ),
+        drifted=_unexplained(agents, around.catalog, absent=False),
+        gone=_unexplained(agents, around.catalog, absent=True),
         recently_repaired=partial(_recently_repaired, around, state),
+        active=around.now.active,
+        returning=state.reconcile.returning,
+        owed=partial(owed, state.reconcile.debts, around.now),
         failed=failed,
         catalog=around.catalog,
         left=frozenset(state.rollout.rollout.left if state.rollout.rollout is not None else ()),
     )
 
 
-def rolled_back(state: State, head: str) -> frozenset[str]:
-    """The commits that a head rolls back, or one below it since the last that converged.
-    Not the head alone: an empty commit on top of a rollback (an approval, a merge) takes nothing back itself."""
-    records = state.commits.newest_first
-    converged = state.commits.converged_before(head)
-    since = converged.position if converged is not None else -1
-    open_ = {each.sha: each for each in records if each.position > since}
-    return frozenset(each.sha for each in records if _is_rolled_back(each, open_))
-
-
-def _is_rolled_back(record: CommitRecord, open_: Mapping[str, CommitRecord]) -> bool:
-    """Whether a commit is taken back by one of some commits that is not taken back itself."""
-    by = open_.get(record.rolled_back_by or "")
-    return by is not None and not _is_rolled_back(by, open_)
-
-
-def _is_unexplained(agents: AgentStatuses, key: AgentKey, catalog: Catalog) -> bool:
-    """Whether drift waits that has no known cause, such as a restart of the host."""
-    drift = ConditionType.DRIFTED
-    known = catalog.explained | ONLY_REPORTED
-    return any(each.type is drift and each.reason not in known for each in agents[key].conditions)
+def _unexplained(agents: AgentStatuses, catalog: Catalog, *, absent: bool) -> frozenset[AgentKey]:
+    """The agents with drift that has no known cause, such as a restart of the host: gone ones, or the others."""
+    return frozenset(
+        key
+        for key in agents.having(ConditionType.DRIFTED)
+        for each in agents[key].conditions
+        if each.type is ConditionType.DRIFTED
+        and each.reason not in catalog.explained | ONLY_REPORTED
+        and is_absence_code(catalog, each.reason) is absent
+    )
 
 
 class Ready(Container[AgentKey]):
@@ -188,9 +198,9 @@ def _repairs(around: PassContext, state: State, since: float, key: ResourceKey) 
     return around.history.repairs(key, max(since, state.control.retried_at.get(key.agent, 0.0)))
 
 
-def _recently_repaired(around: PassContext, state: State) -> dict[AgentKey, float]:
-    """When drift of agents was last repaired, or is being repaired. Not what people approved, what has a known
-    cause, nor what is still being built."""
+def _recently_repaired(around: PassContext, state: State, absent: bool) -> dict[AgentKey, float]:
+    """When drift of agents (that were gone, or others) was last repaired, or is being repaired. Not what people
+    approved, what has a known cause, nor what is still being built."""
     now, bases = around.now.wall, state.reconcile.bases
 
     def counts(action: Action) -> bool:
@@ -198,7 +208,8 @@ def _recently_repaired(around: PassContext, state: State) -> dict[AgentKey, floa
         explained = action.reason in around.catalog.explained
         approved = action.digest in around.directives.all_approved
         established = base is not None and base.established
-        return action.drift_class.is_drift and established and not (explained or approved)
+        of_kind = action.drift_class.is_drift and (action.drift_class is Class.MISSING_EXTERNAL) is absent
+        return of_kind and established and not (explained or approved)
 
     done = around.history.recently_repaired(now - REPAIR_LOOKBACK_SECONDS)
     every = [*done, *((action, now) for action in around.running)]

@@ -133,7 +133,7 @@ class Hold(StrEnum):
     )
     MASS_DELETE = (
         "MassDelete",
-        "Too many agents would lose their runtime: approve the plan, split it, or roll back.",
+        "Too many agents or replicas would be stopped or deleted: approve the plan, split it, or roll back.",
     )
     MASS_CHANGE = "MassChange", "Too many agents would be changed: approve the plan, split it, or roll back."
     MASS_DRIFT = "MassDrift", "Too many agents drifted at once: frozen until people unfreeze or approve the plan."
@@ -144,16 +144,20 @@ class Hold(StrEnum):
     BACKOFF = "Backoff", "The last try failed; it is tried again at the time shown."
     WAITING_FOR_DEPENDENCY = "WaitingForDependency", "An agent named in dependsOn is not Ready yet."
     WAITING_TO_BE_READY = "WaitingToBeReady", "The hooks of an agent wait until it is Ready for the first time."
-    HOST_RESTART = (
-        "HostRestart",
-        "The host was restarted, and so many agents are coming back already; it follows by itself.",
+    HOST_RESTARTED = (
+        "HostRestarted",
+        "The host was restarted: one agent comes back first, then so many at a time; it follows by itself.",
+    )
+    MASS_ABSENCE = (
+        "MassAbsence",
+        "Many agents were gone at once: one comes back first, then so many at a time; frozen if the first fails.",
     )
     PAUSE_ENDED = (
         "PauseEnded",
         "What waited for a pause or a freeze goes out like a rollout; its wave has not come yet.",
     )
     BREAKER_OPEN = "BreakerOpen", "The driver failed too often in a row; it rests, then one action is tried."
-    ACTION_CAP = "ActionCap", "The pass has reached actionsPerPass; the rest follows in the next pass."
+    ACTION_CAP = "ActionCap", "actionsPerMinute is used up; the rest follows by itself."
     LEASE_HELD = "LeaseHeld", "Another gitops-agent of the same instance name acts on the agent; this one waits."
 
 
@@ -167,6 +171,12 @@ def meaning_of(catalog: Catalog, driver: str, code: str | None) -> Reason | None
     if code is None:
         return None
     return catalog.reasons.get((driver, code)) or _MEANINGS.get(code)
+
+
+def is_absence_code(catalog: Catalog, code: str) -> bool:
+    """Whether a reason code says that something is gone, in the terms of core or of any driver."""
+    core = _MEANINGS.get(code)
+    return (core is not None and core.drift is _EXTERNAL) or code in catalog.absent
 
 
 def class_of(reason: Reason | None, *, present: bool) -> Class:

@@ -74,7 +74,7 @@ class Planner:
 
     def _around(self, state: State, head: Revision) -> PassContext:
         now = self.pipeline.now()
-        directives = self.pipeline.stages.controls.in_force(state, head, now)
+        _, directives = self.pipeline.stages.controls.in_force(state, head, now)
         return PassContext(now, directives, (), self.journal, self.pipeline.stages.observer.catalog)
 
     def _live(self, state: State, snapshot: Snapshot) -> Live:

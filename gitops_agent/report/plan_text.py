@@ -18,14 +18,14 @@ DIGESTS = ("/config", "/spec")
 """Fields that are digests of others, for machines: a difference in them says nothing to people."""
 
 _GUARDS = {
-    "action_cap": "The cap of actions per pass",
+    "absence": "The bound on what comes back at once",
+    "action_cap": "The cap of actions per minute",
     "backoff": "The pause after a failure",
     "breaker": "The rest of a driver that failed too often",
     "dependencies": "A dependency that is not Ready",
     "empty_source": "The guard against an empty source",
     "failed_tree": "The memory of a tree that failed",
     "freeze": "A freeze",
-    "host_restart": "The bound on what comes back at once after a restart of the host",
     "mass_change": "The guard against mass changes",
     "mass_delete": "The guard against mass deletion",
     "mass_drift": "The guard against mass drift",

@@ -18,7 +18,7 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import GivenUpAgent, State
 from gitops_agent.model.status import Health, HealthState
-from gitops_agent.plan.context import Ready, is_hands_off
+from gitops_agent.plan.context import Ready, is_hands_off, time_given
 
 Since = Mapping[AgentKey, float]
 Agents = Mapping[AgentKey, Agent]
@@ -32,12 +32,6 @@ def started(since: Since, starting: Collection[AgentKey], stopping: Collection[A
         return since
     kept = {key: at for key, at in since.items() if key not in stopping}
     return {**kept, **dict.fromkeys(news, active)}
-
-
-def time_given(agent: Agent, policy: PolicySpec) -> float:
-    """Seconds an agent may take to become Ready: its own time, or less if the policy says so."""
-    most = limits_of(policy, agent.key.tenant).rollout.health_timeout
-    return agent.health_timeout if most is None else min(agent.health_timeout, seconds(most))
 
 
 def overdue(since: Since, agent: Agent, policy: PolicySpec, active: float) -> float | None:

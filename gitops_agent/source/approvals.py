@@ -5,7 +5,7 @@ another plan. Never raises: what cannot be read approves nothing and becomes a f
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,11 +23,17 @@ TRAILER = "Gitops-Approve"
 MAX_STATEMENTS = 200
 """More are not read: a note of a million lines must not keep a pass from its work."""
 
+UNREADABLE = "ApprovalsUnreadable"
+"""The code of the finding that approvals could not be read."""
+
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _LINE = re.compile(rf"^(?:{TRAILER}:\s*)?([0-9A-Fa-f]{{32}})$|^{TRAILER}:\s*(\S.*)$", re.IGNORECASE)
 _TRAILERS = f"%H%x00%(trailers:key={TRAILER},valueonly,unfold,separator=%x1f)%x1e"
 _NO_PROGRAM = "false"
 """A program that verifies nothing: of the kinds of signature git knows, only ssh is asked about."""
+
+Signer = tuple[str, str]
+"""The name in the allowed-signers file, and the fingerprint of the key; both "" without a good signature."""
 
 _Found = tuple[Sequence[Approval], Sequence[Finding]]
 
@@ -80,7 +86,7 @@ class GitApprovals:
         statements = [*islice(_trailed(self._mirror, window), MAX_STATEMENTS), *_noted(self._mirror, window)]
         if not statements:
             return (), ()
-        authors = _ChangeAuthors(self._mirror, enforced, window)
+        authors = _ChangeAuthors(self._mirror, enforced, window, self._signers_of if self._signers else None)
         approvals, objections = [], []
         for statement in statements:
             try:
@@ -96,48 +102,66 @@ class GitApprovals:
                 "it is not the whole digest of a plan (32 characters, 0-9 and a-f)",
                 "Give the digest as gitops-agent plan prints it, all of it",
             )
-        by = statement.email if self._signers is None else self._signer(statement.carrier, self._signers)
+        by, key = (statement.email, "") if self._signers is None else self._signer(statement.carrier)
         if not by:
             raise _Objection("its author has no address", "Set user.email and approve again")
         if self._approvers and by.casefold() not in self._approvers:
             raise _Objection(f"{by} is not among the approvers in the settings", "Let one of them approve")
-        if statement.where == "trailer" and (reason := authors.objection(statement, by)):
+        if statement.where == "trailer" and (reason := authors.objection(statement, by, key)):
             again = "Let another person push an empty commit with the trailer (git commit --allow-empty)"
             raise _Objection(reason, f"{again}, or approve on the machine with gitops-agent approve")
-        at = statement.carrier.authored_at if statement.carrier else 0.0
-        return Approval(statement.digest, by, statement.where, at, statement.commit)
+        stated_in = statement.carrier.sha if statement.carrier else ""
+        return Approval(statement.digest, by, statement.where, 0.0, statement.commit, stated_in)
 
-    def _signer(self, commit: Revision | None, allowed: Path) -> str:
-        """The name in the ssh allowed-signers file with the key that made a good signature on a commit.
-
-        Git asks ssh-keygen: no user configuration, no keyring, no other kind of signature.
-        """
+    def _signer(self, commit: Revision | None) -> Signer:
+        """Who signed a commit, by a key in the ssh allowed-signers file."""
         again = "Approve again in a commit signed with a key in that file (git commit -S)"
-        if not allowed.is_file():
-            raise _Objection(f"allowedSigners names {allowed}, and there is no such file", again)
+        if self._signers is None or not self._signers.is_file():
+            raise _Objection(f"allowedSigners names {self._signers}, and there is no such file", again)
+        found = self._signers_of([commit])[commit.sha] if commit is not None else ("", "")
+        if not found[0]:
+            raise _Objection("it carries no signature by a key in allowedSigners", again)
+        return found
+
+    def _signers_of(self, commits: Sequence[Revision]) -> dict[str, Signer]:
+        """Who signed each of some commits. Git asks ssh-keygen: no user configuration, no keyring, no other kind
+        of signature."""
+        allowed = self._signers
         rules = {
             "gpg.ssh.allowedSignersFile": str(allowed),
             "gpg.ssh.program": "ssh-keygen",
             "gpg.openpgp.program": _NO_PROGRAM,
             "gpg.x509.program": _NO_PROGRAM,
         }
-        question = ("log", "--no-walk", "--format=%G?%n%GS", "--end-of-options")
-        answer = self._mirror.git.local(*question, commit.sha, env=config_variables(rules)).text if commit else ""
-        verdict, _, name = answer.partition("\n")
-        if verdict != "G" or not name.strip():
-            raise _Objection("it carries no signature by a key in allowedSigners", again)
-        return name.strip()
+        listed = self._mirror.git.local(
+            *("log", "--no-walk=unsorted", "--format=%H%n%G?%n%GF%n%GS%x1e", "--stdin"),
+            stdin="".join(f"{each.sha}\n" for each in commits).encode(),
+            env=config_variables(rules),
+        )
+        found: dict[str, Signer] = {each.sha: ("", "") for each in commits}
+        for record in filter(None, (text.strip("\n") for text in listed.text.split("\x1e"))):
+            sha, verdict, key, name = (*record.split("\n"), "", "", "")[:4]
+            if verdict == "G" and name.strip():
+                found[sha] = name.strip(), key
+        return found
 
 
 class _ChangeAuthors:
-    """The authors of the changes that an approval would let through.
+    """Who made the changes that an approval would let through: their authors, committers and (where signers are
+    configured) signers.
 
     A commit makes a change when its tree below the path differs from that of any of its parents, merges included:
     a merge can bring back an old state with every single change in it made by another author. Commits after the
     approving one count as well, or an author could approve first and push the change then.
     """
 
-    def __init__(self, mirror: Mirror, enforced: str, window: Sequence[Revision]) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        enforced: str,
+        window: Sequence[Revision],
+        signers_of: Callable[[Sequence[Revision]], dict[str, Signer]] | None,
+    ) -> None:
         self._mirror = mirror
         self._enforced = enforced
         self._follows = bool(window) and mirror.is_ancestor(enforced, window[-1].sha)
@@ -146,9 +170,10 @@ class _ChangeAuthors:
         trees |= {each.sha: each.tree for each in map(mirror.revision, sorted(outside))}
         changes = [each for each in window if {each.tree} != {trees[parent] for parent in each.parents}]
         self._changes = {each.sha for each in changes}
-        self._authors = {_address(each.author).casefold() for each in changes}
+        self._authors = {_address(name).casefold() for each in changes for name in (each.author, each.committer)}
+        self._signers = signers_of(changes) if signers_of is not None and changes else {}
 
-    def objection(self, statement: Statement, by: str) -> str:
+    def objection(self, statement: Statement, by: str, key: str) -> str:
         """A reason, unless the commit with this trailer changes nothing, and comes after others' changes."""
         if not self._follows:
             return "the branch was rewritten, so the authors of the change are unknown"
@@ -156,6 +181,11 @@ class _ChangeAuthors:
             return "its commit changes the desired state itself"
         if mine := {statement.email.casefold(), by.casefold()} & self._authors:
             return f"{mine.pop()} is an author of the changes that wait"
+        for sha, (name, used) in self._signers.items():
+            if not name:  # an address is typed, so nothing says that it was another person
+                return f"who made {sha[:10]} is unknown: it carries no signature by a key in allowedSigners"
+            if used == key or name.casefold() == by.casefold():
+                return f"{by} signed {sha[:10]}, one of the changes that wait"
         before = {each.sha for each in self._mirror.between(self._enforced, statement.commit)}
         if self._changes and not self._changes & before:
             return "it was given before the change, not after it"
@@ -231,7 +261,7 @@ def _finding(statement: Statement, reason: str, way_out: str) -> Finding:
 def _unreadable(problem: GitopsAgentError) -> Finding:
     return Finding(
         Severity.WARNING,
-        "ApprovalsUnreadable",
+        UNREADABLE,
         APPROVALS,
         "approvals in Git cannot be read, so none of them counts",
         f"{problem.message}. It is tried again with every pass; meanwhile, approve on the machine with "

@@ -2,15 +2,18 @@
 
 A check looks at a new head and says nothing or one finding; an error keeps the last good commit in force.
 Signatures and review will be further checks in the same list. ``unfreezing`` needs the snapshot of the head: a
-commit that lifts a freeze of Git may change nothing but the Policy.
+commit that lifts, shortens or narrows a freeze of Git may change nothing but the Policy.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
-from gitops_agent.model.control import git_freezes
+from gitops_agent.model.control import EVERYTHING, git_freezes
+from gitops_agent.model.document import Freeze
 from gitops_agent.model.finding import Finding, Severity
+from gitops_agent.model.quantity import epoch
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents
 
@@ -84,7 +87,7 @@ def examine(new: NewHead, checks: Sequence[Check] = CHECKS) -> tuple[Finding, ..
 
 def unfreezing(before: Snapshot | None, new: Snapshot, now: float) -> tuple[Finding, ...]:
     """What is wrong with a commit that lifts a freeze: what waited must be looked at on its own."""
-    if before is None or not (lifted := _frozen(before, now) - _frozen(new, now)):
+    if before is None or not (lifted := _lifted(before, new, now)):
         return ()
     if not (others := _moved(before, new)):
         return ()
@@ -94,10 +97,11 @@ def unfreezing(before: Snapshot | None, new: Snapshot, now: float) -> tuple[Find
             Severity.ERROR,
             "FreezeLiftedWithChanges",
             new.revision.short,
-            f"the commit lifts the freeze of {', '.join(sorted(lifted))} and changes agents as well: {names}",
-            f"A commit that lifts a freeze may change nothing but the Policy document. The freeze of "
-            f"{before.revision.short} stays in force. Push a commit that takes the changes of agents back and "
-            "keeps the Policy without the freeze; push the changes again afterwards.",
+            f"the commit lifts, shortens or narrows the freeze of {', '.join(lifted)} and changes agents as well: "
+            f"{names}",
+            "A commit that lifts, shortens or narrows a freeze may change nothing but the Policy document. The "
+            f"freeze of {before.revision.short} stays in force. Push a commit that takes the changes of agents "
+            "back and keeps the new Policy; push the changes again afterwards.",
         ),
     )
 
@@ -137,5 +141,20 @@ def _moved(before: Snapshot, new: Snapshot) -> list[str]:
     return sorted(str(key) for key in changed if not asks_the_same(before.agents.get(key), new.agents.get(key)))
 
 
-def _frozen(snapshot: Snapshot, now: float) -> set[str]:
-    return {scope for scope, _ in git_freezes(snapshot.policy, now)}
+def _lifted(before: Snapshot, new: Snapshot, now: float) -> list[str]:
+    """The scopes of freezes for which the newer one has none that covers as much for as long."""
+    kept = [(scope, _end(freeze)) for scope, freeze in git_freezes(new.policy, now)]
+    frozen = ((scope, _end(freeze)) for scope, freeze in git_freezes(before.policy, now))
+    return sorted(
+        {
+            scope
+            for scope, end in frozen
+            if not any(
+                wide in (EVERYTHING, scope, scope.partition("/")[0]) and end <= other for wide, other in kept
+            )
+        }
+    )
+
+
+def _end(freeze: Freeze) -> float:
+    return inf if freeze.until is None else epoch(freeze.until)

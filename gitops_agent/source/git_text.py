@@ -10,7 +10,7 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.ports import TreeEntry
 from gitops_agent.source.git_environment import Identity
 
-LOG_FORMAT = "%H%n%P%n%an <%ae>%n%at%n%ct%n%B%x00"
+LOG_FORMAT = "%H%n%P%n%an <%ae>%n%cn <%ce>%n%at%n%ct%n%B%x00"
 _REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 
 
@@ -41,9 +41,9 @@ def parse_commits(log: bytes, trees: Iterator[str]) -> Iterator[Revision]:
     """The output of ``log --format=LOG_FORMAT``, each with its tree below the path."""
     for record in log.decode(errors="replace").split("\0"):
         if record.strip():
-            sha, parents, author, authored, committed, message = record.lstrip("\n").split("\n", 5)
+            sha, parents, author, committer, authored, committed, message = record.lstrip("\n").split("\n", 6)
             when, text = (float(authored), float(committed)), message.strip("\n")
-            yield Revision(sha, next(trees), tuple(parents.split()), author, *when, text)
+            yield Revision(sha, next(trees), tuple(parents.split()), author, *when, text, committer=committer)
 
 
 # -- whether one difference takes back another: the text of ``git diff-tree -p -U0 --full-index`` in

@@ -151,6 +151,7 @@ class BareRepo(git.Repo):
             authored_at=float(commit.authored_date),
             committed_at=float(commit.committed_date),
             message=str(commit.message).strip("\n"),
+            committer=f"{commit.committer.name or ''} <{commit.committer.email or ''}>",
         )
 
     def remote_at(self, address: str) -> Any:

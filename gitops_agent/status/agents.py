@@ -25,8 +25,8 @@ def agent_conditions(summary: Summary) -> Summary:
     record, state, now = summary.record, summary.state, summary.now
     known, rollout = state.status.agents, state.rollout
     good = rollout.enforced or record.snapshot.revision.sha
-    # An agent that waits for another, or for a lease, has not begun: its time starts when it may.
-    waiting = record.held_by("dependencies", "lease")
+    # An agent that waits for another, for a lease or for its turn has not begun: its time starts when it may.
+    waiting = record.held_by("dependencies", "lease", "absence", "action_cap")
     bases, touched = state.reconcile.bases, {action.key.agent for action, _ in record.executed}
     changed: list[AgentStatus] = []
     lasting: list[Base] = []
@@ -91,7 +91,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     record, bases, attempts = summary.record, summary.state.reconcile.bases, summary.state.reconcile.attempts
     live, since = record.live, summary.state.rollout.unready_since
     unreachable = live.observed.unreachable
-    frozen = record.held_by("freeze", "mass_drift")
+    frozen = record.frozen
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
     blocking, repeated = _blocking(record), record.held_by("oscillation")

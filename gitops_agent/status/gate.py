@@ -80,7 +80,7 @@ def progress_of(summary: Summary) -> Progress:
     # interrupted it, so taking the commit back by ourselves would be a guess.
     in_doubt = [action.reason == ReasonCode.HOOK_UNKNOWN for action in owed if action.key.agent in late]
     scopes = frozen_scopes(record.snapshot.policy, record.directives.freezes, wall)
-    held = record.held_by("freeze", "mass_drift")
+    held = record.frozen
     frozen = frozenset(key for key in judged if key in held or is_frozen(key, scopes))
     late -= frozen  # what is frozen is left out of gates
     open_agents = frozenset(unready | {action.key.agent for action in owed})

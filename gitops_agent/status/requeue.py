@@ -5,6 +5,9 @@ What waits for people (a pause, an approval, a doubt) wakes no pass.
 
 from collections.abc import Iterable, Iterator
 
+from gitops_agent.model.control import EVERYTHING
+from gitops_agent.model.pace import seconds_until_paid
+from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.status import ConditionType
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout.ends import next_end
@@ -26,7 +29,7 @@ STABLE_AFTER_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 0.01
 """No cause asks for less. A moment computed from two clocks may be a rounding error away, again and again."""
 
-_RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "host_restart", "breaker", "action_cap")
+_RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "absence", "breaker")
 
 
 def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
@@ -58,6 +61,7 @@ def _waits(summary: Summary) -> Iterator[float | None]:
     for key, attempt in attempts.items() if well else ():
         if attempt.stalled and key.agent in well:
             yield max(0.0, attempt.next_at + STABLE_AFTER_SECONDS - now.wall) + MIN_REQUEUE_SECONDS
+    yield from _paces(summary)
     # Drivers that rest are given one action again.
     for circuit in state.reconcile.circuits.values() if record.held_by("breaker") else ():
         if circuit.open_until is not None:
@@ -80,6 +84,20 @@ def _rollout_wait(summary: Summary) -> float | None:
     left = pause_left(rollout, active)
     overdue = rollout is not None and rollout.passed_at == summary.record.decision.overdue_since
     return None if left == 0.0 and overdue else left
+
+
+def _paces(summary: Summary) -> Iterator[float]:
+    """When the cap of actions has paid back one more, and when agents that come back are out of time for that."""
+    reconcile, now, policy = summary.state.reconcile, summary.now, summary.policy
+    capped = summary.record.held_by("action_cap")
+    for scope in {None, *(key.tenant for key in capped)} if capped else ():
+        cap = limits_of(policy, scope).actions_per_minute
+        if wait := seconds_until_paid(reconcile.debts, now, scope or EVERYTHING, cap):
+            yield max(MIN_REQUEUE_SECONDS, wait)
+    if reconcile.returning is not None:
+        released, agents = reconcile.returning.released, summary.record.snapshot.agents
+        for left in deadlines.time_left(released, agents, policy, now.active):
+            yield max(MIN_REQUEUE_SECONDS, left)
 
 
 def is_busy(summary: Summary) -> bool:

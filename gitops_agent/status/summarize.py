@@ -15,6 +15,7 @@ from gitops_agent.model.state import State
 from gitops_agent.model.status import HealthState, Phase
 from gitops_agent.proposals.import_live import update_imports
 from gitops_agent.proposals.revert import propose_if_due, revert_finding
+from gitops_agent.reconcile.pace import charged
 from gitops_agent.reconcile.retry import after_round
 from gitops_agent.status.agents import agent_conditions, halted_agents
 from gitops_agent.status.commit import commit_phase
@@ -48,7 +49,7 @@ def finished(summary: Summary, waits: Iterable[float | None], proposals: Proposa
         _result(summary.record.source, summary.state),
         record=summary.record,
         busy=proposals.reverting or proposals.reverted or is_busy(summary),
-        frozen=bool(summary.record.held_by("freeze", "mass_drift")),
+        frozen=bool(summary.record.frozen),
         wait=0.0 if proposals.reverted else wait,  # what we pushed ourselves is looked at without a rest
         source_changed=proposals.reverted,
     )
@@ -94,6 +95,15 @@ def update_circuits(summary: Summary) -> Summary:
     known, limits = summary.state.reconcile.circuits, partial(limits_of, summary.policy)
     after = after_round(known, summary.record.executed, limits, summary.now.wall)
     return summary if after == known else summary.with_reconcile(circuits=after)
+
+
+def take_off_unbegun(summary: Summary) -> Summary:
+    """With what was allowed and not begun off the account of the cap: the next pass may begin it."""
+    record, debts = summary.record, summary.state.reconcile.debts
+    begun = {id(action) for action in (*record.running, *(action for action, _ in record.executed))}
+    unbegun = [action for action in record.plan.allowed if id(action) not in begun]
+    left = charged(debts, unbegun, summary.policy, summary.now, sign=-1)
+    return summary if left == debts else summary.with_reconcile(debts=left)
 
 
 def freeze_if_tripped(summary: Summary) -> Summary:
@@ -149,6 +159,7 @@ def findings(summary: Summary) -> Summary:
 STEPS: tuple[Step, ...] = (
     drop_old_attempts,
     update_circuits,
+    take_off_unbegun,
     freeze_if_tripped,
     agent_conditions,
     commit_phase,

@@ -116,6 +116,7 @@ class MemoryDriver:
             reasons=REASONS,
             run_as=lambda document: {"workdir": document.spec.runtime.workdir},
             local=True,
+            instances="replicas",
         )
 
     def connect(self, context: Context) -> Driver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ class Paper:
         self.records: list[CommitRecord] = []
         self.done: list[tuple[str, float]] = []
         self.asked: Counter[str] = Counter()
+        self.first_seen: Mapping[str, float] = {}
 
     def planned(self, digest: str) -> frozenset[str]:
         self.asked["planned"] += 1
@@ -78,7 +79,11 @@ class Asking:
 
     def now(self, enforced: str = OLD, head: Revision = HEAD) -> Directives:
         time = Now(self._clock.now(), self._clock.monotonic())
-        return self._controls.in_force(self._paper.state(enforced), head, time)
+        state = self._paper.state(enforced)
+        state = replace(state, control=replace(state.control, approvals_first_seen=self._paper.first_seen))
+        state, found = self._controls.in_force(state, head, time)
+        self._paper.first_seen = state.control.approvals_first_seen
+        return found
 
 
 def approve(digest: str, at: float = 10.0) -> Control:
@@ -156,8 +161,8 @@ def test_an_approval_is_spent_action_by_action_and_the_same_plan_can_be_approved
 
 def test_an_approval_in_git_that_was_carried_out_is_not_unmatched() -> None:
     paper = Paper(plans={"a1": frozenset({"x"})})
-    paper.done = [("x", 11.0)]
-    directives = Asking(paper, in_git=InGit(Approval("a1", "bob@example.com", "note", 10.0, NEW))).now()
+    paper.done, paper.first_seen = [("x", 11.0)], {":a1": 10.0}
+    directives = Asking(paper, in_git=InGit(Approval("a1", "bob@example.com", "note", 0.0, NEW))).now()
     assert (directives.approved, directives.findings) == (frozenset(), ())
 
 
@@ -221,3 +226,20 @@ def test_a_plan_names_its_approvers() -> None:
 
 def replace_id(key: ResourceKey) -> ResourceKey:
     return ResourceKey(key.agent, "config", "bundle")
+
+
+def test_an_approval_in_git_is_dated_by_when_it_was_first_seen_and_so_is_spent() -> None:
+    """Whatever date its author wrote: done since we saw it is done."""
+    clock, paper = FrozenClock(), Paper(plans={"a1": frozenset({"1", "2"})})
+    given = Approval("a1", "bob@example.com", "trailer", 4_070_908_800.0, NEW, stated_in=NEW)
+    asking = Asking(paper, clock, InGit(given))
+    first = asking.now()
+    assert first.approved == {"1", "2"}
+    assert [each.at for each in first.approvals] == [clock.now()]
+    clock.advance(5.0)
+    paper.done += [("1", clock.now()), ("2", clock.now())]
+    again = Asking(paper, clock, InGit(given))  # also after a restart
+    assert again.now().approved == frozenset()
+    clock.advance(5.0)
+    anew = replace(given, stated_in="0c" * 20)
+    assert Asking(paper, clock, InGit(anew)).now().approved == {"1", "2"}, "taken back and given again"

@@ -6,13 +6,14 @@ And their other side: what explains itself is not stopped.
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from gitops_agent.journal.store import open_journal
 from gitops_agent.model.fields import Fields
 from gitops_agent.source.mirror import APPROVALS
-from tests.support.fleet import Fleet, Json, alive, signal_pid, until
+from tests.support.fleet import GONE, Fleet, Json, alive, signal_pid, until
 
 TWELVE = tuple("abcdefghijkl")
 NINE = TWELVE[3:]
@@ -68,12 +69,12 @@ def test_nothing_is_lost_without_the_right_approval(fleet: Fleet) -> None:
 
     # Running becomes Stopped everywhere.
     fleet.commit(fleet.agents(*TWELVE, lifecycle="Stopped"), "A typo in a template")
-    stopping = blocked(fleet, "12 of 12 agents of the fleet would lose their runtime", "gitops-agent approve")
+    stopping = blocked(fleet, "12 of 12 agents of the fleet would be stopped or deleted", "gitops-agent approve")
     fleet.git("revert", "--no-edit", "HEAD")
 
     # Nine of twelve go. What was approved of another plan, mistyped, or said by the author, approves nothing.
     nine = fleet.commit(removed(*NINE), "Tidy up")
-    digest = blocked(fleet, "9 of 12 agents of the fleet would lose their runtime", "gitops-agent approve")
+    digest = blocked(fleet, "9 of 12 agents of the fleet would be stopped or deleted", "gitops-agent approve")
     assert digest != stopping
     for wrong in (stopping, digest[::-1], digest[:7]):
         assert fleet.call("approve", wrong).code == 2
@@ -187,15 +188,15 @@ def test_a_freeze_by_git_is_lifted_by_a_commit_that_does_nothing_else(fleet: Fle
     assert waiting in fleet.git("log", "--format=%H")
 
 
-def test_when_half_the_fleet_dies_at_once_people_look_first(fleet: Fleet) -> None:
-    fleet.commit(fleet.agents(*TWELVE))
+def test_where_the_policy_freezes_absence_people_look_first_when_half_the_fleet_dies(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents(*TWELVE) | {"p.yaml": fleet.policy(massDrift={"absence": "Freeze"})})
     fleet.once()
     half = TWELVE[:6]
     for name in half:
         fleet.kill(name)
     answer = fleet.once(code=4)
     assert "6 of 12 agents of the fleet drifted" in finding(answer, "MassDrift")["summary"]
-    plan = fleet.ask("plan")
+    plan = fleet.ask("plan", code=4)
     assert all(action["held"] for action in plan["actions"])
     frozen = finding(fleet.once(code=4), "Frozen")
     assert plan["digest"] in frozen["detail"]
@@ -237,19 +238,43 @@ def test_after_a_reboot_the_fleet_comes_back_by_itself_a_few_at_a_time(fleet: Fl
     restart_host(fleet)
     plan = fleet.ask("plan")
     assert {action["reason"] for action in plan["actions"]} == {"HostRestarted"}
-    assert sum(not action["held"] for action in plan["actions"]) == 4
+    assert sum(not action["held"] for action in plan["actions"]) == 1, "one first"
     answer = fleet.once()
     assert answer["phase"] == "Converged"
     assert [len(fleet.pids(name)) for name in TWELVE] == [1] * 12
     assert not codes(answer) & {"MassDrift", "Frozen"}
+    sizes = rounds(fleet, "HostRestarted")
+    assert (sum(sizes), sizes[0], max(sizes)) == (12, 1, 4)
+
+
+def rounds(fleet: Fleet, *reasons: str) -> list[int]:
+    """How many agents came back with each plan, the first plan first."""
     journal = open_journal(fleet.state, read_only=True)
-    entries = [entry for entry in journal.entries(limit=100) if entry.reason == "HostRestarted"]
+    entries = [entry for entry in journal.entries(limit=200) if entry.reason in reasons]
     journal.close()
-    assert len(entries) == 12
-    rounds: dict[str, int] = {}
-    for entry in entries:
-        rounds[entry.plan] = rounds.get(entry.plan, 0) + 1
-    assert max(rounds.values()) <= 4
+    return list(Counter(entry.plan for entry in reversed(entries)).values())
+
+
+def test_eight_of_twelve_that_die_at_once_come_back_unasked_one_first(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents(*TWELVE) | {"p.yaml": fleet.policy(hostRestart={"atOnce": 4})})
+    fleet.once()
+    eight = TWELVE[2:10]
+    for name in eight:
+        fleet.kill(name)
+    answer = fleet.once()
+    assert answer["phase"] == "Converged"
+    assert [len(fleet.pids(name)) for name in TWELVE] == [1] * 12
+    sizes = rounds(fleet, *GONE)
+    assert (sum(sizes), sizes[0]) == (8, 1)
+    assert max(sizes) <= 4
+    assert not codes(answer) & {"MassDrift", "Frozen"}
+
+    # Once more, beside a daemon that hears of one death after the other.
+    with fleet.running():
+        for pid in [fleet.pid(name) for name in eight]:
+            signal_pid(pid)
+        until(lambda: len(fleet.pids()) == 12 and not fleet.status()["findings"], "all are back, unasked")
+    assert "Frozen" not in fleet.daemon_log()
 
 
 def test_taking_back_half_the_fleet_asks_only_if_it_was_ever_ready(fleet: Fleet) -> None:
@@ -271,7 +296,7 @@ def test_taking_back_half_the_fleet_asks_only_if_it_was_ever_ready(fleet: Fleet)
     fleet.once()
     fleet.ask("rollback", "--to", start, "--yes")
     fleet.git("pull", "-q", "--ff-only", "origin", "main")
-    digest = blocked(fleet, "6 of 12 agents of the fleet would lose their runtime", "gitops-agent approve")
+    digest = blocked(fleet, "6 of 12 agents of the fleet would be stopped or deleted", "gitops-agent approve")
     fleet.ask("approve", digest, "--reason", "they moved")
     assert fleet.once()["phase"] == "Converged"
     assert [len(fleet.pids(name)) for name in TWELVE] == [1] * 6 + [0] * 6

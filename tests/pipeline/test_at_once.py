@@ -14,6 +14,7 @@ from .world import World
 pytestmark = pytest.mark.unit
 
 TEN = [f"a{number}" for number in range(10)]
+FREEZE = {"massDrift": {"absence": "Freeze"}}  # what is gone is drift like any other
 
 
 def kill(world: World, *names: str) -> None:
@@ -27,7 +28,7 @@ def alive(world: World) -> int:
 
 @pytest.fixture
 def ten(world: World) -> World:
-    world.commit(*TEN)
+    world.commit(*TEN, policy=FREEZE)
     assert world.converge().phase is Phase.CONVERGED
     world.clock.advance(60)
     return world
@@ -76,7 +77,7 @@ def test_what_people_let_through_does_not_trip_it_again(ten: World) -> None:
 
 
 def test_the_window_is_the_policys(world: World) -> None:
-    world.commit(*TEN, policy={"massDrift": {"window": "1m"}})
+    world.commit(*TEN, policy={"massDrift": {"window": "1m", "absence": "Freeze"}})
     world.converge()
     for name in TEN[:5]:
         kill(world, name)

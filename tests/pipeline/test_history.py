@@ -236,7 +236,7 @@ def test_what_a_guard_stops_halfway_through_a_rollout_is_taken_back_and_the_roll
 def test_a_deletion_half_done_is_taken_back(ten: World) -> None:
     good = ten.repository.head or ""
     before = starts(ten)
-    gone = ten.repository.commit(all_of(FIRST, TEN[4:]))
+    gone = ten.repository.commit(all_of(FIRST, TEN[3:]))
     result = ten.run()
     assert len(following(ten, "first")) == 9
     ten.clock.advance(result.wait or 1.0)

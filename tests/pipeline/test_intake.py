@@ -234,7 +234,7 @@ def test_a_rollback_is_marked_on_both_sides(world: World) -> None:
 
 
 def test_several_reverts_in_one_push_each_name_their_own_commit(world: World) -> None:
-    world.commit("one")
+    world.commit("one", policy={"massDelete": {"min": 9}})  # a small fleet would be asked about
     world.converge()
     fleets = [["one", "two"], ["one", "two", "three"], ["one", "two", "three", "four"]]
     changes = [world.commit(*names) for names in fleets]

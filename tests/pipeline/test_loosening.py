@@ -74,8 +74,8 @@ def test_mass_change(world: World, new: Spec) -> None:
 
 
 def test_mass_drift(world: World) -> None:
-    started(world, {"massDrift": FEW})
-    world.repository.commit(policy={"massDrift": ALL})
+    started(world, {"massDrift": {**FEW, "absence": "Freeze"}})
+    world.repository.commit(policy={"massDrift": {**ALL, "absence": "Waves"}})
     for name in TEN[:3]:
         world.live.remove(runtime_key(key(name)))
     assert world.run().frozen
@@ -116,8 +116,9 @@ def test_what_git_sees_of_a_failed_gate(world: World, word: str) -> None:
 
 
 def test_the_cap_of_actions(world: World) -> None:
-    started(world, {"actionsPerPass": 2, "rollout": {"canary": 10}})
-    world.repository.commit(all_of(SECOND), policy={"actionsPerPass": 500, "rollout": {"canary": 10}})
+    started(world, {"actionsPerMinute": 2, "rollout": {"canary": 10}})
+    world.repository.commit(all_of(SECOND), policy={"actionsPerMinute": 500, "rollout": {"canary": 10}})
+    world.clock.advance(60)
     done = [action for action, _ in world.run().executed if action.verb.touches_live]
     assert len(done) == 2
 
@@ -144,7 +145,7 @@ def test_the_rate_after_a_restart_of_the_host(tmp_path: Path) -> None:
     world = World(tmp_path / "state", Rebooted)
     started(world, {"hostRestart": {"atOnce": 2}})
     world.repository.commit(policy={"hostRestart": {"atOnce": 10}})
-    for name in TEN:
+    for name in TEN[:4]:  # too few to send one ahead
         world.live.remove(runtime_key(key(name)))
     made = [action for action, _ in world.run().executed if action.verb is Verb.CREATE]
     assert len(made) == 2

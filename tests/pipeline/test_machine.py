@@ -56,7 +56,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"rollout": {"canary": 2, "second": "50%", "pause": "30s"}},
     {"rollout": {"onFailure": "Revert"}},
     {"rollout": {"onFailure": "ProposeRevert", "canary": 3}},
-    {"actionsPerPass": 3},
+    {"actionsPerMinute": 20},
     {"rollout": {"bake": "10s", "recovery": "20s"}},
 )
 

@@ -336,7 +336,7 @@ def test_a_blocked_commit_changes_nothing_and_the_last_good_one_is_repaired(worl
     assert (result.phase, result.state.rollout.enforced) == (Phase.BLOCKED, good)
     assert world.phase(blocked) is Phase.BLOCKED
     assert world.running == world.wanted(good)
-    assert any("would lose their runtime" in finding.summary for finding in result.findings)
+    assert any("would be stopped or deleted" in finding.summary for finding in result.findings)
     world.boot()
     assert world.run().phase is Phase.BLOCKED
     # A smaller commit on top of it is judged on its own.

@@ -149,7 +149,8 @@ def test_what_does_not_exist_yet_waits_for_no_wave(started: World) -> None:
 
 def test_a_new_agent_that_waits_for_what_goes_later_holds_up_no_wave(world: World) -> None:
     """Three agents are renamed, and each new one needs what the old one has (a port, say)."""
-    world.repository.commit(fleet({}, ["old-1", "old-2", "old-3"]))
+    few = {"massDelete": {"min": 9}}  # to rename so many is a question otherwise
+    world.repository.commit(fleet({}, ["old-1", "old-2", "old-3"]), policy=few)
     world.converge()
     world.live.fail_next(2, "address in use", key=runtime_key(key("new-3")))
     world.repository.commit(fleet({}, ["new-1", "new-2", "new-3"]))
@@ -190,7 +191,7 @@ def test_deletions_go_through_waves_and_are_last(world: World) -> None:
     assert {"a00", "a01"} <= following(world, "first"), "nothing is taken away for a commit that fails its canary"
 
 
-@pytest.mark.parametrize("more", [{"policy": {"actionsPerPass": 400}}, {}], ids=["a policy", "another agent"])
+@pytest.mark.parametrize("more", [{"policy": {"actionsPerMinute": 400}}, {}], ids=["a policy", "another agent"])
 def test_a_commit_on_top_of_a_failed_one_takes_down_nobody_else(started: World, more: dict[str, Any]) -> None:
     """The canary that failed is the canary of what leaves it as it is."""
     started.repository.commit(fleet(BROKEN_BODY))

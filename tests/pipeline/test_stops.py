@@ -21,6 +21,7 @@ from .repository import key
 from .world import World
 
 TEN = tuple(f"bot-{number}" for number in range(10))
+FREEZE = {"massDrift": {"absence": "Freeze"}}  # what is gone is drift like any other
 
 
 def said(world: World, verb: ControlVerb, target: str) -> None:
@@ -42,7 +43,7 @@ def alive(world: World) -> int:
 
 @pytest.fixture
 def ten(world: World) -> World:
-    world.commit(*TEN)
+    world.commit(*TEN, policy=FREEZE)
     assert world.converge().phase is Phase.CONVERGED
     return world
 
@@ -97,16 +98,17 @@ def test_after_a_reboot_the_fleet_comes_back_by_itself_at_a_bounded_rate(tmp_pat
     world.clock.advance(3600)
     kill(world, *TEN)
     world.boot()
-    most = back = 0
+    made, back = list[int](), 0
     for _ in range(40):
         result = world.run()
-        made = [action for action, _ in result.executed if action.verb is Verb.CREATE]
-        most, back = max(most, len(made)), alive(world)
+        made.append(sum(action.verb is Verb.CREATE for action, _ in result.executed))
+        back = alive(world)
         assert not codes(result) & {"MassDrift", "Frozen"}
         if back == 10:
             break
         world.clock.advance(1.0)
-    assert (most, back) == (3, 10)
+    assert (max(made), back) == (3, 10)
+    assert next(filter(None, made)) == 1, "one first"
     assert world.converge().phase is Phase.CONVERGED
     world.shut()
 
@@ -121,6 +123,20 @@ def test_a_mass_delete_is_approved_by_its_digest(ten: World) -> None:
     said(ten, ControlVerb.APPROVE, digest)
     assert ten.converge().phase is Phase.CONVERGED
     assert alive(ten) == 4
+
+
+def test_a_fleet_whose_commits_never_converge_is_guarded_all_the_same(world: World) -> None:
+    """One agent is always broken; the other thirty run, and their loss is one."""
+    broken = {"probes": {"readiness": {"exec": {"command": ["false"]}}}, "rollout": {"healthTimeout": "5s"}}
+    thirty: dict[str, Any] = {f"bot-{number:02}": {} for number in range(30)}
+    world.repository.commit({"broken": broken})
+    assert world.converge().phase is Phase.DEGRADED
+    world.repository.commit({"broken": broken, **thirty})
+    assert world.converge().phase is Phase.DEGRADED
+    world.repository.commit({"broken": broken}, message="take it back")
+    result = world.converge()
+    assert (result.phase, alive(world)) == (Phase.BLOCKED, 31)
+    assert "30 of 31 agents of the fleet would be stopped or deleted" in {each.summary for each in result.findings}
 
 
 class TakesTime(MemoryDriver):

@@ -15,7 +15,7 @@ from tests.plan.simulator import HIDDEN, Thing, World
 
 NAMES = tuple(f"{tenant}/{name}" for tenant in ("acme", "umbrella") for name in ("a", "b", "c"))
 KEYS = tuple(make.key(name, kind, "x") for name in NAMES for kind in (Kind.CONFIG, Kind.RUNTIME))
-FREE = {"actionsPerPass": 100_000, "massDelete": {"min": 1000, "ratio": 1.0}}
+FREE = {"actionsPerMinute": 100_000, "massDelete": {"min": 1000, "ratio": 1.0}}
 """A policy that never holds anything."""
 
 contents = st.fixed_dictionaries(
@@ -60,7 +60,7 @@ def snapshots(draw: st.DrawFn, *, free: bool = True) -> Snapshot:
     names = sorted(draw(st.sets(st.sampled_from(NAMES), min_size=1)))
     policy = FREE
     if not free:
-        policy = {"actionsPerPass": draw(st.integers(1, 6)), "massDelete": {"min": draw(st.integers(1, 4))}}
+        policy = {"actionsPerMinute": draw(st.integers(1, 6)), "massDelete": {"min": draw(st.integers(1, 4))}}
     # Dependencies only on earlier names: a load refuses cycles.
     return make.snapshot([draw(agents(name, names[:at], free=free)) for at, name in enumerate(names)], policy)
 

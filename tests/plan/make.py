@@ -26,7 +26,8 @@ SHA = "c" * 40
 Content = Mapping[str, Any]
 
 CATALOG = Catalog(
-    {("fake", code): each for code, each in {**process.PLUGIN.reasons, **config.PLUGIN.reasons}.items()}
+    {("fake", code): each for code, each in {**process.PLUGIN.reasons, **config.PLUGIN.reasons}.items()},
+    instance_fields={"fake": "replicas"},
 )
 """The made-up driver of these tests gives the reasons of the local ones."""
 

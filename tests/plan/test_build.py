@@ -189,7 +189,7 @@ def test_the_digest_names_the_work_and_nothing_else() -> None:
         attempts={},
     )
     assert later.digest == plan.digest
-    held = make.plan(make.snapshot([wanted], {"actionsPerPass": 1}), [seen], [recorded])
+    held = make.plan(make.snapshot([wanted], {"actionsPerMinute": 1}), [seen], [recorded])
     assert held.digest == plan.digest
     others = [
         make.plan(make.snapshot([make.agent("acme/bot", {"a": 3})]), [seen], [recorded]),

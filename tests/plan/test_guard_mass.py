@@ -55,8 +55,8 @@ def test_an_approved_mass_delete_goes_through() -> None:
 def test_the_finding_names_the_number_the_agents_the_digest_and_every_way_out() -> None:
     plan = without(fleet(30), 25)
     finding = verdict(plan, "mass_delete").findings[0]
-    assert finding.summary == "25 of 30 agents of the fleet would lose their runtime"
-    assert "at most 0.3 of the fleet (9 agents)" in finding.detail
+    assert finding.summary == "25 of 30 agents of the fleet would be stopped or deleted"
+    assert "at most 30 % of 30" in finding.detail
     assert "acme/bot-000, " in finding.detail
     assert "acme/bot-019 and 5 more" in finding.detail
     for way_out in (
@@ -276,14 +276,39 @@ def test_who_lifts_the_freeze_approves_exactly_that_plan() -> None:
     assert {str(action.key) for action in more.allowed} == {str(a.key) for a in drifted(members, 6).actions}
 
 
-def gone(members: list[Member], reason: str, count: int = 10, **options: Any) -> Plan:
+FREEZE = {"massDrift": {"absence": "Freeze"}}
+
+
+def gone(members: list[Member], reason: str, count: int = 10, policy: Any = None, **options: Any) -> Plan:
     seen = [make.live(b.key, None, reason=reason) if n < count else s for n, (_, b, s) in enumerate(members)]
-    return make.plan(make.snapshot([a for a, *_ in members]), seen, [b for _, b, _ in members], **options)
+    return make.plan(make.snapshot([a for a, *_ in members], policy), seen, [b for _, b, _ in members], **options)
 
 
-def test_absence_that_is_explained_is_no_drift() -> None:
-    assert verdict(gone(fleet(10), "ProcessGone"), "mass_drift").effect is Effect.TRIM
-    assert verdict(gone(fleet(10), "HostRestarted"), "mass_drift").effect is Effect.PASS
+@pytest.mark.parametrize(
+    ("reason", "policy", "trips"),
+    [
+        ("ProcessGone", None, False),  # they come back in waves
+        ("ProcessGone", FREEZE, True),
+        ("ProcessGone", {"tenants": {"acme": FREEZE}}, True),
+        ("HostRestarted", None, False),
+        ("HostRestarted", FREEZE, False),
+    ],
+)
+def test_agents_that_are_gone_are_mass_drift_only_where_the_policy_says_so(
+    reason: str, policy: Any, trips: bool
+) -> None:
+    effect = verdict(gone(fleet(10), reason, policy=policy), "mass_drift").effect
+    assert effect is (Effect.TRIM if trips else Effect.PASS)
+
+
+def test_who_is_gone_and_differs_as_well_counts_as_drifted() -> None:
+    keys = [(make.key(f"t/{n}", "config", "x"), make.key(f"t/{n}")) for n in range(10)]
+    agents = [make.agent(f"t/{n}", [make.resource(k, {"a": 1}) for k in pair]) for n, pair in enumerate(keys)]
+    bases = [make.base(k, {"a": 1}) for pair in keys for k in pair]
+    seen = [make.live(runtime, None, reason="ProcessGone") for _, runtime in keys]
+    edited = [*seen, *(make.live(config, {"a": 9}) for config, _ in keys)]
+    assert verdict(make.plan(make.snapshot(agents), seen, bases), "mass_drift").effect is Effect.PASS
+    assert verdict(make.plan(make.snapshot(agents), edited, bases), "mass_drift").effect is Effect.TRIM
 
 
 def test_a_host_restart_explains_whatever_else_is_missing_of_an_agent() -> None:
@@ -327,9 +352,9 @@ def test_agents_that_are_still_being_built_are_judged_by_the_gate_of_their_commi
     young = [(a, replace(b, established=False), s) for a, b, s in fleet(10)]
     assert len(gone(young, "ProcessGone").allowed) == 10
     old = [(a, replace(b, applied_at=make.NOW - 999.0), s) for a, b, s in young]
-    assert gone(old, "ProcessGone").allowed == ()
+    assert gone(old, "ProcessGone", policy=FREEZE).allowed == ()
     attempts = {b.key: Attempt(3, make.NOW - 1, "died again") for _, b, _ in old}
-    assert len(gone(old, "ProcessGone", attempts=attempts).allowed) == 10
+    assert len(gone(old, "ProcessGone", policy=FREEZE, attempts=attempts).allowed) == 10
 
 
 # -- failed trees

@@ -1,4 +1,4 @@
-"""The guards that time releases: oscillation, host restarts, the circuit breaker; and asks that people approve."""
+"""The guards that time releases: oscillation and the circuit breaker; and asks that people approve."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ def fleet(count: int, tenant: str = "acme", **options: Any) -> list[Member]:
 
 def verdict(plan: Plan, guard: str) -> Verdict:
     return next(each for each in plan.verdicts if each.guard == guard)
-
-
-def allowed(plan: Plan) -> list[str]:
-    return [str(action.key.agent) for action in plan.allowed]
 
 
 # -- oscillation
@@ -86,56 +82,6 @@ def test_what_a_commit_asks_for_is_never_repeated_drift() -> None:
     repairs = {recorded.key: [make.NOW - 1.0] * 99}
     plan = make.plan(make.snapshot([make.agent("acme/bot", {"a": 2})]), [seen], [recorded], repairs=repairs)
     assert len(plan.allowed) == 1
-
-
-# -- host restart
-
-
-def after_reboot(members: list[Member], policy: Any = None, back: int = 0, **options: Any) -> Plan:
-    """The plan after a reboot; the first agents were applied a moment ago and are there."""
-    bases = [replace(b, applied_at=make.NOW - 5) if n < back else b for n, (_, b, _) in enumerate(members)]
-    seen = [
-        s if n < back else make.live(b.key, None, reason="HostRestarted") for n, (_, b, s) in enumerate(members)
-    ]
-    return make.plan(make.snapshot([a for a, *_ in members], policy), seen, bases, **options)
-
-
-def test_after_a_reboot_agents_come_back_so_many_at_a_time() -> None:
-    members = fleet(25)
-    plan = after_reboot(members)
-    assert len(plan.allowed) == 10
-    assert plan.held == {action.key for action in plan.actions[10:]}
-    assert {action.decision for action in plan.actions[10:]} == {Decision.WAIT}
-    (finding,) = plan.findings
-    assert (finding.severity, finding.code) == (Severity.INFO, "HostRestart")
-    assert finding.summary.endswith(": 15")
-    assert "hostRestart.atOnce is 10" in finding.detail
-    assert not verdict(plan, "host_restart").for_people
-
-
-@pytest.mark.parametrize(("ready", "expected"), [(0, 0), (4, 4), (10, 10)])
-def test_the_next_ones_come_when_those_before_are_ready(ready: int, expected: int) -> None:
-    members = fleet(25)
-    plan = after_reboot(members, back=10, ready=frozenset(a.key for a, *_ in members[:ready]))
-    assert len(plan.allowed) == expected
-
-
-def test_one_that_never_becomes_ready_keeps_nobody_waiting_for_ever() -> None:
-    members = fleet(25, health_timeout=4.0)
-    assert len(after_reboot(members, back=10).allowed) == 10
-
-
-def test_what_is_under_way_takes_a_place() -> None:
-    members = fleet(25)
-    busy = frozenset(a.key for a, *_ in members[:3])
-    assert len(after_reboot(members, busy=busy).allowed) == 7
-
-
-def test_a_tenant_may_come_back_more_slowly() -> None:
-    members = [*fleet(10), *fleet(10, "umbrella")]
-    policy = {"hostRestart": {"atOnce": 6}, "tenants": {"acme": {"hostRestart": {"atOnce": 2}}}}
-    back = allowed(after_reboot(members, policy))
-    assert [agent.split("/")[0] for agent in back] == ["acme"] * 2 + ["umbrella"] * 4
 
 
 # -- circuit breaker

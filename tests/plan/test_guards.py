@@ -108,8 +108,10 @@ def test_an_empty_source_with_nothing_on_record_is_fine() -> None:
 @pytest.mark.parametrize(
     ("size", "lost", "blocks"),
     [
-        (10, 4, False),  # more than a third, but fewer than five
-        (10, 5, True),
+        (2, 2, False),  # all of them, but fewer than three
+        (4, 3, True),  # small fleets are guarded too
+        (10, 3, False),  # 3 is not more than 3.0
+        (10, 4, True),
         (16, 5, True),  # 5 > 4.8
         (17, 5, False),  # 5 < 5.1
         (20, 6, False),  # 6 is not more than 6.0
@@ -125,7 +127,7 @@ def test_mass_delete_needs_both_numbers(size: int, lost: int, blocks: bool) -> N
     if blocks:
         finding = verdict(plan, "mass_delete").findings[0]
         assert (finding.severity, finding.code) == (Severity.ERROR, "MassDelete")
-        assert finding.summary == f"{lost} of {size} agents of the fleet would lose their runtime"
+        assert finding.summary == f"{lost} of {size} agents of the fleet would be stopped or deleted"
         for way_out in ("split the commit", "earlier commit", "gitops-agent rollback"):
             assert way_out in finding.detail
         assert allowed(plan) == []
@@ -167,7 +169,7 @@ def test_mass_delete_judges_a_tenant_by_itself() -> None:
     kept = [*without(members, 5), *(declared for declared, *_ in others)]
     plan = plan_of(kept, [*members, *others])
     assert [finding.summary for finding in verdict(plan, "mass_delete").findings] == [
-        "5 of 10 agents of tenant acme would lose their runtime"
+        "5 of 10 agents of tenant acme would be stopped or deleted"
     ]
 
 
@@ -177,7 +179,7 @@ def test_mass_delete_judges_a_tenant_by_itself() -> None:
         ({"massDelete": {"min": 2, "ratio": 0.1}}, True),
         ({"massDelete": {"min": 2, "ratio": 0.2}}, False),  # 2 is not more than 2.0
         ({"massDelete": {"min": 3, "ratio": 0.1}}, False),
-        ({"actionsPerPass": 100}, False),
+        ({"actionsPerMinute": 100}, False),
     ],
 )
 def test_a_tenant_may_be_stricter(tenant: Any, blocks: bool) -> None:
@@ -200,18 +202,18 @@ def test_a_tenant_can_not_be_looser() -> None:
 
 def test_the_policy_can_be_looser_for_all() -> None:
     members = fleet(10)
-    policy = {"massDelete": {"min": 6, "ratio": 0.3}, "tenants": {"acme": {"actionsPerPass": 100}}}
+    policy = {"massDelete": {"min": 6, "ratio": 0.3}, "tenants": {"acme": {"actionsPerMinute": 100}}}
     assert not plan_of(without(members, 5), members, policy).blocked
     assert plan_of(without(members, 6), members, policy).blocked
 
 
-def test_undoing_a_commit_that_never_converged_loses_nothing() -> None:
+def test_who_was_never_ready_is_no_loss_and_who_was_is_whatever_became_of_the_commit() -> None:
     members = [(a, replace(b, established=False, commit="bad"), seen) for a, b, seen in fleet(10)]
-    kept, undone = without(members, 8), frozenset({"bad"})
-    assert not plan_of(kept, members, rolled_back_commits=undone).blocked
-    assert plan_of(kept, members).blocked, "deleting them is not undoing"
-    converged = [(a, replace(b, established=True), seen) for a, b, seen in members]
-    assert plan_of(kept, converged, rolled_back_commits=undone).blocked
+    kept, keys = without(members, 8), frozenset(declared.key for declared, *_ in members)
+    assert not plan_of(kept, members).blocked
+    assert plan_of(kept, members, ready=keys).blocked
+    ready_once = [(a, replace(b, established=True), seen) for a, b, seen in members]
+    assert plan_of(kept, ready_once).blocked
 
 
 @pytest.mark.parametrize("earlier_is_stricter", [True, False])
@@ -351,7 +353,7 @@ def test_the_cap_keeps_the_first_actions(cap: int, expected: int) -> None:
         make.agent(name, [make.resource(make.key(name, kind, "x"), {"a": 1}) for kind in ("config", "runtime")])
         for name in ("t/a", "t/b", "t/c")
     ]
-    plan = make.plan(make.snapshot(agents, {"actionsPerPass": cap}))
+    plan = make.plan(make.snapshot(agents, {"actionsPerMinute": cap}))
     assert plan.allowed == tuple(action for action in plan.actions[:expected])
     assert [finding.code for finding in plan.findings] == (["ActionCap"] if cap < 6 else [])
     assert verdict(plan, "action_cap").effect is (Effect.TRIM if cap < 6 else Effect.PASS)
@@ -363,24 +365,74 @@ def test_the_cap_counts_only_what_the_other_guards_left() -> None:
         make.agent("t/b", {"a": 1}),
         make.agent("t/c", {"a": 1}),
     ]
-    plan = make.plan(make.snapshot(agents, {"actionsPerPass": 1}))
+    plan = make.plan(make.snapshot(agents, {"actionsPerMinute": 1}))
     assert allowed(plan) == ["t/b"]
 
 
 def test_the_cap_spares_the_record() -> None:
     members = fleet(4)
     plan = make.plan(
-        make.snapshot([a for a, *_ in members], {"actionsPerPass": 1}), [seen for *_, seen in members]
+        make.snapshot([a for a, *_ in members], {"actionsPerMinute": 1}), [seen for *_, seen in members]
     )
     assert len(plan.allowed) == 4
 
 
 def test_a_tenant_may_have_a_lower_cap() -> None:
     agents = [make.agent(f"{tenant}/{n}", {"a": 1}) for tenant in ("acme", "umbrella") for n in range(3)]
-    policy = {"actionsPerPass": 4, "tenants": {"acme": {"actionsPerPass": 1}}}
+    policy = {"actionsPerMinute": 4, "tenants": {"acme": {"actionsPerMinute": 1}}}
     assert allowed(make.plan(make.snapshot(agents, policy))) == [
         "acme/0",
         "umbrella/0",
         "umbrella/1",
         "umbrella/2",
     ]
+
+
+# -- mass delete of replicas
+
+
+def scaled(sizes: dict[str, tuple[int, int]], policy: Any = None, **options: Any) -> Plan:
+    """The plan of a commit that changes how many replicas agents have: before and after."""
+    before = {name: make.running(name, {"a": 1, "replicas": size}) for name, (size, _) in sizes.items()}
+    wanted = [make.agent(name, {"a": 1, "replicas": after}) for name, (_, after) in sizes.items()]
+    bases = [base for _, base, _ in before.values()]
+    seen = [live for *_, live in before.values()]
+    return make.plan(make.snapshot(wanted, policy), seen, bases, **options)
+
+
+def test_replicas_that_go_are_counted_like_agents() -> None:
+    plan = scaled({f"acme/bot-{number}": (10, 1) for number in range(6)})
+    assert plan.blocked
+    (finding,) = verdict(plan, "mass_delete").findings
+    assert finding.summary == "54 of 60 replicas of the fleet would be stopped or deleted"
+    assert f"gitops-agent approve {plan.digest}" in finding.detail
+    approved = frozenset(action.digest for action in plan.actions)
+    again = scaled({f"acme/bot-{number}": (10, 1) for number in range(6)}, approved=approved)
+    assert (again.blocked, len(again.allowed)) == (False, 6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "blocks"),
+    [
+        ({"acme/a": (60, 6)}, True),
+        ({"acme/a": (4, 2)}, False),  # two are few
+        ({"acme/a": (10, 7)}, False),  # exactly the ratio
+        ({"acme/a": (10, 6)}, True),
+        ({"acme/a": (2, 30), "acme/b": (2, 1)}, False),  # more is no loss
+    ],
+)
+def test_replicas_trip_by_both_numbers(sizes: dict[str, tuple[int, int]], blocks: bool) -> None:
+    assert scaled(sizes).blocked is blocks
+
+
+def test_a_large_agent_weighs_as_much_as_its_replicas() -> None:
+    members = [make.running("acme/big", {"replicas": 8}), *fleet(10)]
+    plan = plan_of([declared for declared, *_ in members[1:]], members)
+    (finding,) = verdict(plan, "mass_delete").findings
+    assert finding.summary == "8 of 18 replicas of the fleet would be stopped or deleted"
+
+
+def test_replicas_that_live_decides_are_not_gits_to_take() -> None:
+    _, recorded, seen = make.running("acme/a", {"replicas": 10})
+    wanted = make.agent("acme/a", {"replicas": 1}, authority=(("runtime.replicas", "live"),))
+    assert not make.plan(make.snapshot([wanted]), [seen], [recorded]).blocked

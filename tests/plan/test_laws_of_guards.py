@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.outcome import Attempt, Circuit
+from gitops_agent.model.pace import MassReturn
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
@@ -32,6 +33,13 @@ troubles = st.fixed_dictionaries(
         "ready": some_agents,
         "busy": some_agents | st.just(frozenset()),
         "drifted": some_agents,
+        "gone": some_agents,
+        "active": st.just(1000.0),
+        "returning": st.none()
+        | st.builds(
+            MassReturn, some_agents.map(lambda keys: dict.fromkeys(keys, 900.0)), some_agents, st.booleans()
+        ),
+        "owed": st.sampled_from([0.0, 1.5, 9.0]).map(lambda owed: lambda _scope, _per_minute: owed),
         "scope": st.none() | some_agents,
         "repairs": some_keys.map(lambda keys: {key: [make.NOW - 1.0] * 9 for key in keys}),
         "freezes": st.lists(
@@ -53,7 +61,7 @@ troubles = st.fixed_dictionaries(
 )
 limits = st.fixed_dictionaries(
     {
-        "actionsPerPass": st.integers(1, 9),
+        "actionsPerMinute": st.integers(1, 9),
         "massDelete": st.fixed_dictionaries({"min": st.integers(1, 4), "ratio": st.sampled_from([0.0, 0.5])}),
         "massDrift": st.fixed_dictionaries({"min": st.integers(1, 4), "ratio": st.sampled_from([0.0, 0.5])}),
         "massChange": st.none() | st.just({"min": 1, "ratio": 0.2}),

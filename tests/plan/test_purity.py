@@ -28,7 +28,8 @@ ALLOWED = frozenset(
 )  # fmt: skip
 OURS = (
     "gitops_agent.model", "gitops_agent.plan", "gitops_agent.ports", "gitops_agent.rollout", "gitops_agent.status",
-    "gitops_agent.control.directives", "gitops_agent.reconcile.retry", "gitops_agent.source.commits",
+    "gitops_agent.control.directives", "gitops_agent.reconcile.pace", "gitops_agent.reconcile.retry",
+    "gitops_agent.source.commits",
     "gitops_agent.proposals.import_live", "gitops_agent.proposals.revert",
 )  # fmt: skip
 READS_A_CLOCK = frozenset({"now", "utcnow", "today"})

@@ -34,7 +34,7 @@ limits = {
     "massDrift": thresholds,
     "massDelete": thresholds,
     "massChange": st.none() | thresholds,
-    "actionsPerPass": st.integers(1, 1000),
+    "actionsPerMinute": st.integers(1, 1000),
     "oscillation": st.fixed_dictionaries({}, optional={"repairs": counts, "window": durations}),
     "backoff": st.fixed_dictionaries(
         {}, optional={"first": st.sampled_from(["100ms", "2s"]), "longest": st.sampled_from(["2s", "1h"])}
@@ -121,7 +121,7 @@ def _set_only(policy: PolicySpec, tenant: str) -> Any:
 def test_a_policy_loosened_in_the_same_commit_changes_nothing() -> None:
     old = PolicySpec()
     new = PolicySpec.model_validate(
-        {"massDelete": {"min": 100, "ratio": 1.0}, "actionsPerPass": 100_000, "forcePush": "follow"}
+        {"massDelete": {"min": 100, "ratio": 1.0}, "actionsPerMinute": 100_000, "forcePush": "follow"}
     )
     assert measured(stricter(new, old)) == measured(old)
 

@@ -38,7 +38,7 @@ POLICY: dict[str, Any] = {
     "rollout": {},
     "backoff": {"first": "200ms", "longest": "2s"},
     "oscillation": {"repairs": 100_000},
-    "actionsPerPass": 100_000,
+    "actionsPerMinute": 100_000,
 }
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 

@@ -29,7 +29,7 @@ FLEET = {
         authority={"runtime.replicas": "live"},
     ),
     "foreign.yaml": "a: 1\n",
-    "gitops-agent.yaml": other("Policy", {"tenants": {"acme": {"actionsPerPass": 3}}}),
+    "gitops-agent.yaml": other("Policy", {"tenants": {"acme": {"actionsPerMinute": 3}}}),
     "overlays/prod.yaml": other(
         "Overlay",
         {

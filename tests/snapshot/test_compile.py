@@ -219,16 +219,22 @@ def test_pools_must_exist_for_the_tenant_or_for_all() -> None:
 
 
 def test_one_policy_only() -> None:
-    policy = other("Policy", {"actionsPerPass": 7})
-    assert load({"gitops-agent.yaml": policy}).policy.actions_per_pass == 7
-    assert load({PATH: agent()}).policy.actions_per_pass == 500
+    policy = other("Policy", {"actionsPerMinute": 7})
+    assert load({"gitops-agent.yaml": policy}).policy.actions_per_minute == 7
+    assert load({PATH: agent()}).policy.actions_per_minute == 500
     assert codes(refuse({"a.yaml": policy, "b.yaml": policy})) == ["SeveralPolicies"] * 2
+
+
+def test_a_cap_a_pass_is_no_field_any_more_and_the_error_names_the_new_one() -> None:
+    (finding,) = refuse({"gitops-agent.yaml": other("Policy", {"actionsPerPass": 100})})
+    assert finding.code == "UnknownField"
+    assert "did you mean actionsPerMinute?" in finding.summary
 
 
 @pytest.mark.parametrize(
     ("tenant", "field"),
     [
-        ({"actionsPerPass": 600}, "actionsPerPass"),
+        ({"actionsPerMinute": 600}, "actionsPerMinute"),
         ({"massDelete": {"min": 6}}, "massDelete.min"),
         ({"massDelete": {"ratio": 0.5}}, "massDelete.ratio"),
         ({"rollout": {"second": "20%"}}, "rollout.second"),
@@ -247,9 +253,9 @@ def test_a_tenant_may_only_be_stricter(tenant: Any, field: str) -> None:
 
 def test_a_tenant_inherits_what_it_does_not_say() -> None:
     spec = {
-        "actionsPerPass": 50,
+        "actionsPerMinute": 50,
         "massDelete": {"min": 3, "ratio": 0.1},
         "tenants": {"acme": {"massDelete": {"min": 2}}},
     }
     tenant = load({"gitops-agent.yaml": other("Policy", spec)}).policy.tenants["acme"]
-    assert (tenant.actions_per_pass, tenant.mass_delete.min, tenant.mass_delete.ratio) == (50, 2, 0.1)
+    assert (tenant.actions_per_minute, tenant.mass_delete.min, tenant.mass_delete.ratio) == (50, 2, 0.1)

@@ -97,9 +97,9 @@ def test_duplicates_that_a_commit_makes_are_seen() -> None:
 def test_a_policy_change_touches_no_agent() -> None:
     world = World()
     first = world.load(FLEET)
-    second = world.load({**FLEET, "gitops-agent.yaml": other("Policy", {"actionsPerPass": 3})})
+    second = world.load({**FLEET, "gitops-agent.yaml": other("Policy", {"actionsPerMinute": 3})})
     assert changed_agents(first, second) == frozenset()
-    assert (first.policy.actions_per_pass, second.policy.actions_per_pass) == (500, 3)
+    assert (first.policy.actions_per_minute, second.policy.actions_per_minute) == (500, 3)
 
 
 def test_findings_of_untouched_files_stay() -> None:

@@ -193,7 +193,7 @@ def repositories(draw: st.DrawFn) -> dict[str, Any]:
         selector = draw(st.sampled_from([{}, {"names": ["a"]}, {"labels": {"l": "x"}}]))
         files[path] = other("Overlay", {"instance": "prod", "selector": selector, "patches": [patch]})
     extras = {
-        "gitops-agent.yaml": other("Policy", {"actionsPerPass": 9}),
+        "gitops-agent.yaml": other("Policy", {"actionsPerMinute": 9}),
         "foreign.yaml": "a: 1\n",
         ".gitopsignore": "more/\n",
         "Foreign.yaml": "a: 1\n",

@@ -88,7 +88,7 @@ def test_a_trailer_of_somebody_else_in_a_later_empty_commit_counts(office: Offic
         "trailer",
         sha,
     )
-    assert approval.at > 0
+    assert approval.stated_in == sha
     assert objections == []
 
 
@@ -302,22 +302,53 @@ def test_only_approvers_count_where_there_is_a_list(office: Office) -> None:
 def keys(tmp_path: Path) -> Path:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed here, so no signature can be made or verified")
-    for name in ("bob", "eve"):
+    for name in ("ada", "bob", "eve"):
         key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(tmp_path / name)]
         subprocess.run(key, check=True, capture_output=True)
-    public = (tmp_path / "bob.pub").read_text()
-    (tmp_path / "allowed").write_text(f"bob@corp.example {public}")
+    known = [f"{name}@corp.example {(tmp_path / f'{name}.pub').read_text()}" for name in ("ada", "bob")]
+    (tmp_path / "allowed").write_text("".join(known))
     return tmp_path
 
 
-def signed_by(keys: Path, name: str) -> dict[str, str]:
+def signed_by(keys: Path, name: str, author: dict[str, str] = BOB) -> dict[str, str]:
     rules = {"gpg.format": "ssh", "user.signingKey": str(keys / name)}
     pairs = {f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(rules)}
     values = {f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(rules.values())}
-    return {**BOB, "GIT_CONFIG_COUNT": str(len(rules)), **pairs, **values}
+    return {**author, "GIT_CONFIG_COUNT": str(len(rules)), **pairs, **values}
+
+
+def change_by(office: Office, env: dict[str, str], *options: str) -> None:
+    """Another change waits, and nothing else."""
+    office.enforced = office.change
+    git(office.desk.work, "rm", "-q", "agents/acme/b.yaml")
+    git(office.desk.work, "commit", "-q", *options, "-m", "More", env=env)
+    office.desk.push()
+    office.change = office.desk.head()
+
+
+def test_one_signer_under_two_addresses_is_one_person(office: Office, keys: Path) -> None:
+    signers = str(keys / "allowed")
+    change_by(office, signed_by(keys, "bob", ADA), "-S")
+    office.trailer(D1, signed_by(keys, "bob"), "-S")
+    assert f"signed {office.change[:10]}" in office.refused(allowed_signers=signers)
+
+
+def test_where_signers_are_configured_a_change_without_a_signature_is_by_an_unknown_person(
+    office: Office, keys: Path
+) -> None:
+    office.trailer(D1, signed_by(keys, "bob"), "-S")
+    refused = office.refused(allowed_signers=str(keys / "allowed"))
+    assert f"who made {office.change[:10]} is unknown" in refused
+
+
+def test_who_committed_a_change_of_another_author_does_not_approve_it(office: Office) -> None:
+    change_by(office, {**ADA, "GIT_COMMITTER_NAME": "Bob", "GIT_COMMITTER_EMAIL": "bob@example.com"})
+    office.trailer(D1, BOB)
+    assert "author of the changes" in office.refused()
 
 
 def test_a_verified_signature_says_who_approved(office: Office, keys: Path) -> None:
+    change_by(office, signed_by(keys, "ada", ADA), "-S")
     office.trailer(D1, signed_by(keys, "bob"), "-S")
     signers = str(keys / "allowed")
     assert office.approved(allowed_signers=signers) == {D1: "bob@corp.example"}

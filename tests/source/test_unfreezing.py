@@ -129,3 +129,35 @@ def test_the_reminder_cannot_be_put_off_by_the_commit_that_freezes(world: World)
     world.run()
     world.clock.advance(3_601.0)
     assert "FreezeForgotten" in {finding.code for finding in world.run().findings}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "lifts"),
+    [
+        ({"scope": "*", "reason": "audit", "until": "2023-11-14T22:13:22Z"}, True),  # in two seconds
+        ({"scope": "acme", "reason": "audit"}, True),
+        ({"scope": "acme/a", "reason": "audit"}, True),
+        ({"scope": "*", "reason": "another reason"}, False),
+    ],
+)
+def test_a_freeze_that_is_shortened_or_narrowed_is_lifted(frozen: World, freeze: Any, lifts: bool) -> None:
+    before = dict(frozen.running)
+    frozen.repository.commit(NEW, policy={"freeze": freeze})
+    result = frozen.run()
+    assert (result.phase is Phase.INVALID) is lifts
+    if lifts:
+        assert "FreezeLiftedWithChanges" in {finding.code for finding in result.findings}
+        frozen.clock.advance(60.0)
+        frozen.run()
+        assert frozen.running == before, "what waited has not slipped through"
+
+
+def test_a_longer_or_wider_freeze_is_no_lifted_one(world: World) -> None:
+    world.repository.commit(OLD)
+    world.converge()
+    narrow = {"scope": "acme", "reason": "audit", "until": "2030-01-01T00:00:00Z"}
+    world.repository.commit(OLD, policy={"freeze": narrow})
+    world.run()
+    wide = {"scope": "*", "reason": "audit", "until": "2031-01-01T00:00:00Z"}
+    world.repository.commit(NEW, policy={"freeze": wide})
+    assert world.run().phase is Phase.BLOCKED

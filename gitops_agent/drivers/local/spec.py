@@ -205,4 +205,5 @@ def local_plugin(
         run_as=run_as,
         local=True,
         bundle_file=True,
+        instances="replicas",
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.plan import Action, Decision, Plan, Verdict
 from gitops_agent.plan.context import PlanContext
+from gitops_agent.plan.guards.absence import absence
 from gitops_agent.plan.guards.action_cap import action_cap
 from gitops_agent.plan.guards.backoff import backoff
 from gitops_agent.plan.guards.breaker import breaker
@@ -18,7 +19,6 @@ from gitops_agent.plan.guards.empty_source import empty_source
 from gitops_agent.plan.guards.failed_tree import failed_tree
 from gitops_agent.plan.guards.freeze import freeze
 from gitops_agent.plan.guards.hook_ready import hook_ready
-from gitops_agent.plan.guards.host_restart import host_restart
 from gitops_agent.plan.guards.mass_change import mass_change
 from gitops_agent.plan.guards.mass_delete import mass_delete
 from gitops_agent.plan.guards.mass_drift import mass_drift
@@ -48,7 +48,7 @@ GUARDS: tuple[Guard, ...] = (
     dependencies,
     hook_ready,
     own_wave,
-    host_restart,
+    absence,
     breaker,
     action_cap,
 )

@@ -54,6 +54,6 @@ def _finding(plan: Plan, trip: Trip) -> Finding:
         plan.commit[:10],
         f"{trip.count} would be changed",
         f"{trip.allows('massChange')}. Changed would be: {named(trip.agents)}. Nothing this commit asks for is "
-        f"done. If it is meant, approve this plan: {how_to_approve(plan)}. Or split the commit and push "
-        "the parts one after the other. If it is not meant: gitops-agent rollback.",
+        f"done. If intended, approve this plan: {how_to_approve(plan)}. Or split the commit and push "
+        "the parts one after the other. If not: gitops-agent rollback.",
     )

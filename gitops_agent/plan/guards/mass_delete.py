@@ -1,4 +1,4 @@
-"""Mass delete: too many agents would lose their runtime at once.
+"""Mass delete: a commit would take away too many agents, or too many of their replicas, at once.
 
 The count is that of the whole record against the whole snapshot, also in a scoped pass: a deletion that is held
 as one of many must not slip through alone when an event later brings a pass for its agent only.
@@ -7,37 +7,69 @@ as one of many must not slip through alone when an event later brings a pass for
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.agent import DeletionPolicy, live_paths
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.context import PlanContext, is_hands_off
-from gitops_agent.plan.guards.threshold import Trip, trips
-from gitops_agent.plan.guards.verdicts import block, how_to_approve, let_pass, named, takes_away
+from gitops_agent.plan.guards.threshold import Trip, trips, weighed_trips
+from gitops_agent.plan.guards.verdicts import (
+    block,
+    how_to_approve,
+    is_from_commit,
+    let_pass,
+    named,
+    takes_away,
+)
 from gitops_agent.plan.reasons import Hold
+
+Runtimes = dict[AgentKey, list[Base]]
 
 
 def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
-    """Block when the losses reach ``min`` agents and exceed ``ratio`` of a tenant or of the fleet, unless people
-    approved everything that this plan would take away."""
-    taking = [action for action in plan.actions if action.drift_class is Class.CHANGE and takes_away(action)]
+    """Block when the losses reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, in agents or in their
+    replicas, unless people approved everything that this plan would take away."""
+    taking = [action for action in plan.actions if _takes_away(action, context)]
     losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
     if not losing and not context.unreachable:
         return let_pass("mass_delete")
-    runtimes: defaultdict[AgentKey, list[Base]] = defaultdict(list)
+    runtimes: Runtimes = defaultdict(list)
     for key, base in context.bases.items():
-        if key.kind == Kind.RUNTIME:
+        if key.kind == Kind.RUNTIME and not base.retained:
             runtimes[key.agent].append(base)
-    losing.update(agent for agent, known in runtimes.items() if any(_is_lost(base, context) for base in known))
-    excused = {agent for agent in losing if _is_excused(agent, runtimes[agent], context)}
-    lost = losing - excused
+    losses = {agent: sum(_loss(base, context) for base in known) for agent, known in runtimes.items()}
+    excused = {agent for agent in {*losing, *losses} if _is_excused(agent, runtimes.get(agent, ()), context)}
+    lost = {agent: count for agent, count in losses.items() if count and agent not in excused}
+    ended = {agent for agent in lost if any(_is_lost(base, context) for base in runtimes[agent])}
+    ended |= {a.key.agent for a in taking if a.key.kind == Kind.RUNTIME and takes_away(a)} - excused
+    tripped = tuple(_trips(ended, lost, runtimes, context))
     taking = [action for action in taking if action.key.agent not in excused]
-    tripped = tuple(trips(lost, context, lambda limits: limits.mass_delete))
-    if not tripped or _is_approved(taking, lost, context):
+    if not tripped or _is_approved(taking, {*ended, *lost}, context):
         return let_pass("mass_delete")
     return block("mass_delete", plan, (_finding(plan, trip, way_out=trip is tripped[0]) for trip in tripped))
+
+
+def _trips(
+    ended: set[AgentKey], lost: dict[AgentKey, int], runtimes: Runtimes, context: PlanContext
+) -> Iterable[Trip]:
+    """The numbers that trip, counted in agents; then those that trip in replicas alone."""
+    by_agents = list(trips(ended, context, lambda limits: limits.mass_delete))
+    had = {agent: sum(_instances(base, context) for base in known) for agent, known in runtimes.items()}
+    by_replicas = weighed_trips(lost, had, context, lambda limits: limits.mass_delete, "replicas")
+    known = {trip.scope for trip in by_agents}
+    return [*by_agents, *(trip for trip in by_replicas if trip.scope not in known)]
+
+
+def _takes_away(action: Action, context: PlanContext) -> bool:
+    """Whether a commit takes an object away by it, or some of its replicas."""
+    if takes_away(action):
+        return action.drift_class is Class.CHANGE
+    if action.base is None or action.desired is None or not is_from_commit(action):
+        return False
+    before, after = (context.catalog.instances(action.driver, each) for each in (action.base, action.desired))
+    return after < before
 
 
 def _is_approved(taking: Iterable[Action], lost: set[AgentKey], context: PlanContext) -> bool:
@@ -57,29 +89,47 @@ def _is_lost(base: Base, context: PlanContext) -> bool:
         goes = all(resource.stopped for resource in agent.resources if resource.key == base.key)
     else:
         goes = base.deletion_policy is DeletionPolicy.DELETE
-    # Where Git stopped it already, there is no runtime to lose.
-    return goes and not base.retained and base.fields.value.get(STOPPED) is not True
+    return goes and _instances(base, context) > 0
+
+
+def _instances(base: Base, context: PlanContext) -> int:
+    """How many copies of an agent a recorded runtime has. Where Git stopped it already there are none to lose."""
+    if base.fields.value.get(STOPPED) is True:
+        return 0
+    return context.catalog.instances(base.driver, base.fields)
+
+
+def _loss(base: Base, context: PlanContext) -> int:
+    """How many copies of a recorded runtime are no longer desired."""
+    if _is_lost(base, context):
+        return _instances(base, context)
+    agent = context.snapshot.agents.get(base.key.agent)
+    wanted = [each for each in agent.resources if each.key == base.key] if agent is not None else []
+    field = context.catalog.instance_fields.get(base.driver, "")
+    if not wanted or (field,) in live_paths(agent, base.key.kind):  # what live decides is not Git's to take
+        return 0
+    return max(0, _instances(base, context) - context.catalog.instances(base.driver, wanted[0].fields))
 
 
 def _is_excused(agent: AgentKey, runtimes: Sequence[Base], context: PlanContext) -> bool:
-    """Whether it is no loss: it never became Ready and is taken down again; its document asks us not to act, and
-    it is counted when it may happen; or a commit made it that this one rolls back, and it never converged."""
-    known, undone = context.snapshot.agents.get(agent), context.rolled_back_commits
+    """Whether it is no loss: it never became Ready, whatever becomes of its commit; or its document asks us not to
+    act, and it is counted when it may happen."""
+    known = context.snapshot.agents.get(agent)
     if known is not None and (known.abandoned or is_hands_off(known, context.now)):
         return True
-    return bool(runtimes) and all(not base.established and base.commit in undone for base in runtimes)
+    return bool(runtimes) and agent not in context.ready and not any(base.established for base in runtimes)
 
 
 def _finding(plan: Plan, trip: Trip, *, way_out: bool) -> Finding:
     """One number that tripped; the way out is the same for all of them, so the first one says it."""
-    found = f"{trip.allows('massDelete')}. Lost would be: {named(trip.agents)}."
+    found = f"{trip.allows('massDelete')}. Stopped or deleted: {named(trip.agents)}."
     if way_out:
         found += (
             " Nothing this commit asks for is done.\n"
-            f"If it is meant, approve this plan: {how_to_approve(plan)}.\n"
+            f"If intended, approve this plan: {how_to_approve(plan)}.\n"
             "Or split the commit, and push the parts one after the other.\n"
             "Or raise massDelete in the Policy document in an earlier commit, and push this one when that has "
             "converged.\n"
-            "If it is not meant: gitops-agent rollback."
+            "If not: gitops-agent rollback."
         )
-    return Hold.MASS_DELETE.finding(plan.commit[:10], f"{trip.count} would lose their runtime", found)
+    return Hold.MASS_DELETE.finding(plan.commit[:10], f"{trip.count} would be stopped or deleted", found)

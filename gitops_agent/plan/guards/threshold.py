@@ -1,7 +1,7 @@
-"""Thresholds: so many agents, and more than such a share of a tenant or of the fleet. Both numbers must trip."""
+"""Thresholds: so many, and more than such a share of a tenant or of the fleet. Both numbers must trip."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gitops_agent.model.control import EVERYTHING
@@ -9,15 +9,19 @@ from gitops_agent.model.document import TenantPolicy, Threshold
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.plan.context import PlanContext
 
+Pick = Callable[[TenantPolicy], Threshold | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """A threshold that tripped: where (``*`` or a tenant), by which agents, out of how many."""
+    """A threshold that tripped: where (``*`` or a tenant), by which agents, how many of what out of how many."""
 
     scope: str
     agents: frozenset[AgentKey]
+    amount: int
     size: int
     limit: Threshold
+    unit: str = "agents"
 
     @property
     def where(self) -> str:
@@ -27,29 +31,47 @@ class Trip:
     @property
     def count(self) -> str:
         """How many out of how many, in words."""
-        return f"{len(self.agents)} of {self.size} agents of {self.where}"
+        return f"{self.amount} of {self.size} {self.unit} of {self.where}"
 
     def allows(self, section: str) -> str:
         """What the numbers of a section of the policy allow, in words."""
-        share = f"at most {self.limit.ratio:g} of {self.where} ({self.limit.ratio * self.size:g} agents)"
-        return f"{section} allows fewer than {self.limit.min} agents, or {share}"
+        share = f"at most {self.limit.ratio * 100:g} % of {self.size}"
+        return f"{section} allows fewer than {self.limit.min} {self.unit} of {self.where}, or {share}"
 
 
-def trips(
-    agents: Collection[AgentKey], context: PlanContext, pick: Callable[[TenantPolicy], Threshold | None]
-) -> Iterator[Trip]:
+def trips(agents: Collection[AgentKey], context: PlanContext, pick: Pick) -> Iterator[Trip]:
     """Every number that these agents trip: of the fleet, then of the tenants that are not all of it."""
-    counts = Counter(agent.tenant for agent in agents)
-    scopes = {tenant: pick(context.limits(tenant)) for tenant in (None, *sorted(counts))}
-    limits = {tenant: limit for tenant, limit in scopes.items() if limit is not None}
-    if len(agents) < min((limit.min for limit in limits.values()), default=len(agents) + 1):
+    few = min((limit.min for limit in _limits(agents, context, pick).values()), default=len(agents) + 1)
+    if len(agents) < few:
         return  # too few to trip anywhere, however small the fleet is: no need to count it
-    recorded = {key.agent for key, base in context.bases.items() if key.kind == Kind.RUNTIME and not base.retained}
-    sizes = Counter(agent.tenant for agent in recorded)
+    bases = context.bases.items()
+    recorded = {key.agent for key, base in bases if key.kind == Kind.RUNTIME and not base.retained}
+    yield from weighed_trips(dict.fromkeys(agents, 1), dict.fromkeys(recorded, 1), context, pick)
+
+
+def weighed_trips(
+    lost: Mapping[AgentKey, int],
+    had: Mapping[AgentKey, int],
+    context: PlanContext,
+    pick: Pick,
+    unit: str = "agents",
+) -> Iterator[Trip]:
+    """The same where agents weigh more than one: what each would lose, and what each has."""
+    limits, sizes, counts = _limits(lost, context, pick), Counter[str](), Counter[str]()
+    for weights, by_tenant in ((had, sizes), (lost, counts)):
+        for agent, weight in weights.items():
+            by_tenant[agent.tenant] += weight
     for tenant, limit in limits.items():
-        those = frozenset(agent for agent in agents if tenant in (None, agent.tenant))
-        size = len(recorded) if tenant is None else sizes[tenant]
+        those = frozenset(agent for agent in lost if tenant in (None, agent.tenant))
+        amount, size = (each.total() if tenant is None else each[tenant] for each in (counts, sizes))
         is_all = tenant is not None and limit == limits.get(None) and sizes.keys() | counts.keys() == {tenant}
         # 0.29 * 100 is a little less than 29 in binary: exactly the ratio must not trip.
-        if not is_all and len(those) >= limit.min and len(those) > limit.ratio * size + 1e-9:
-            yield Trip(EVERYTHING if tenant is None else tenant, those, size, limit)
+        if not is_all and amount >= limit.min and amount > limit.ratio * size + 1e-9:
+            yield Trip(EVERYTHING if tenant is None else tenant, those, amount, size, limit, unit)
+
+
+def _limits(agents: Collection[AgentKey], context: PlanContext, pick: Pick) -> dict[str | None, Threshold]:
+    """The limits in force for the fleet (None) and for the tenants of some agents."""
+    tenants = sorted({agent.tenant for agent in agents})
+    limits = {tenant: pick(context.limits(tenant)) for tenant in (None, *tenants)}
+    return {tenant: limit for tenant, limit in limits.items() if limit is not None}
