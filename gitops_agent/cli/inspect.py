@@ -29,7 +29,7 @@ def explain(
     call: Call,
     agent: Annotated[str, AGENT],
     everything: Annotated[
-        bool, flag("--all", "All actions that the journal still has, not only the newest 20.")
+        bool, flag("--all", "All actions that the journal still has, not only the newest (8; as JSON 20).")
     ] = False,
 ) -> None:
     """Say in plain words what is desired, what is live, what was done and why, and what comes next."""

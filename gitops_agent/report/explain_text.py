@@ -18,7 +18,7 @@ from gitops_agent.report.words import (
 )
 from gitops_agent.support.text import clipped, escape_control
 
-_SHOWN_ACTIONS = 8
+SHOWN_ACTIONS = 8
 _SHOWN_FINDINGS = 5
 _SHOWN_CHARACTERS = 400  # of one message
 _TURNED_DOWN = ("Blocked", "Invalid", "Refused")
@@ -117,7 +117,7 @@ def _done(shape: Shape, everything: bool) -> Iterator[str]:
     actions = shape["actions"]
     if not actions:
         yield "Nothing has been done to it yet."
-    shown = len(actions) if everything else _SHOWN_ACTIONS
+    shown = len(actions) if everything else SHOWN_ACTIONS
     for action in actions[:shown]:
         yield _action(action)
         # Where there was more than one source: alone it says no more than the reason.

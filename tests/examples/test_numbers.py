@@ -11,13 +11,16 @@ from gitops_agent.drivers import api
 from gitops_agent.drivers.local import exec as running
 from gitops_agent.drivers.local import heartbeat_file, log_files
 from gitops_agent.journal import control_watch, plans, retention
-from gitops_agent.model.document import Backoff, PolicyRollout, PolicySpec
+from gitops_agent.model.document import Backoff, HeartbeatSpec, PolicyRollout, PolicySpec
 from gitops_agent.model.quantity import seconds
+from gitops_agent.model.state import MAX_RECORDS
 from gitops_agent.model.status import MAX_EVENTS
 from gitops_agent.observe.health import history
 from gitops_agent.query import fleet
 from gitops_agent.reconcile import executor
+from gitops_agent.report import explain_text
 from gitops_agent.report.sinks.git_notes import GitNotesSink
+from gitops_agent.rollout.state import MOST_FAILED_TREES
 from gitops_agent.settings import Settings
 from gitops_agent.source import git_environment
 from gitops_agent.support import backoff, secrets
@@ -35,6 +38,15 @@ def minutes(text: str) -> str:
 
 PROMISES = [
     ("README.md", f"Ready for {seconds(PolicyRollout().bake):g} s (`rollout.bake`)"),
+    ("README.md", f"exits in its first {seconds(PolicyRollout().bake):g} s"),
+    ("README.md", f"{POLICY.mass_delete.min} or more agents or replicas"),
+    ("README.md", f"more than {POLICY.mass_delete.ratio:.0%}".replace("%", " % of a tenant")),
+    (
+        "README.md",
+        f"When {POLICY.mass_drift.min} or more agents, and more than {POLICY.mass_drift.ratio * 100:g} %",
+    ),
+    ("README.md", f"differ within {seconds(POLICY.mass_drift.window):g} s"),
+    ("README.md", f"one first, then {POLICY.host_restart.at_once} at a time"),
     ("README.md", f"from {seconds(Backoff().first):g} s to {minutes(Backoff().longest)}"),
     ("README.md", f"one of {secrets.SHORTEST_LEARNED} characters or more"),
     ("README.md", f"`/readyz` on `{SETTINGS.listen}`"),
@@ -53,6 +65,7 @@ PROMISES = [
     ("docs/health.md", {0.5: "asked twice a second until it has passed"}[history.STARTING_PERIOD_SECONDS]),
     ("docs/hooks.md", f"output {running.OUTPUT_CAP_BYTES} bytes are kept"),
     ("docs/hooks.md", f"or {executor.CLOSE_SECONDS:g} s after gitops-agent was told to end"),
+    ("docs/hooks.md", f"`rollout.recovery` ({seconds(POLICY.rollout.recovery) / 60:g} minute)"),
     ("docs/json.md", f"newest first, at most {MAX_EVENTS}."),
     ("docs/metrics.md", f"A pass may take `livezGrace` ({SETTINGS.livez_grace / 60:g} minutes)"),
     ("docs/metrics.md", {1.5: "within one and a half `resyncInterval`"}[loop.LATE_INTERVALS]),
@@ -66,12 +79,18 @@ PROMISES = [
     ("docs/operations.md", f"rotated at {ROTATION.size // MIB} MiB"),
     ("docs/operations.md", f"pushed at most every {GitNotesSink.min_interval_seconds:g} seconds"),
     ("docs/operations.md", f"takes {commands.SHORTEST_DIGEST} characters or more of the digest"),
+    ("docs/operations.md", f"open for more than {minutes(HeartbeatSpec().max_tool_call)}"),
+    ("docs/operations.md", f"of commits the newest {MAX_RECORDS} stay"),
+    ("docs/rollouts.md", f"the last {MOST_FAILED_TREES} that failed"),
     ("docs/rollouts.md", f"`rollout.bake` (default {POLICY.rollout.bake})"),
     ("docs/rollouts.md", f"`rollout.recovery` (default {POLICY.rollout.recovery})"),
     ("docs/rollouts.md", f"`rollout.canary` agents (default {POLICY.rollout.canary})"),
     ("docs/rollouts.md", f"(default {POLICY.rollout.second}, at least one)"),
     ("docs/rollouts.md", f"{commands.SHORTEST_DIGEST} characters or more"),
-    ("gitops_agent/cli/inspect.py", f"not only the newest {fleet.SHOWN_ACTIONS}."),
+    (
+        "gitops_agent/cli/inspect.py",
+        f"not only the newest ({explain_text.SHOWN_ACTIONS}; as JSON {fleet.SHOWN_ACTIONS}).",
+    ),
 ]
 
 

@@ -283,7 +283,7 @@ def test_a_person_may_have_it_called_again_under_the_same_key(world: HookWorld) 
 
 def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
     world.runs.answers["hello"] = ExecResult(False, "exit code 1")
-    world.fleet("a")
+    sha = world.fleet("a")
     result = world.converge()
     assert result.record is not None
     result = world.run()
@@ -299,6 +299,10 @@ def test_a_person_may_leave_it_as_it_is(world: HookWorld) -> None:
         OperatorCommands(world.journal, world.clock, Operator("ada", "host")).approve(
             result.record.plan.digest, ""
         )
+    assert world.phase(sha) is Phase.DEGRADED
+    world.clock.advance(61)
+    world.converge()
+    assert world.phase(sha) is Phase.CONVERGED, "the gate has recovered"
 
 
 def test_a_hook_that_never_started_is_tried_again(world: HookWorld) -> None:

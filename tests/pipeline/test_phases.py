@@ -57,8 +57,8 @@ def test_a_commit_is_degraded_when_an_agent_had_its_time(world: World) -> None:
     assert world.status("two").ready
 
 
-def test_degraded_stays_even_if_the_agent_recovers_later(world: World) -> None:
-    """A phase is terminal once reached; how things are now is in the conditions."""
+def test_degraded_stays_while_the_agent_has_only_just_recovered(world: World) -> None:
+    """How things are now is in the conditions; the gate waits for `rollout.recovery`."""
     world.live.fail_always("no room", key=ONE)
     sha = world.repository.commit({"one": {"rollout": {"healthTimeout": "30s"}}})
     world.run()
