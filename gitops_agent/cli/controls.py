@@ -28,7 +28,7 @@ def freeze(
     scope: Annotated[str, _SCOPE] = "*",
     until: Annotated[str | None, option("--until", "TIME", _UNTIL_HELP)] = None,
 ) -> None:
-    """Stop acting: nothing is changed or repaired until unfreeze. Looking and reporting go on.
+    """Stop acting: nothing is changed or repaired until unfreeze, or --until. Looking and reporting go on.
 
     No restart is needed, and a restart does not end it. Agents that run keep running; one that dies stays dead.
     Without access to this machine, a commit with freeze in the Policy document does the same.
@@ -62,7 +62,7 @@ def approve(call: Call, digest: Annotated[str, _DIGEST], reason: Annotated[str, 
 def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _WHY_IF] = "") -> None:
     """Try again at once what failed: an agent that waits for its next try, or a commit that was held.
 
-    A rollout that failed goes on by itself once all that it reached is Ready again for a while (rollout.recovery);
+    A rollout that failed goes on by itself once all that it reached is Ready for a minute (rollout.recovery);
     retry forgets at once that it failed. Mend the cause first.
     """
     _carry_out(call, lambda commands: commands.retry(target, reason))

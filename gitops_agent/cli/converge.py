@@ -44,7 +44,7 @@ def once(
     timeout: Annotated[str | None, _TIMEOUT] = None,
     no_push: Annotated[bool, _NO_PUSH] = False,
 ) -> int:
-    """Converge: passes until the newest commit is terminal or held, or the time is up."""
+    """Make it so: passes until the newest commit is converged, refused or held, or the time is up."""
     from gitops_agent.cli.exit_codes import exit_code
     from gitops_agent.cli.progress import watching
     from gitops_agent.daemon.loop import run_once

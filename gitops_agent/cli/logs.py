@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def logs(
     call: Call,
     agent: Annotated[str, AGENT],
-    lines: Annotated[int, option("--lines -n", "N", "How many lines from the end.", min=0)] = 50,
+    lines: Annotated[int, option("--lines -n", "N", "How many lines from the end, of each replica.", min=0)] = 50,
     follow: Annotated[bool, flag("--follow -f", "Go on printing what is written.")] = False,
 ) -> None:
     """Print what an agent wrote to stdout and stderr, all replicas."""
