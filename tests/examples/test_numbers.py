@@ -6,7 +6,7 @@ import pytest
 
 from gitops_agent import wiring
 from gitops_agent.control import commands
-from gitops_agent.daemon import loop
+from gitops_agent.daemon import loop, state_watch
 from gitops_agent.drivers import api
 from gitops_agent.drivers.local import exec as running
 from gitops_agent.drivers.local import heartbeat_file, log_files
@@ -16,8 +16,10 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.state import MAX_RECORDS
 from gitops_agent.model.status import MAX_EVENTS
 from gitops_agent.observe.health import history
+from gitops_agent.proposals import outbox
 from gitops_agent.query import fleet
 from gitops_agent.reconcile import executor
+from gitops_agent.reconcile.leases import holder
 from gitops_agent.report import explain_text
 from gitops_agent.report.sinks.git_notes import GitNotesSink
 from gitops_agent.rollout.state import MOST_FAILED_TREES
@@ -67,10 +69,14 @@ PROMISES = [
     ("docs/hooks.md", f"or {executor.CLOSE_SECONDS:g} s after gitops-agent was told to end"),
     ("docs/hooks.md", f"`rollout.recovery` ({seconds(POLICY.rollout.recovery) / 60:g} minute)"),
     ("docs/json.md", f"newest first, at most {MAX_EVENTS}."),
+    ("docs/hooks.md", f"{seconds(Backoff().first):g} s to {minutes(Backoff().longest)}"),
+    ("docs/metrics.md", f"later and later (up to {loop.MAX_POLL_DELAY_SECONDS / 60:g} minutes)"),
     ("docs/metrics.md", f"A pass may take `livezGrace` ({SETTINGS.livez_grace / 60:g} minutes)"),
     ("docs/metrics.md", {1.5: "within one and a half `resyncInterval`"}[loop.LATE_INTERVALS]),
     ("docs/metrics.md", {5: "may take five `gitTimeout`"}[wiring.MAX_GIT_CALLS]),
     ("docs/operations.md", {1.0: "picks them up within a second"}[control_watch.PERIOD_SECONDS]),
+    ("docs/operations.md", {1.0: "notices within a second"}[state_watch.PERIOD_SECONDS]),
+    ("docs/operations.md", f"asks every {holder.RETRY_SECONDS:g} s"),
     ("docs/operations.md", {60.0: "ends within a minute"}[wiring.MAX_END_SECONDS]),
     ("docs/operations.md", f"no more than {retention.MAX_OBSERVATIONS} observations are kept"),
     ("docs/operations.md", f"the plans of one commit take {plans.MAX_BYTES // MIB} MiB at most"),
@@ -81,6 +87,10 @@ PROMISES = [
     ("docs/operations.md", f"takes {commands.SHORTEST_DIGEST} characters or more of the digest"),
     ("docs/operations.md", f"open for more than {minutes(HeartbeatSpec().max_tool_call)}"),
     ("docs/operations.md", f"of commits the newest {MAX_RECORDS} stay"),
+    (
+        "docs/rollouts.md",
+        f"from {outbox.FIRST_BACKOFF_SECONDS:g} s to {outbox.MAX_BACKOFF_SECONDS / 60:g} min",
+    ),
     ("docs/rollouts.md", f"the last {MOST_FAILED_TREES} that failed"),
     ("docs/rollouts.md", f"`rollout.bake` (default {POLICY.rollout.bake})"),
     ("docs/rollouts.md", f"`rollout.recovery` (default {POLICY.rollout.recovery})"),
