@@ -26,11 +26,14 @@ _GUARDS = {
     "empty_source": "The guard against an empty source",
     "failed_tree": "The memory of a tree that failed",
     "freeze": "A freeze",
+    "hook_ready": "An agent whose hooks wait until it is Ready",
+    "lease": "Another gitops-agent",
     "mass_change": "The guard against mass changes",
     "mass_delete": "The guard against mass deletion",
     "mass_drift": "The guard against mass drift",
     "observe_mode": "Observe mode",
     "oscillation": "The guard against repairs that do not last",
+    "own_wave": "The wave after a freeze or a pause",
     "paused": "A pause",
 }
 

@@ -19,6 +19,7 @@ from gitops_agent.model.outcome import Attempt
 from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
 from gitops_agent.model.quantity import ago, span
 from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
+from gitops_agent.plan.guards import GUARDS
 from gitops_agent.report.progress_view import ProgressView
 from gitops_agent.report.render import PLAIN, Style, style_for
 from gitops_agent.report.words import is_about, sentence
@@ -161,6 +162,12 @@ def test_a_guard_says_how_to_release_it() -> None:
 def test_guards_go_by_words(guard: str, said: str) -> None:
     verdict = Verdict(guard, Effect.TRIM, frozenset({runtime_key()}))
     assert f"{said} holds 1 action\n" in plan_text(a_plan(an_action(), verdicts=(verdict,)))
+
+
+@pytest.mark.parametrize("guard", [guard.__name__ for guard in GUARDS] + ["lease"])
+def test_every_guard_of_ours_has_words(guard: str) -> None:
+    verdict = Verdict(guard, Effect.TRIM, frozenset({runtime_key()}))
+    assert f"The guard {guard}" not in plan_text(a_plan(an_action(), verdicts=(verdict,)))
 
 
 def test_a_plan_leaves_out_what_says_nothing_to_people() -> None:
