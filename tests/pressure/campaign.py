@@ -35,7 +35,7 @@ from tests.support.git_servers import GitHttpServer, http_server
 AGENTS = tuple(f"a{number}" for number in range(8))
 SETTLED_SECONDS = 180.0
 POLICY: dict[str, Any] = {
-    "rollout": {},
+    "rollout": {"bake": "300ms", "recovery": "2s"},
     "backoff": {"first": "200ms", "longest": "2s"},
     "oscillation": {"repairs": 100_000},
     "actionsPerMinute": 100_000,
