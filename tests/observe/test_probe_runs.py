@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gitops_agent.drivers.api import AS_IT_RUNS, ExecResult, RunAs
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.status import HealthState
+from gitops_agent.model.status import HealthState, ResourceStatus
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.health.probe_runs import GRACE_SECONDS, ProbePools
 from gitops_agent.observe.health.targets import HealthTarget
 from gitops_agent.support.clock import SystemClock
 from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.testing.clock import FrozenClock
+from gitops_agent.testing.memory_driver import runtime_key
 from tests.journal.values import a_status
 from tests.reconcile.make import ONE
 from tests.support.fleet import until
@@ -98,6 +100,19 @@ def test_an_agent_that_runs_as_it_was_reported_stays_ready_until_its_first_answe
     assert ward.monitor.unanswered([ONE]) == {ONE}, "but there is something to wait for"
     until(lambda: hanging.running)
     ward.clock.advance(2 + GRACE_SECONDS)
+    assert said(ward.look(LIVENESS)) == UNPROVEN
+
+
+def test_a_copy_that_was_started_without_a_report_is_not_ready_before_its_probe_answers(
+    clock: FrozenClock, hanging: Hanging
+) -> None:
+    ward = Ward(clock, DaemonPool("probe", 2))
+    ward.ask = hanging
+    resource = ResourceStatus(runtime_key(ONE), "memory", "Running", "Healthy", {"replicas": [{"pid": "before"}]})
+    reported = replace(a_status(ONE), resources=(resource,))
+    pools = ProbePools(DaemonPool("probe", 2), DaemonPool("slow", 2))
+    ward.monitor = HealthMonitor(clock, pools, lambda: {ONE: reported})
+    ward.started = reported.conditions[0].last_transition_at + 1  # the reporter restarted it, and was killed
     assert said(ward.look(LIVENESS)) == UNPROVEN
 
 

@@ -162,7 +162,6 @@ class Late(Inline):
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Late]]:
-    monkeypatch.setattr(world_module, "Inline", Late)
     patient = lambda **parts: ExecutorContext(**{"patience": 0.01, **parts})  # noqa: E731
     monkeypatch.setattr(world_module, "ExecutorContext", patient)
     yield Late
@@ -170,6 +169,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Late]]:
 
 
 def test_a_canary_whose_driver_hangs_is_waited_for(started: World, late: type[Late]) -> None:
+    started.pool = late()
     started.boot()
     late.slow = key("a00")
     bad = started.repository.commit(fleet(NEW, NAMES))

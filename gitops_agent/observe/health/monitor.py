@@ -10,7 +10,7 @@ from dataclasses import replace
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState, Progress
 from gitops_agent.model.key import AgentKey, Scope
-from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.observation import Observation, Owner, listed_instances
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.observe.health.evaluate import (
     LIVENESS_FAILED,
@@ -268,7 +268,10 @@ def _is_unsettled(target: HealthTarget) -> bool:
 
 
 def _was_ready(reported: AgentStatus, seen: Observation) -> bool:
-    """Whether an earlier process reported this very run of an agent to be Ready."""
+    """Whether an earlier process reported this very run of an agent to be Ready: as the same copies, not as ones
+    that it may have replaced just before it ended, without a report."""
     since = [each.last_transition_at for each in reported.conditions if each.type is ConditionType.READY]
     started, running = seen.started_at or 0.0, reported.lifecycle is Lifecycle.RUNNING
-    return reported.ready and running and any(started <= at + START_MARGIN_SECONDS for at in since)
+    listed = {each.id for resource in reported.resources for each in listed_instances(resource.live)}
+    same = not listed or listed.issuperset(each.id for each in seen.instances)
+    return same and reported.ready and running and any(started <= at + START_MARGIN_SECONDS for at in since)
