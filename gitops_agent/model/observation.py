@@ -60,7 +60,8 @@ class Observation:
     driver's private handle, stored in the base and handed back with the next request. ``authoritative``: the
     driver cannot be wrong about whether the object exists, so one source is enough. ``health``: how it does, where
     the live system says so; None: core finds out by probes and heartbeats, where there are ``instances``.
-    ``address``: where HTTP probes go when the instances have no address of their own."""
+    ``address``: where HTTP probes go when the instances have no address of their own. ``extra``: copies beyond
+    those that were applied, each with its start: core decides when they may be ended."""
 
     key: ResourceKey
     driver: str
@@ -77,6 +78,7 @@ class Observation:
     health: Health | None = None
     instances: tuple[AgentInstance, ...] = ()
     address: str = ""
+    extra: tuple[AgentInstance, ...] = ()
 
     @property
     def started_at(self) -> float | None:

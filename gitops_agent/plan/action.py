@@ -24,7 +24,8 @@ Patch = tuple[Mapping[str, Any], ...]
 
 _WAY_OUT = {
     Decision.ALERT: "It is never touched. Remove it by hand, or rename the agent in Git",
-    Decision.QUARANTINE: "It is left as it is. Declare it in Git again, or remove it by hand",
+    Decision.QUARANTINE: "It is left as it is. Declare it in Git again, remove it by hand, or approve its end: "
+    "gitops-agent approve {plan} (what is younger than orphans.minAge is ended when it is old enough)",
     Decision.ASK: "It is not repaired by itself. Approve it with gitops-agent approve {plan}, repair it by hand, "
     "or change its document",
 }
@@ -121,6 +122,8 @@ def finding_for(action: Action, plan: str) -> Finding | None:
         )
     elif action.reason == ReasonCode.SECRET_ROTATED:
         way_out = "Restart it when it suits, or set runtime.onSecretChange: Restart to have it restarted"
+    elif action.decision is Decision.QUARANTINE and action.reason != ReasonCode.ORPHAN:
+        way_out = "It is ended when it is older than orphans.minAge. Raise replicas in Git to keep it"
     elif action.reason == ReasonCode.SOURCES_DISAGREE:
         way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
     summary = f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}"

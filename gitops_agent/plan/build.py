@@ -15,13 +15,14 @@ from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot, agents_in
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.action import finding_for, make_action, retained
-from gitops_agent.plan.classify import classify
+from gitops_agent.plan.classify import classify, is_young
 from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.order import order_actions
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
@@ -51,7 +52,8 @@ def build(
             continue
         unwell = healths[three_way.key.agent].instances if three_way.key.agent in healths else ()
         action = make_action(three_way, classify(difference, three_way, context, health), health, unwell)
-        actions.append(_approved(as_hook(action, context) if action.key.kind == Kind.HOOK else action, context))
+        action = as_hook(action, context) if action.key.kind == Kind.HOOK else action
+        actions.append(_approved(action, three_way, context))
     ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.
     meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
@@ -157,8 +159,13 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     return {key for key in known if scope is None or key.agent in scope}
 
 
-def _approved(action: Action, context: PlanContext) -> Action:
-    """The action, to be done if it asks and people approved it as it stands. No other doubt is lifted that way."""
-    if action.decision is Decision.ASK and action.digest in context.approved:
+def _approved(action: Action, three_way: ThreeWay, context: PlanContext) -> Action:
+    """The action, to be done if it asks and people approved it as it stands. So is the end of an orphan, once that
+    is old enough. No other doubt is lifted that way."""
+    if not context.approved or action.digest not in context.approved:
+        return action
+    live = three_way.live.instances if three_way.live is not None else ()
+    may_end = action.reason == ReasonCode.ORPHAN and not is_young(live, action.key.agent.tenant, context)
+    if action.decision is Decision.ASK or may_end:
         return replace(action, decision=Decision.REPAIR)
     return action

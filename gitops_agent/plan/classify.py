@@ -1,11 +1,13 @@
 """Classification: from a difference to verb, class, reason, confidence and decision. The reason never steers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gitops_agent.model.agent import DeletionPolicy, Lifecycle
 from gitops_agent.model.health_spec import ON_SECRET_CHANGE
-from gitops_agent.model.observation import Owner
+from gitops_agent.model.observation import AgentInstance, Owner
 from gitops_agent.model.plan import Class, Confidence, Decision, Verb
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import Health
 from gitops_agent.plan.compare import Difference, changed_names
 from gitops_agent.plan.confidence import confidence_of, read_signals
@@ -83,7 +85,20 @@ def classify(
     else:
         # What was repaired too often is held by a guard, not asked about.
         decision = _decide(difference, three_way, confidence_of(replace(signals, repeated=False)))
+        surplus = decision is Decision.REPAIR and drift_class is Class.MISSING_INTERNAL
+        if surplus and _has_young_extra(three_way, context):
+            decision = Decision.QUARANTINE
     return Classification(verb, drift_class, reason, confidence_of(signals), decision)
+
+
+def is_young(instances: Sequence[AgentInstance], tenant: str, context: PlanContext) -> bool:
+    """Whether one of some copies that are not in Git is too young to be ended, or too young for all we know."""
+    least = seconds(context.limits(tenant).orphans.min_age)
+    return any(each.started_at is None or context.now - each.started_at < least for each in instances)
+
+
+def _has_young_extra(three_way: ThreeWay, context: PlanContext) -> bool:
+    return three_way.live is not None and is_young(three_way.live.extra, three_way.key.agent.tenant, context)
 
 
 def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence) -> Decision:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from gitops_agent.model.control import EVERYTHING
 from gitops_agent.model.pace import seconds_until_paid
+from gitops_agent.model.plan import Decision
 from gitops_agent.model.policy_merge import limits_of
+from gitops_agent.model.quantity import seconds
 from gitops_agent.model.status import ConditionType
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout.ends import next_end
@@ -94,6 +96,13 @@ def _paces(summary: Summary) -> Iterator[float]:
         cap = limits_of(policy, scope).actions_per_minute
         if wait := seconds_until_paid(reconcile.debts, now, scope or EVERYTHING, cap):
             yield max(MIN_REQUEUE_SECONDS, wait)
+    # What is not in Git is ended when it is old enough.
+    for action in summary.record.pending:
+        seen = summary.record.live.observed.seen.get(action.key)
+        if action.decision is Decision.QUARANTINE and seen is not None:
+            least = seconds(limits_of(policy, action.key.agent.tenant).orphans.min_age)
+            ages = (now.wall - each.started_at for each in seen.extra if each.started_at is not None)
+            yield from (max(MIN_REQUEUE_SECONDS, least - age) for age in ages if age < least)
     if reconcile.returning is not None:
         released, agents = reconcile.returning.released, summary.record.snapshot.agents
         for left in deadlines.time_left(released, agents, policy, now.active):

@@ -26,7 +26,8 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_drift_of_every_kind_is_seen_and_healed(fleet: Fleet, started: list[subprocess.Popen[bytes]]) -> None:
-    fleet.commit(fleet.agents("config", "extra", "stopped", "lost", instructions="Be kind."))
+    agents = fleet.agents("config", "extra", "stopped", "lost", instructions="Be kind.")
+    fleet.commit(agents | {"p.yaml": fleet.policy(orphans={"minAge": "1h"})})
     fleet.once()
     pids = {name: fleet.pid(name) for name in ("config", "extra", "stopped", "lost")}
 
@@ -45,6 +46,10 @@ def test_drift_of_every_kind_is_seen_and_healed(fleet: Fleet, started: list[subp
     assert seen["lost:config/bundle"] == "ConfigLost"
     assert seen["stopped:runtime/process"] == "Suspended"
     assert seen["extra:runtime/process"] == "ExtraReplica"
+    fleet.call("once")
+    assert started[0].poll() is None, "what is not in Git is not ended while it is young"
+    fleet.commit({"p.yaml": fleet.policy(orphans={"minAge": "0s"})})
+    fleet.call("once")  # of two policies the stricter holds until the newer one has converged
     answer = fleet.once()
 
     assert all(row["ready"] for row in answer["agents"])

@@ -13,6 +13,7 @@ from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Applied
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.plan import Action, Verb
+from gitops_agent.model.quantity import iso
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
@@ -137,6 +138,26 @@ def test_a_fleet_whose_commits_never_converge_is_guarded_all_the_same(world: Wor
     result = world.converge()
     assert (result.phase, alive(world)) == (Phase.BLOCKED, 31)
     assert "30 of 31 agents of the fleet would be stopped or deleted" in {each.summary for each in result.findings}
+
+
+def test_stops_that_waited_for_a_pause_are_asked_about_when_it_ends(ten: World) -> None:
+    """A commit passed them by while they were paused; their end is no smaller for that."""
+    until = iso(ten.clock.now() + 3600)
+    paused = {"lifecycle": "Stopped", "reconcile": {"paused": True, "until": until, "reason": "looking"}}
+    ten.repository.commit({**dict.fromkeys(TEN[:9], paused), TEN[9]: {}})
+    assert not ten.converge().frozen
+    assert alive(ten) == 10
+    ten.clock.advance(3601)
+    result = ten.run()
+    assert alive(ten) == 10
+    assert result.record is not None
+    (held,) = [each for each in result.record.plan.verdicts if each.guard == "mass_delete" and each.held]
+    assert held.for_people
+    assert "9 of 10 agents of the fleet would be stopped or deleted" in {each.summary for each in result.findings}
+    said(ten, ControlVerb.APPROVE, result.record.plan.digest)
+    for _ in range(60):
+        ten.clock.advance(max(0.25, ten.run().wait or 1.0))
+    assert alive(ten) == 1
 
 
 class TakesTime(MemoryDriver):

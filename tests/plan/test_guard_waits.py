@@ -11,7 +11,7 @@ from gitops_agent.model.agent import Agent
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.observation import Base, Observation, Owner
+from gitops_agent.model.observation import AgentInstance, Base, Observation, Owner
 from gitops_agent.model.outcome import Circuit
 from gitops_agent.model.plan import Confidence, Decision, Plan, Verdict
 from tests.plan import make
@@ -194,9 +194,54 @@ def test_an_approved_repair_on_old_evidence_is_void_when_live_moves() -> None:
 @pytest.mark.parametrize("owner", [Owner.NONE, Owner.OTHER])
 def test_what_is_not_clearly_ours_can_not_be_approved(owner: Owner) -> None:
     declared, recorded, _ = make.running("acme/bot", {"a": 1})
-    foreign, orphan = make.live(recorded.key, {"a": 2}, owner), make.live(make.key("acme/orphan"), {"a": 1})
-    plan = make.plan(make.snapshot([declared]), [foreign, orphan], [recorded])
+    foreign = make.live(recorded.key, {"a": 2}, owner)
+    plan = make.plan(make.snapshot([declared]), [foreign], [recorded])
     approved = {action.digest for action in plan.actions}
-    again = make.plan(make.snapshot([declared]), [foreign, orphan], [recorded], approved=approved)
-    assert len(again.actions) == 2
+    again = make.plan(make.snapshot([declared]), [foreign], [recorded], approved=approved)
+    assert len(again.actions) == 1
     assert again.allowed == ()
+
+
+# -- what is not in Git
+
+
+def started(*ages: float | None) -> tuple[AgentInstance, ...]:
+    return tuple(AgentInstance(str(n), None if age is None else make.NOW - age) for n, age in enumerate(ages))
+
+
+@pytest.mark.parametrize(
+    ("ages", "policy", "ends"),
+    [
+        ((601.0,), None, True),
+        ((599.0,), None, False),
+        ((601.0, 3.0), None, False),
+        ((None,), None, False),  # of unknown age
+        ((3.0,), {"orphans": {"minAge": "2s"}}, True),
+        ((601.0,), {"tenants": {"acme": {"orphans": {"minAge": "1h"}}}}, False),
+    ],
+)
+def test_an_orphan_is_ended_with_an_approval_and_only_when_it_is_old_enough(
+    ages: tuple[float | None, ...], policy: Any, ends: bool
+) -> None:
+    declared, recorded, seen = make.running("acme/bot", {"a": 1})
+    orphan = make.live(make.key("acme/orphan"), {"a": 1}, instances=started(*ages))
+
+    def look(**options: Any) -> Plan:
+        return make.plan(make.snapshot([declared], policy), [seen, orphan], [recorded], **options)
+
+    plan = look()
+    assert plan.allowed == (), "never by itself"
+    (finding,) = plan.findings
+    assert f"gitops-agent approve {plan.digest}" in finding.detail
+    approved = {action.digest for action in plan.actions}
+    assert [action.verb.value for action in look(approved=approved).allowed] == (["delete"] if ends else [])
+
+
+@pytest.mark.parametrize(("age", "decision"), [(601.0, Decision.REPAIR), (599.0, Decision.QUARANTINE)])
+def test_an_extra_replica_is_ended_when_it_is_old_enough(age: float, decision: Decision) -> None:
+    declared, recorded, _ = make.running("acme/bot", {"replicas": 1})
+    seen = make.live(recorded.key, {"replicas": 2}, reason="ExtraReplica", extra=started(age), authoritative=True)
+    plan = make.plan(make.snapshot([declared]), [seen], [recorded])
+    assert [action.decision for action in plan.actions] == [decision]
+    if decision is Decision.QUARANTINE:
+        assert "older than orphans.minAge" in plan.findings[0].detail

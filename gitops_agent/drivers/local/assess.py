@@ -96,22 +96,25 @@ def _what_is_left(replica_set: ReplicaSet) -> tuple[str, str] | None:
     return reason, f"pid {pid} {how}{rest}"
 
 
+def surplus(replica_set: ReplicaSet, base: Desired | None) -> list[Replica]:
+    """The replicas beyond those that were applied."""
+    beyond = [each for each in replica_set.replicas if each.number >= base.replicas] if base is not None else []
+    return [*replica_set.extra, *beyond]
+
+
 def _reason(replica_set: ReplicaSet, base: Desired | None) -> tuple[str | None, str]:
     if (over := _what_is_left(replica_set)) is not None:
         return over
     for reason, text in FAULTS.items():
         if pids := [pid for pid, fault in replica_set.faults.items() if fault == reason]:
             return reason, text.format(_pids(pids))
-    surplus = [*replica_set.extra]
-    if base is not None:
-        if strangers := [replica for replica in replica_set.all if replica.spec != base.spec]:
-            listed = _pids([replica.proc.pid for replica in strangers])
-            if all(replica.known for replica in strangers):  # we left them for later: they follow one by one
-                return "ReplicasFollow", f"{listed} still runs the spec before the one applied"
-            return "SpecDiffers", f"{listed} runs another spec than the one last applied"
-        surplus += [replica for replica in replica_set.replicas if replica.number >= base.replicas]
-    if surplus:
-        return "ExtraReplica", f"{_pids([replica.proc.pid for replica in surplus])} is one replica too many"
+    if base is not None and (strangers := [each for each in replica_set.all if each.spec != base.spec]):
+        listed = _pids([replica.proc.pid for replica in strangers])
+        if all(replica.known for replica in strangers):  # we left them for later: they follow one by one
+            return "ReplicasFollow", f"{listed} still runs the spec before the one applied"
+        return "SpecDiffers", f"{listed} runs another spec than the one last applied"
+    if extra := surplus(replica_set, base):
+        return "ExtraReplica", f"{_pids([replica.proc.pid for replica in extra])} is one replica too many"
     there = {replica.number for replica in replica_set.replicas}
     if base is not None and (missing := sorted(set(range(base.replicas)) - there)):
         return "ReplicaMissing", f"replica {', '.join(map(str, missing))} of {base.replicas} is gone"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gitops_agent.drivers.api import AgentKey, Fields, Health, HealthState, ObserveRequest, iso
-from gitops_agent.drivers.local.assess import ReplicaSet, assess_replicas, fault_of, how_it_ended
+from gitops_agent.drivers.local.assess import ReplicaSet, assess_replicas, fault_of, how_it_ended, surplus
 from gitops_agent.drivers.local.context import ProcessContext
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
@@ -202,6 +202,11 @@ class ProcessObserver:
                     reason="Suspended" if each.proc.status == "Suspended" else None,
                 )
                 for each in replica_set.replicas
+                if each.ended is None
+            ),
+            extra=tuple(
+                AgentInstance(str(each.proc.pid), started[each.proc.pid])
+                for each in surplus(replica_set, base)
                 if each.ended is None
             ),
         )
