@@ -9,7 +9,8 @@ import pytest
 
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.fields import Fields
-from gitops_agent.model.passes import PassResult
+from gitops_agent.model.passes import Directives, PassResult
+from gitops_agent.model.state import State
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.memory_driver import runtime_key
 
@@ -252,9 +253,12 @@ def test_an_approval_that_goes_while_a_wave_rests_is_no_reason_to_hurry(world: W
     world.journal.control(Control(ControlVerb.APPROVE, record.plan, "ada@host", world.clock.now()))
     until_baking(world)
     in_force, withdrawn = world.stages.controls.in_force, {"approvals": (), "approved": frozenset[str]()}
-    world.stages.controls.in_force = lambda *given: replace(  # type: ignore[method-assign]
-        in_force(*given), **withdrawn, open_actions={}, all_approved=frozenset()
-    )
+
+    def without(*given: Any) -> tuple[State, Directives]:
+        state, found = in_force(*given)
+        return state, replace(found, **withdrawn, open_actions={}, all_approved=frozenset())
+
+    world.stages.controls.in_force = without  # type: ignore[method-assign]
     world.clock.advance(31)
     world.run()
     assert world.phase(sha) is Phase.BLOCKED

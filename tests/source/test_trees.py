@@ -144,7 +144,10 @@ def test_a_bomb_of_trees_ends_at_the_cap(desk: Desk, mirror: Mirror, monkeypatch
 def test_the_file_system_of_the_work_tree_is_never_used(mirror: Mirror, tmp_path: Path) -> None:
     mirror.refresh()
     names = sorted(path.name for path in (tmp_path / "state").iterdir())
-    assert (names[0].split("-")[0], names[1:]) == ("git", ["mirror.git", "mirror.git.lock"])
+    assert (names[0].split("-")[0], names[1:]) == (
+        "git",
+        ["mirror.git", "mirror.git.fetch.lock", "mirror.git.lock"],
+    )
 
 
 def test_a_pack_without_end_is_cut_off(desk: Desk, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ where we are not the parent, and an event for every heartbeat of a fleet would c
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.handle import ReplicaHandle
@@ -46,14 +48,14 @@ class Signs:
         self._dirs = dirs
         self._table = table
         self._suspended: set[Identity] = set()
-        self._bundles: dict[AgentKey, _Stamp] = {}
+        self._bundles: dict[AgentKey, tuple[_Stamp, int]] = {}
         self._beats: dict[Identity, _Beat] = {}
 
     def begin(self, agents: Iterable[AgentKey]) -> None:
         """Take the bundles of new agents as they are: they were observed just now."""
         for agent in agents:
             if agent not in self._bundles:
-                self._bundles[agent] = _stamp(self._dirs.config(agent))
+                self._bundles[agent] = _bundle(self._dirs.config(agent))
 
     def look(self, watched: Mapping[AgentKey, WatchedAgent], now: float) -> Iterator[Sign]:
         """What changed since the last look; ``now`` is by the monotonic clock. The first look at a heartbeat is no
@@ -61,11 +63,9 @@ class Signs:
         there = {known.identity for each in watched.values() for known in each.replicas}
         self._suspended &= there
         self._beats = {identity: beat for identity, beat in self._beats.items() if identity in there}
-        self._bundles = {agent: stamp for agent, stamp in self._bundles.items() if agent in watched}
+        self._bundles = {agent: known for agent, known in self._bundles.items() if agent in watched}
         for agent, each in watched.items():
-            stamp = _stamp(self._dirs.config(agent))
-            if self._bundles.setdefault(agent, stamp) != stamp:
-                self._bundles[agent] = stamp
+            if self._is_edited(agent):
                 yield agent, "BundleChanged"
             for known in each.replicas:
                 if (word := self._suspension(known)) is not None:
@@ -73,6 +73,14 @@ class Signs:
                 limits = each.desired.heartbeat
                 if limits is not None and self._moves_on(agent, known, limits, now):
                     yield agent, "HeartbeatWritten"
+
+    def _is_edited(self, agent: AgentKey) -> bool:
+        """Whether the bundle says something else. Written anew with what it said before (a repair) is no news."""
+        path, known = self._dirs.config(agent), self._bundles.get(agent)
+        if known is not None and _stamp(path) == known[0]:
+            return False
+        self._bundles[agent] = _bundle(path)
+        return known is not None and self._bundles[agent][1] != known[1]
 
     def _suspension(self, known: ReplicaHandle) -> str | None:
         suspended = self._table.is_suspended(known.pid)
@@ -103,6 +111,15 @@ class Signs:
         )
         opened = bool(calls) and not kept.calls and limits.max_tool_call < limits.stale_after
         return last is not None and (last.is_over_limit(limits, now) or opened)
+
+
+def _bundle(path: str) -> tuple[_Stamp, int]:
+    """The stamp of a bundle, and a checksum of what it says."""
+    stamp = _stamp(path)
+    try:
+        return stamp, crc32(Path(path).read_bytes())
+    except OSError:
+        return stamp, 0
 
 
 def _stamp(path: str) -> _Stamp:
