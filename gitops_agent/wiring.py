@@ -312,7 +312,6 @@ def open_instance(
             stack.callback(sentry.close)
             sinks.append(sentry)
         housekeeping = _housekeeping(parts)
-        stack.callback(housekeeping.run)
         jobs = [ScheduledJob(ASKED_EVERY_SECONDS, "housekeeping", housekeeping.run)]
         if (drift := _drift_sink(parts)) is not None:
             sinks.append(drift)
@@ -326,6 +325,7 @@ def open_instance(
             metrics.follow("gitops_agent_notes_pending", lambda: outbox.pending > 0)
         outbox.start(journal.state())
         stack.callback(parts.drivers.close)
+        stack.callback(housekeeping.run)  # it asks the drivers which folders are in use
         stack.callback(outbox.close)
         stack.callback(_closed, pipeline)
         context = ControllerContext(

@@ -48,6 +48,9 @@ MAX_EXECUTE_SECONDS = 10.0
 CLOSE_SECONDS = 10.0
 """How long actions under way are waited for at the end."""
 
+MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.25, 2.0
+"""How soon a pass looks whether an action under way has ended: as long as it takes already, within these."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -109,8 +112,11 @@ class Executor:
         return replace(state, reconcile=self._context.journal.state().reconcile), done
 
     def next_due(self) -> float | None:
-        """Seconds until a driver whose rate was used up takes actions again; None when none waits for that."""
-        return self._limiter.next_due()
+        """Seconds until a driver whose rate was used up takes actions again, or what is under way is looked at
+        again: soon at first, rarely once it takes long. None when none waits for that."""
+        now = self._context.clock.monotonic()
+        ages = (max(MIN_LOOK_SECONDS, min(MAX_LOOK_SECONDS, now - each.began)) for each in self._running.values())
+        return min((due for due in (self._limiter.next_due(), *ages) if due is not None), default=None)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Wait a while for what is under way, and record what has ended. What has not keeps its intent, so that

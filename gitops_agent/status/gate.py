@@ -1,11 +1,12 @@
 """The gate of a rollout: how far the newest commit has got, and whether its next wave may follow. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gitops_agent.model.control import frozen_scopes, is_frozen
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Class, Decision
 from gitops_agent.model.rollout import Rollout, Run
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
@@ -60,7 +61,7 @@ def progress_of(summary: Summary) -> Progress:
     # An agent that waits for a later wave may still suffer from an earlier commit: this one has not reached it.
     later = frozenset(rollout.waiting) if rollout is not None else frozenset[AgentKey]()
     # What an agent owes that this commit did not move, an earlier one left: it is inherited, and fails no gate.
-    judged = state.rollout.judged_agents | _judged_again(rollout, agents)
+    judged = state.rollout.judged_agents | _judged_again(rollout, state.reconcile.bases.values())
     own = judged - later
     open_ = (action for action in (*record.pending, *record.running) if action.key.agent in own)
     owed = [a for a in open_ if is_from_commit(a) and not is_hands_off(agents.get(a.key.agent), wall)]
@@ -105,11 +106,13 @@ def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinish
     return replace(progress, failure=why, for_people=False)
 
 
-def _judged_again(rollout: Rollout | None, agents: Collection[AgentKey]) -> frozenset[AgentKey]:
-    """Those that must be Ready before a gate that failed opens after all: what was released, or all agents."""
+def _judged_again(rollout: Rollout | None, bases: Iterable[Base]) -> frozenset[AgentKey]:
+    """Those that must be Ready before a gate that failed opens after all: what was released, and what the commit
+    made that was never Ready. What an earlier commit left is inherited."""
     if rollout is None or not rollout.failed:
         return frozenset()
-    return frozenset(agents) if rollout.done else frozenset(rollout.moving)
+    made = (each.key.agent for each in bases if each.commit == rollout.commit and not each.established)
+    return frozenset((*rollout.moving, *made))
 
 
 def _gone(summary: Summary, rollout: Rollout, frozen: Collection[AgentKey]) -> dict[AgentKey, str]:

@@ -125,10 +125,10 @@ def is_busy(summary: Summary) -> bool:
 
 
 def _is_in_progress(summary: Summary) -> bool:
-    """Whether what this pass did, or what is under way, releases what it held back or skipped."""
+    """Whether what this pass did releases what it held back or skipped."""
     record, attempts = summary.record, summary.state.reconcile.attempts
     progressed = summary.became_ready or bool(record.done)
     allowed = {action.key for action in record.plan.allowed}
     skipped = any(action.key in allowed and action.key not in attempts for action in record.pending)
     released = progressed and bool(record.held_by(*_RELEASED_BY_PROGRESS))
-    return skipped or released or bool(record.running)
+    return skipped or released

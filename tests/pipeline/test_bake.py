@@ -216,6 +216,26 @@ def test_the_last_wave_recovers_as_well(world: World) -> None:
     assert world.phase(sha) is Phase.CONVERGED
 
 
+def test_what_an_earlier_commit_left_down_keeps_no_gate_from_recovering(world: World) -> None:
+    world.repository.commit({"only": {}, "other": {}}, policy=BAKE)
+    world.converge()
+    world.live.fail_always("no room")
+    world.live.lose([runtime_key(key("other"))])
+    sha = world.repository.commit({"only": {**GOOD, "rollout": {"healthTimeout": "20s"}}, "other": {}})
+    assert world.converge().phase is Phase.DEGRADED
+    world.live.heal()
+    world.live.fail_always("still no room", key=runtime_key(key("other")))
+    for _ in range(60):
+        result = world.run()
+        if world.record(sha).cause == "Inherited":
+            break
+        world.clock.advance(result.wait or 1.0)
+    record = world.record(sha)
+    assert (record.phase, record.cause) == (Phase.DEGRADED, "Inherited")
+    assert "other" in record.summary
+    assert "only" not in record.summary
+
+
 # -- what waits for people wakes no pass, though the time of a rest is over
 
 

@@ -191,6 +191,19 @@ def test_a_canary_whose_driver_hangs_is_waited_for(started: World, late: type[La
     assert started.phase(bad) is Phase.DEGRADED
 
 
+def test_a_driver_that_hangs_is_looked_at_more_and_more_rarely(started: World, late: type[Late]) -> None:
+    started.pool = late()
+    started.boot()
+    late.slow = key("a00")
+    started.repository.commit(fleet(NEW, NAMES))
+    passes, end = 0, started.clock.monotonic() + 60.0
+    while started.clock.monotonic() < end:
+        started.clock.advance(started.run().wait or 60.0)
+        passes += 1
+    assert late.waiting
+    assert passes <= 40
+
+
 # -- eyes that are closed, or miss things, in every pass of a rollout that changes and deletes
 
 

@@ -92,7 +92,3 @@ def test_the_pause_between_two_waves_ends() -> None:
     failed = replace(state, rollout=RolloutState(rollout=replace(ROLLOUT, failed="why")))
     assert next_run(a_summary(state=failed), ()) is None
     assert not is_busy(a_summary(state=failed)), "what failed waits for people"
-
-
-def test_what_is_under_way_is_collected_soon() -> None:
-    assert next_run(a_summary(running=(an_action(),)), (30.0,)) == MIN_REQUEUE_SECONDS

@@ -9,7 +9,7 @@ from gitops_agent.drivers.local.apply import ProcessApplier
 from gitops_agent.drivers.local.context import Options, ProcessContext
 from gitops_agent.drivers.local.exec import RunningCommands, run
 from gitops_agent.drivers.local.log_files import read_logs
-from gitops_agent.drivers.local.marks import variables
+from gitops_agent.drivers.local.marks import as_agent, variables
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.start import Launcher
 from gitops_agent.drivers.local.watch import ProcessWatcher
@@ -57,7 +57,8 @@ class LocalDriver(ProcessApplier):
             return True  # nothing of it is on record, so it was given none
         running: dict[str, str] = {}
         for replica in watched.replicas:
-            running |= variables(self._context.table.environ(replica.pid) or b"")
+            given = self._context.table.environ(replica.runner or replica.pid)
+            running |= as_agent(variables(given or b""))
         return own.learn(agent, watched.desired, running)
 
     def logs(self, agent: AgentKey, lines: int, *, follow: bool = False) -> Iterator[LogLine]:

@@ -216,7 +216,8 @@ class ProcessObserver:
         process of ours started it."""
         place, process = (agent, replica.number), (replica.proc.pid, replica.proc.start)
         if wanted is not None and self._learned.get(place) != process:
-            running = variables(self._table.environ(replica.proc.pid) or b"")
+            # Of its runner, which is given the same: a program with a title of its own has written over it.
+            running = as_agent(variables(self._table.environ(replica.top.pid) or b""))
             self._context.environment.learn(agent, wanted, running)
             self._learned[place] = process
         return self._context.redactor(text)
