@@ -195,7 +195,10 @@ class Ready(Container[AgentKey]):
 
 
 def _repairs(around: PassContext, state: State, since: float, key: ResourceKey) -> Sequence[float]:
-    return around.history.repairs(key, max(since, state.control.retried_at.get(key.agent, 0.0)))
+    base = state.reconcile.bases.get(key)
+    # What was repaired of an earlier spec says nothing about this one.
+    applied_at = base.applied_at if base is not None else 0.0
+    return around.history.repairs(key, max(since, applied_at, state.control.retried_at.get(key.agent, 0.0)))
 
 
 def _recently_repaired(around: PassContext, state: State, absent: bool) -> dict[AgentKey, float]:

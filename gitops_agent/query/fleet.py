@@ -95,6 +95,7 @@ class FleetReader:
             [finding for finding in concerning if finding not in turned_down],
             self.now,
         )
+        shape["running"] = self.running
         if status is None and concerning:
             shape["undeclared"] = [to_json(each) for each in self._last_seen(agent)]
         return shape
@@ -206,7 +207,7 @@ def _concerning(agent: AgentKey, state: State, findings: Iterable[Finding]) -> l
     status, head = state.status.agents.get(agent), state.head
     file = status.origin.rpartition(":")[0] if status else ""
     frozen = status is not None and status.has(ConditionType.FROZEN)
-    scopes = {"gitops-agent.yaml", "*", agent.tenant} if frozen else set()
+    scopes = {"*", agent.tenant, str(agent), *(["gitops-agent.yaml"] if frozen else [])}
     turned_down = head.findings if head and head.phase in _TURNED_DOWN else ()
     return [
         finding

@@ -95,8 +95,9 @@ def _held(state: State, plan: Plan) -> tuple[Finding, ...]:
         return ()
     else:
         holding = [each for each in plan.verdicts if any(action.key in each.held for action in live)]
-        if not any(each.for_people for each in holding):
-            return ()
-        why = "; ".join(dict.fromkeys(each.findings[0].summary for each in holding if each.findings))
-        way_out = "The guards below say how to go on."
+        about = {str(action.key) for action in live}
+        found = [each.findings[0] for each in holding if each.findings]
+        found = found or [finding for finding in plan.findings if finding.address in about]
+        why = "; ".join(dict.fromkeys(each.summary for each in found)) or "people have to decide"
+        way_out = "What is below says how to go on."
     return (Finding(Severity.WARNING, PLAN_HELD, sha, f"none of this will happen now: {why}", way_out),)

@@ -38,7 +38,7 @@ def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: 
             "Live": _live(agent, now),
             "Done": done,
             "In the way": _in_the_way(shape, agent),
-            "Next": _next(shape, agent, now),
+            "Next": [*_next(shape, agent, now), *_alone(shape)],
         }
     blocks = [style.paint(escape_control(shape["agent"]), "bold") + style.paint(as_of(shape), "dim")]
     for title, sentences in sections.items():
@@ -194,6 +194,11 @@ def _holds(shape: Shape) -> Iterator[str]:
     yield from (text[:1].upper() + text[1:] for text in texts)
 
 
+def _alone(shape: Shape) -> Iterator[str]:
+    if shape["running"] is False:
+        yield "No gitops-agent is running, so nothing is noticed or done until one is: gitops-agent run."
+
+
 _WAITS = {
     "Paused": "It stays as it is while it is paused.",
     "ObserveMode": "It stays as it is: its document asks to observe it only.",
@@ -205,7 +210,8 @@ _WAITS = {
 def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
     drifted = any(each["type"] == "Drifted" for each in agent["conditions"])
     waits = [_WAITS[each["code"]] for each in shape["findings"] if each["code"] in _WAITS]
-    if waits and (drifted or not agent["ready"]):
+    frozen = any(each["code"] == "Frozen" for each in shape["findings"])
+    if waits and (frozen or drifted or not agent["ready"]):
         yield waits[0]
         return
     if hands_off_text(agent):

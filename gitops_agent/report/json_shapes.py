@@ -240,6 +240,7 @@ def explanation_shape(
         "findings": findings_shape(findings),
         "lastOutput": [],
         "undeclared": [],
+        "running": None,
         "journalAgeSeconds": age_shape(state, now),
     }
 

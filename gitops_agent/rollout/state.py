@@ -66,6 +66,8 @@ def after_failure(state: RolloutState, why: str, now: Now, *, for_people: bool =
     others = [each for each in state.failed_trees if each.tree != rollout.tree]
     answer = "Hold" if for_people else rollout.on_failure
     held = replace(rollout, failed=why, passed_at=None, on_failure=answer)
+    if for_people:  # all are Ready: nothing is wrong with the tree, and going back to it is no second try
+        return replace(state, rollout=held)
     return replace(state, rollout=held, failed_trees=tuple([*others, failed][-MOST_FAILED_TREES:]))
 
 

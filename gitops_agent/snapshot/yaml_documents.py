@@ -80,7 +80,7 @@ class FileParser:
         readers = (_DocumentReader(path, part, limits, self._locator, findings) for part in parts)
         documents = [document for reader in readers if (document := reader.read(suspect)) is not None]
         if not documents and not findings:
-            detail = "Remove the file, or list it in .gitopsignore."
+            detail = "Restore the agent that it held; if it held none, remove it or list it in .gitopsignore."
             findings = [warning(Code.NO_DOCUMENT, FilePosition(path), "the file holds no document", detail)]
         return documents, findings
 

@@ -255,3 +255,22 @@ def test_what_was_retried_is_forgotten_with_its_agent(world: World) -> None:
     assert world.converge().phase is Phase.CONVERGED
     kept = [key(name) in world.journal.state().control.retried_at for name in ("bot", "other")]
     assert kept == [False, True]
+
+
+def test_what_was_repaired_of_an_earlier_spec_does_not_count_against_a_new_one(world: World) -> None:
+    world.repository.commit({"a": {}}, policy={"oscillation": {"repairs": 2}})
+    world.converge()
+    died, history = world.clock.now() + 1.0, world.journal.repairs
+    world.journal.repairs = (  # type: ignore[method-assign]
+        lambda resource, since: [at for at in (died, died + 1.0) if at >= since] or history(resource, since)
+    )
+    world.clock.advance(5)
+    world.live.lose([runtime_key(key("a"))])
+    world.run()
+    assert runtime_key(key("a")) not in world.live.live, "repaired twice before, and held"
+    world.repository.commit({"a": {"runtime": {"command": ["mended"]}}})
+    assert world.converge().phase is Phase.CONVERGED
+    world.clock.advance(5)
+    world.live.lose([runtime_key(key("a"))])
+    world.run()
+    assert runtime_key(key("a")) in world.live.live, "one death of the new program is repaired at once"
