@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gitops_agent.drivers.api import LogLine
+from gitops_agent.drivers.local.log_files import read_logs
 from gitops_agent.errors import UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.status import ResourceStatus
@@ -53,3 +55,11 @@ def test_instances_go_by_their_index() -> None:
     status = a_status(resources=(ResourceStatus(runtime_key(), "pods", "Running", "", live),))
     assert instances(explanation_shape(Explanation(BOT, NOW, status))) == ["0", "2"]
     assert instances(explanation_shape(Explanation(BOT, NOW, None))) == []
+
+
+def test_a_log_that_was_rotated_just_now_is_read_from_the_file_before(tmp_path: Path) -> None:
+    (tmp_path / "0.log.1").write_text("one\ntwo\nthree\n")
+    (tmp_path / "0.log").write_text("")
+    assert [line.text for line in read_logs(tmp_path, 2, follow=False)] == ["two", "three"]
+    (tmp_path / "0.log").write_text("four\n")
+    assert [line.text for line in read_logs(tmp_path, 2, follow=False)] == ["three", "four"]

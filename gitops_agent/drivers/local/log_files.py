@@ -89,12 +89,21 @@ def read_logs(folder: Path, lines: int, *, follow: bool) -> Iterator[LogLine]:
     paths = sorted(folder.glob("*.log"))
     offsets = {path: path.stat().st_size for path in paths}
     for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as log:
-            yield from (LogLine(path.stem, line.rstrip("\n")) for line in (deque(log, lines) if lines else ()))
+        yield from (LogLine(path.stem, line) for line in _tail(path, lines))
     while follow:
         for path in sorted({*offsets, *folder.glob("*.log")}):
             yield from (LogLine(path.stem, line) for line in _added(path, offsets))
         time.sleep(FOLLOW_SECONDS)
+
+
+def _tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log, also when it was rotated just now and they are in the file before."""
+    found: list[str] = []
+    for each in (path, path.with_name(f"{path.name}.1")):
+        if len(found) < lines and each.exists():
+            with each.open(encoding="utf-8", errors="replace") as log:
+                found = [line.rstrip("\n") for line in deque(log, lines - len(found))] + found
+    return found
 
 
 def _added(path: Path, offsets: dict[Path, int]) -> list[str]:
