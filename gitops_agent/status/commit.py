@@ -44,9 +44,11 @@ def commit_phase(summary: Summary) -> Summary:
     progress = progress_of(summary)
     updated = _progressed(record, summary, progress)
     summary = _with_record(with_gate(summary, progress), updated)
-    if updated.is_in:
+    # Where only the end of a hook is unknown, everything else is in: a later revert must not take this back too.
+    in_doubt = progress.for_people and progress.rollout is not None and progress.rollout.done
+    if updated.is_in or in_doubt:
         # Where somebody is still down, the trees that failed stay on record.
-        summary = _converged(summary, forward=not record.reverts and not updated.cause)
+        summary = _converged(summary, forward=not (record.reverts or updated.cause or in_doubt))
     return summary.with_rollout(judged_agents=frozenset()) if updated.phase.terminal else summary
 
 

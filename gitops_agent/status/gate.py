@@ -107,11 +107,11 @@ def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinish
 
 
 def _judged_again(rollout: Rollout | None, bases: Iterable[Base]) -> frozenset[AgentKey]:
-    """Those that must be Ready before a gate that failed opens after all: what was released, and what the commit
-    made that was never Ready. What an earlier commit left is inherited."""
+    """Those that must be Ready before a gate that failed opens after all: what was released, and what was last
+    applied for this commit. What an earlier commit left is inherited."""
     if rollout is None or not rollout.failed:
         return frozenset()
-    made = (each.key.agent for each in bases if each.commit == rollout.commit and not each.established)
+    made = (each.key.agent for each in bases if each.commit == rollout.commit)
     return frozenset((*rollout.moving, *made))
 
 

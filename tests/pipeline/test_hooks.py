@@ -258,6 +258,23 @@ def test_what_was_called_and_failed_is_for_people(
     assert world.condition("a", ConditionType.STALLED) is not None
 
 
+def test_a_revert_of_a_later_commit_does_not_take_back_one_whose_hook_has_an_unknown_end(world: HookWorld) -> None:
+    world.repository.commit({"old": {}}, policy={"rollout": {"onFailure": "Revert"}})
+    world.converge()
+    world.runs.answers["hello"] = ExecResult(False, "no answer within 30 s", ended=False)
+    hooks = {"onProvisioned": {"command": ["hello"]}}
+    in_doubt = world.repository.commit({"old": {}, "guest": {"hooks": hooks}})
+    assert world.converge().phase is Phase.DEGRADED
+    broken = {"probes": {"readiness": {"exec": {"command": ["false"]}}}, "rollout": {"healthTimeout": "2s"}}
+    world.runs.answers["false"] = ExecResult(False, "no")
+    bad = world.repository.commit({"old": {"runtime": {"command": ["typo"]}, **broken}, "guest": {"hooks": hooks}})
+    world.converge()
+    back = world.repository.head
+    assert back not in (None, bad)
+    assert world.record(str(back)).rolls_back_to == in_doubt
+    assert runtime_key(key("guest")) in world.live.live
+
+
 def test_a_person_may_have_it_called_again_under_the_same_key(world: HookWorld) -> None:
     world.runs.answers["hello"] = ExecResult(False, "exit code 1")
     sha = world.fleet("a")
