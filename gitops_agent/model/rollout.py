@@ -22,8 +22,8 @@ class Rollout:
     ``passed_at``: since when everything released has been Ready without an exit, in seconds of active time; the
     rest runs from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of
     rest after each wave, its bake included), ``recovery`` and ``on_failure`` are those of the policies that held
-    when it began. ``left``: agents that a freeze or a pause covered when their wave came: they follow the commit,
-    and what it asks for is done in waves of their own once that is over. ``runs``: the run in which each released
+    when it began. ``left``: agents that a freeze or a pause covered when their wave came: what the commit
+    asks of them is reported, and done in waves of their own once that is over. ``runs``: the run in which each released
     agent was first seen up. ``earlier_health``: what was asked of the health of agents before, where the commit
     asks less."""
 
@@ -44,6 +44,11 @@ class Rollout:
     def waiting(self) -> tuple[AgentKey, ...]:
         """The agents whose wave has not come."""
         return tuple(agent for wave in self.waves[self.released :] for agent in wave)
+
+    @property
+    def behind(self) -> tuple[AgentKey, ...]:
+        """The agents that keep their earlier spec: those whose wave has not come, and those left for later."""
+        return tuple(dict.fromkeys((*self.waiting, *self.left)))
 
     @property
     def moving(self) -> tuple[AgentKey, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gitops_agent.control.directives import with_approvals
-from gitops_agent.model.agent import Agent
+from gitops_agent.model.agent import Agent, Resource
 from gitops_agent.model.control import frozen_scopes, is_frozen
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.health_spec import STOPPED, asked_before, read_health
@@ -34,7 +34,10 @@ def advance(state: State, source: SourceResult, live: Live, around: PassContext)
     state, decision = _advance(state, source, live, around)
     is_overdue = waves.pause_left(before, around.now.active) == 0.0 and state.rollout.rollout is before
     overdue_since = before.passed_at if before is not None and is_overdue else None
-    return state, replace(decision, overdue_since=overdue_since, explained=around.catalog.explained)
+    in_force = _as_last_applied(decision.in_force, state, around)
+    return state, replace(
+        decision, in_force=in_force, overdue_since=overdue_since, explained=around.catalog.explained
+    )
 
 
 def _advance(state: State, source: SourceResult, live: Live, around: PassContext) -> tuple[State, RolloutDecision]:
@@ -145,7 +148,7 @@ def _candidates(
     owed = {key for key in left if key in on_record and key not in changed}
     owed = {key for key in owed if away(key) or _is_owed(after.get(key), key, bases)}
     gated = [key for key in moved | owed if not away(key)]
-    ordered = waves.in_order(gated, before, after, rollout.released)
+    ordered = waves.in_order(gated, before, after, rollout.released, state.status.agents.not_ready)
     unfinished = known.moving if known is not None and not known.done else ()
     reached = [key for key in unfinished if key in on_record and not away(key)]
     proving = {key for key in gated if key in owed or waves.proves(after.get(key), before.get(key))}
@@ -192,6 +195,30 @@ def _with_earlier_health(in_force: Snapshot, rollout: Rollout | None) -> Snapsho
     known = (key for key in rollout.on_trial if key in rollout.earlier_health and key in in_force.agents)
     judged = {key: replace(in_force.agents[key], earlier_health=rollout.earlier_health[key]) for key in known}
     return replace(in_force, agents={**in_force.agents, **judged}) if judged else in_force
+
+
+def _as_last_applied(in_force: Snapshot, state: State, around: PassContext) -> Snapshot:
+    """The snapshot with what was last applied to the agents that wait for a wave of their own: as for every other
+    agent whose wave is still to come, drift and restarts follow that. What they may not do yet (a resource that
+    comes, goes, starts or stops with the commit) is left to the guard ``own_wave``."""
+    rollout, agents, bases = state.rollout.rollout, in_force.agents, state.reconcile.bases
+    if rollout is None or not rollout.left:
+        return in_force
+    away = _away(in_force, around)
+    waiting = (agents[key] for key in rollout.left if key in agents and not away(key))
+    kept = {
+        agent.key: replace(agent, resources=tuple(_last_applied(each, bases) for each in agent.resources))
+        for agent in waiting
+    }
+    return replace(in_force, agents={**agents, **kept}) if kept else in_force
+
+
+def _last_applied(resource: Resource, bases: Mapping[ResourceKey, Base]) -> Resource:
+    base = bases.get(resource.key)
+    if base is None or base.retained or base.driver != resource.driver:
+        return resource
+    is_stopped = bool(base.fields.value.get(STOPPED))
+    return resource if resource.stopped or is_stopped else replace(resource, fields=base.fields)
 
 
 def _as_target(rollout: RolloutState, in_force: Snapshot | None, target: Snapshot) -> RolloutDecision:

@@ -156,17 +156,23 @@ def recovery_left(rollout: Rollout | None, active: float) -> float | None:
 
 
 def in_order(
-    changed: Iterable[AgentKey], before: Agents, target: Agents, released: Collection[AgentKey]
+    changed: Iterable[AgentKey],
+    before: Agents,
+    target: Agents,
+    released: Collection[AgentKey],
+    unready: Collection[AgentKey] = (),
 ) -> list[AgentKey]:
     """Changed agents in the order in which they go.
     First those that an unfinished rollout has touched already (they have the least to lose), last those that would
-    end; dependencies before what depends on them; canaries before their equals."""
+    end; dependencies before what depends on them; what is Ready before what is not, which would fail the gate of a
+    commit that is well; canaries before their equals."""
     keys = set(changed)
     depth = depths(keys, {key: target[key] for key in keys if key in target})
 
-    def rank(key: AgentKey) -> tuple[bool, bool, int, bool, AgentKey]:
+    def rank(key: AgentKey) -> tuple[bool, bool, int, bool, bool, AgentKey]:
         agent = target.get(key)
-        return key not in released, _ends(agent, before.get(key)), depth[key], not (agent and agent.canary), key
+        ends, is_canary = _ends(agent, before.get(key)), agent is not None and agent.canary
+        return key not in released, ends, depth[key], key in unready, not is_canary, key
 
     return sorted(keys, key=rank)
 

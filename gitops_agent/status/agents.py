@@ -71,7 +71,7 @@ def halted_agents(summary: Summary) -> Summary:
     """With the condition Halted on every agent that a failed gate holds back, looked at in this pass or not."""
     agents = summary.state.status.agents
     rollout = summary.state.rollout.rollout if summary.is_halted else None
-    held = frozenset(rollout.waiting) if rollout is not None else frozenset[AgentKey]()
+    held = frozenset(rollout.behind) if rollout is not None else frozenset[AgentKey]()
     changed = [
         halted(agents[key], rollout if key in held else None, summary.now.wall)
         for key in agents.having(ConditionType.HALTED) ^ held
@@ -96,7 +96,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
     blocking, repeated = _blocking(record), record.held_by("oscillation")
     rollout = summary.state.rollout.rollout if summary.is_halted else None
-    behind = dict.fromkeys(rollout.waiting, rollout) if rollout is not None else {}
+    behind = dict.fromkeys(rollout.behind, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
     busy = {action.key.agent for action in record.running if action.key.kind != Kind.HOOK}
     owed: dict[AgentKey, list[Action]] = {}

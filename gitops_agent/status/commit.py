@@ -97,9 +97,10 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
     held = len(rollout.waiting) if rollout is not None else 0
     wave = f"wave {rollout.released} of {len(rollout.waves)}" if rollout is not None and held else ""
     if why := progress.failure:
-        held_finding = (_held(record, why, rollout),) if rollout is not None and held else ()
+        behind = len(rollout.behind) if rollout is not None else 0
+        held_finding = (_held(record, why, rollout),) if rollout is not None and behind else ()
         found = (*running.findings, *held_finding)
-        keep = f"; the rollout is held, {_keep(held, 'what it has', 'what they have')}" if held else ""
+        keep = f"; the rollout is held, {_keep(behind, 'what it has', 'what they have')}" if behind else ""
         return replace(
             running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found, cause=""
         )
@@ -158,7 +159,7 @@ def _with_approvals(record: CommitRecord, findings: tuple[Finding, ...]) -> tupl
 
 
 def _held(record: CommitRecord, why: str, rollout: Rollout) -> Finding:
-    sha, untouched = record.sha[:10], len(rollout.waiting)
+    sha, untouched = record.sha[:10], len(rollout.behind)
     detail = (
         f"{_keep(untouched, 'the spec it had, and is', 'the spec they had, and are')} repaired by it. It goes on "
         f"by itself once everything released has been Ready for {rollout.recovery:g} s, unless a revert was made. "

@@ -188,7 +188,10 @@ def test_no_output_is_lost_however_short_the_life(fleet: TmuxFleet) -> None:
 
 def test_the_exit_code_is_told_where_tmux_knows_it(fleet: TmuxFleet) -> None:
     fleet.run("sh", "-c", "exit 3")
-    until(lambda: "exited with code 3" in fleet.look().message)
+    until(lambda: fleet.ask("list-panes", "-a", "-F", "#{pane_dead}") == ["1"])
+    if fleet.ask("list-panes", "-a", "-F", "#{pane_dead_status}") != ["3"]:
+        pytest.skip("this tmux has lost how its pane ended, as it does now and then")
+    assert "exited with code 3" in fleet.look().message
     assert fleet.look().live["lastExit"]["code"] == 3
 
 

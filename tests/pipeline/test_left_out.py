@@ -100,6 +100,51 @@ def test_a_later_commit_takes_along_what_was_left(started: World) -> None:
     assert following(started, "better") == set(NAMES)
 
 
+# -- until its wave comes, an agent keeps the spec that was last applied to it
+
+
+def gone_and_seen_again(world: World, name: str) -> bool:
+    """Whether an agent that dies is brought back as it was."""
+    world.live.remove(runtime_key(key(name)))
+    world.run()
+    world.clock.advance(2)
+    world.run()
+    return name in following(world, "first") and world.status(name).ready
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same process", "after a restart"])
+def test_one_that_was_frozen_comes_back_while_the_gate_is_failed(started: World, restarted: bool) -> None:
+    people(started).freeze("acme/a07", "a look", None)
+    started.repository.commit(fleet(BROKEN_BODY))
+    assert started.converge().phase is Phase.DEGRADED
+    people(started).unfreeze("acme/a07", "looked")
+    started.run()
+    if restarted:
+        started.boot()
+    assert gone_and_seen_again(started, "a07")
+    assert started.condition("a07", ConditionType.HALTED) is not None
+    assert following(started, "typo") == {"a00"}
+
+
+def test_one_that_was_paused_is_repaired_while_its_wave_is_still_to_come(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"bake": "1h"}})
+    world.converge()
+    until = float(int(world.clock.now()) + 100)
+    pause = {"reconcile": {"paused": True, "until": iso(until), "reason": "audit"}}
+    world.repository.commit(fleet(GOOD) | {"a07": {**fleet(GOOD)["a07"], **pause}})
+    world.run()
+    world.clock.advance(101)
+    world.run()
+    assert gone_and_seen_again(world, "a07")
+    assert following(world, "better") == {"a00"}
+    world.live.edit(runtime_key(key("a07")), command=["by hand"])
+    world.run()
+    assert "a07" in following(world, "first")
+    world.clock.advance(3601)
+    assert world.converge(passes=200).phase is Phase.CONVERGED
+    assert following(world, "better") == set(NAMES)
+
+
 # -- an end that is in Git is acted on when it comes
 
 

@@ -83,6 +83,16 @@ def test_while_held_an_untouched_agent_comes_back_with_its_old_spec(started: Wor
         assert following(started, "typo") == {"a00"}
 
 
+def test_one_that_is_down_already_is_no_canary(world: World) -> None:
+    down = {"a00": {**fleet(BROKEN)["a00"], "runtime": {"command": ["first"]}}}
+    world.repository.commit(fleet({"runtime": {"command": ["first"]}}) | down)
+    world.converge()
+    assert not world.status("a00").ready
+    world.repository.commit(fleet(GOOD) | {"a00": {**down["a00"], **GOOD}})
+    world.run()
+    assert following(world, "better") == {"a01"}
+
+
 def test_a_good_commit_afterwards_reaches_everybody(started: World) -> None:
     started.repository.commit(fleet(BROKEN_BODY))
     started.converge()
