@@ -23,9 +23,9 @@ class Rollout:
     rest runs from there. ``failed``: why the gate failed; then nothing further is released. ``pauses`` (seconds of
     rest after each wave, its bake included), ``recovery`` and ``on_failure`` are those of the policies that held
     when it began. ``left``: agents that a freeze or a pause covered when their wave came: what the commit
-    asks of them is reported, and done in waves of their own once that is over. ``runs``: the run in which each released
-    agent was first seen up. ``earlier_health``: what was asked of the health of agents before, where the commit
-    asks less."""
+    asks of them is reported, and done in waves of their own once that is over. ``runs``: the run in which each
+    released agent was first seen up. ``earlier_health``: what was asked of the health of agents before, where the
+    commit asks less. ``unproven``: its only wave has still to bake before the commit is in."""
 
     commit: str
     tree: str
@@ -39,6 +39,7 @@ class Rollout:
     runs: Mapping[AgentKey, Run] = field(default_factory=dict)
     earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
     left: tuple[AgentKey, ...] = ()
+    unproven: bool = False
 
     @property
     def waiting(self) -> tuple[AgentKey, ...]:
@@ -57,8 +58,13 @@ class Rollout:
 
     @property
     def on_trial(self) -> tuple[AgentKey, ...]:
-        """The agents of the newest wave, while another one depends on how they do."""
-        return self.waves[self.released - 1] if self.released and not self.done else ()
+        """The agents of the newest wave, while another one, or the verdict, depends on how they do."""
+        return self.waves[self.released - 1] if self.released and self.is_on_trial else ()
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether something is still to be proven by what was released."""
+        return self.unproven or not self.done
 
     @property
     def done(self) -> bool:

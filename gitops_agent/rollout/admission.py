@@ -149,7 +149,7 @@ def _candidates(
     owed = {key for key in owed if away(key) or _is_owed(after.get(key), key, bases)}
     gated = [key for key in moved | owed if not away(key)]
     ordered = waves.in_order(gated, before, after, rollout.released, state.status.agents.not_ready)
-    unfinished = known.moving if known is not None and not known.done else ()
+    unfinished = known.moving if known is not None and known.is_on_trial else ()
     reached = [key for key in unfinished if key in on_record and not away(key)]
     proving = {key for key in gated if key in owed or waves.proves(after.get(key), before.get(key))}
     asked = _earlier_health(state, [after[key] for key in {*gated, *reached} if key in after], reached)

@@ -57,7 +57,8 @@ def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> R
         target.revision.tree,
         waves,
         released=min(1, len(waves)),
-        pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
+        pauses=_rests(waves, target, policy),
+        unproven=_has_to_bake(waves, target),
         on_failure=_on_failure(candidates.gated, policy),
         recovery=max(seconds(limits_of(policy, tenant).rollout.recovery) for tenant in {None, *tenants}),
         earlier_health=candidates.earlier_health,
@@ -82,16 +83,31 @@ def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
     return min(words, key=ON_FAILURE.index)
 
 
-def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec) -> float:
-    """Seconds between a wave that is Ready and the next: what the policies ask for, or an agent of it if more."""
+def _has_to_bake(waves: Waves, target: Snapshot) -> bool:
+    """Whether the verdict waits for the bake of a wave that is the only one. The last of several does not: an
+    exit there, in what may be thousands, says little about a commit that was proven before."""
+    return len(waves) == 1 and not _running(target).isdisjoint(waves[0])
+
+
+def _rests(waves: Waves, target: Snapshot, policy: PolicySpec) -> tuple[float, ...]:
+    """Seconds of rest after each wave that is Ready: what the policies ask for, or an agent of the wave if more.
+    After the last no other waits, so only the bake counts."""
+    last = len(waves) - 1
+    return tuple(_rest(wave, target.agents, policy, is_last=number == last) for number, wave in enumerate(waves))
+
+
+def _rest(wave: Sequence[AgentKey], agents: Agents, policy: PolicySpec, *, is_last: bool) -> float:
     limits = [limits_of(policy, tenant).rollout for tenant in {None, *(key.tenant for key in wave)}]
-    asked = [seconds(text) for each in limits for text in (each.bake, each.pause)]
-    return max(asked + [agents[key].pause_after_ready for key in wave if key in agents])
+    bake = max(seconds(each.bake) for each in limits)
+    if is_last:
+        return bake
+    pauses = [seconds(each.pause) for each in limits]
+    return max(bake, *pauses, *(agents[key].pause_after_ready for key in wave if key in agents))
 
 
 def proceed(rollout: Rollout, active: float) -> RolloutStep:
     """The next wave, if the gate is open and the pause is over; otherwise everything stays as it is."""
-    if pause_left(rollout, active) != 0.0:
+    if rollout.done or pause_left(rollout, active) != 0.0:
         return RolloutStep(rollout)
     wave = rollout.waves[rollout.released]
     left = tuple(key for key in rollout.left if key not in wave)
@@ -119,7 +135,8 @@ def regrouped(
         waves=waves,
         released=len(passed) + bool(tried),
         passed_at=rollout.passed_at if tried or not trial else None,
-        pauses=tuple(_rest(wave, target.agents, policy) for wave in waves),
+        pauses=_rests(waves, target, policy),
+        unproven=rollout.unproven and _has_to_bake(waves, target),
         left=tuple(dict.fromkeys((*rollout.left, *moved))),
     )
 
@@ -133,8 +150,9 @@ def _running(target: Snapshot) -> frozenset[AgentKey]:
 
 
 def pause_left(rollout: Rollout | None, active: float) -> float | None:
-    """Seconds until the next wave may go, once the gate is open; None when nothing waits for that."""
-    if rollout is None or rollout.done or rollout.failed or rollout.passed_at is None:
+    """Seconds until the next wave may go (of the only one: until it is proven), once the gate is open; None when
+    nothing waits for that."""
+    if rollout is None or not rollout.is_on_trial or rollout.failed or rollout.passed_at is None:
         return None
     pause = rollout.pauses[rollout.released - 1] if rollout.released else 0.0
     return max(0.0, rollout.passed_at + pause - active)
@@ -142,10 +160,11 @@ def pause_left(rollout: Rollout | None, active: float) -> float | None:
 
 def gated(rollout: Rollout, active: float, *, ready: bool, anew: bool = False) -> Rollout:
     """The rollout after a look at its gate: open since when, or shut. ``anew``: something was started again, so
-    that the time counts from now."""
+    that the time counts from now. The only wave of a commit is proven when its time is over."""
     if not ready:
         return replace(rollout, passed_at=None)
-    return rollout if rollout.passed_at is not None and not anew else replace(rollout, passed_at=active)
+    opened = rollout if rollout.passed_at is not None and not anew else replace(rollout, passed_at=active)
+    return replace(opened, unproven=False) if opened.done and pause_left(opened, active) == 0.0 else opened
 
 
 def recovery_left(rollout: Rollout | None, active: float) -> float | None:

@@ -42,8 +42,9 @@ def commit_phase(summary: Summary) -> Summary:
         looked = replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}")
         return _with_record(with_shut_gate(summary), looked)
     progress = progress_of(summary)
+    summary = with_gate(summary, progress)
     updated = _progressed(record, summary, progress)
-    summary = _with_record(with_gate(summary, progress), updated)
+    summary = _with_record(summary, updated)
     # Where only the end of a hook is unknown, everything else is in: a later revert must not take this back too.
     in_doubt = progress.for_people and progress.rollout is not None and progress.rollout.done
     if updated.is_in or in_doubt:
@@ -56,7 +57,9 @@ def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:
     """A commit superseded by one that may not be followed goes on with its rollout, gate by gate; and a gate that
     failed may open after all."""
     rollout = summary.state.rollout.rollout
-    is_mine = rollout is not None and rollout.commit == record.sha and (not rollout.done or bool(rollout.failed))
+    is_mine = (
+        rollout is not None and rollout.commit == record.sha and (rollout.is_on_trial or bool(rollout.failed))
+    )
     if not is_mine or summary.record.decision.blocked is not None:
         return summary
     if summary.record.live.observed.unreachable:
@@ -107,7 +110,12 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
     if progress.gate_is_open and wave:
         return replace(running, summary=f"{wave} is Ready, {counted(held, 'agent')} to follow")
     if not progress.open_agents:
-        return _verdict(running, summary)
+        trial = summary.state.rollout.rollout
+        if trial is None or not trial.unproven:
+            return _verdict(running, summary)
+        return replace(
+            running, summary=f"all that it changes is Ready, and has to stay so for {trial.pauses[-1]:g} s"
+        )
     if progress.is_frozen:
         return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
     waiting = f"waiting for {len(progress.open_agents)} of {total} agents"

@@ -91,7 +91,11 @@ def progress_of(summary: Summary) -> Progress:
     for_people = not unready and bool(in_doubt) and all(in_doubt)
     progress = Progress(open_agents, failure, for_people, frozen, rollout)
     unfinished = {action.key.agent for action in (*owed, *record.running)}
-    return progress if rollout is None or rollout.done else _with_exits(progress, rollout, summary, unfinished)
+    return (
+        progress
+        if rollout is None or not rollout.is_on_trial
+        else _with_exits(progress, rollout, summary, unfinished)
+    )
 
 
 def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinished: set[AgentKey]) -> Progress:
@@ -132,7 +136,7 @@ def with_gate(summary: Summary, progress: Progress) -> Summary:
     rollout, now = summary.state.rollout, summary.now
     if progress.failure:
         rollout = transitions.after_failure(rollout, progress.failure, now, for_people=progress.for_people)
-    if (waves := rollout.rollout) is not None and (waves.failed or not waves.done):
+    if (waves := rollout.rollout) is not None and (waves.failed or waves.is_on_trial):
         waves = gated(waves, now.active, ready=progress.gate_is_open, anew=progress.restarted)
         rollout = replace(rollout, rollout=replace(waves, runs=progress.runs))
     return summary if rollout == summary.state.rollout else summary.with_state(rollout=rollout)

@@ -54,3 +54,14 @@ def test_no_agent_beyond_the_canary_is_touched(fleet: Fleet, form: str) -> None:
     assert fleet.key("a") in held[0]["summary"]
     word = "earlier readiness probe" if "would tell" in form else "did not stay up since its release"
     assert word in held[0]["summary"]
+
+
+def test_a_fleet_of_one_is_taken_back_too(fleet: Fleet) -> None:
+    policy = fleet.policy(rollout={"bake": "3s", "onFailure": "Revert"})
+    fleet.commit(fleet.agents("a", **GOOD) | {"p.yaml": policy})
+    fleet.once()
+    bad = fleet.commit(fleet.agents("a", **changed(command=SHORT_LIFE)))
+    answer = fleet.once()
+    assert answer["commit"] != bad
+    assert answer["phase"] == "Converged"
+    assert fleet.note(bad).splitlines()[0].startswith(f"{fleet.instance}: Degraded")

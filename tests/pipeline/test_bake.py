@@ -104,6 +104,71 @@ def test_what_is_not_its_own_fault_begins_the_bake_anew(started: World) -> None:
     assert started.converge().phase is Phase.CONVERGED
 
 
+# -- a commit with one wave: there is no gate before the verdict, so the verdict itself waits
+
+
+ALONE = ["a00"]
+
+
+def test_the_only_wave_bakes_before_the_commit_is_in(started: World) -> None:
+    sha = started.repository.commit(fleet(FIRST) | fleet(GOOD, ALONE))
+    until_baking(started)
+    record = started.journal.commit_record(sha)
+    assert record is not None
+    assert record.phase is Phase.RECONCILING
+    assert record.summary == "all that it changes is Ready, and has to stay so for 10 s"
+    result = started.run()
+    assert result.wait == pytest.approx(10.0, abs=1.0)
+    assert started.converge().phase is Phase.CONVERGED
+
+
+@pytest.mark.parametrize("answer", ["Hold", "Revert"])
+def test_the_only_wave_fails_when_it_exits(world: World, answer: str) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"bake": "10s", "onFailure": answer}})
+    world.converge()
+    bad = world.repository.commit(fleet(FIRST) | fleet({"runtime": {"command": ["typo"]}}, ALONE))
+    until_baking(world)
+    world.clock.advance(5)
+    world.live.remove(runtime_key(key("a00")))
+    result = world.run()
+    assert world.phase(bad) is Phase.DEGRADED
+    assert result.phase is Phase.DEGRADED
+    world.converge()
+    assert following(world, "typo") == (set() if answer == "Revert" else {"a00"})
+    assert world.phase(bad) is Phase.DEGRADED
+
+
+def test_many_small_commits_do_not_pass_a_typo_from_agent_to_agent(started: World) -> None:
+    typo = {"runtime": {"command": ["typo"]}}
+    started.repository.commit(fleet(FIRST) | fleet(typo, ALONE))
+    until_baking(started)
+    started.repository.commit(fleet(FIRST) | fleet(typo, ["a00", "a01"]))
+    started.run()
+    started.clock.advance(3)
+    started.live.remove(runtime_key(key("a00")))
+    started.converge()
+    assert following(started, "typo") == {"a00"}
+
+
+def test_a_commit_that_ends_its_only_agent_has_nothing_to_wait_for(started: World) -> None:
+    started.repository.commit(fleet(FIRST) | {"a00": {"lifecycle": "Stopped", **FIRST}})
+    before = started.clock.monotonic()
+    assert started.converge().phase is Phase.CONVERGED
+    assert started.clock.monotonic() - before < 5
+
+
+def test_what_stands_between_a_bake_and_its_end_is_no_hot_loop(started: World) -> None:
+    started.repository.commit(fleet(FIRST) | fleet(GOOD, ALONE))
+    until_baking(started)
+    started.repository.commit({name: fleet(FIRST)[name] for name in ["a00", "a01"]})  # held: it deletes 18
+    waits = []
+    for _ in range(8):
+        result = started.run()
+        waits.append(result.wait)
+        started.clock.advance(result.wait or 20.0)
+    assert sum(wait is not None and wait < 0.2 for wait in waits) <= 1, waits
+
+
 class Strict(World):
     """A world in which the command ``alive`` fails where a typo runs."""
 

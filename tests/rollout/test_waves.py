@@ -108,7 +108,7 @@ def test_an_agent_that_wants_a_longer_rest_makes_its_own_wave_wait() -> None:
         agent("acme/a", pause_after_ready=60.0), agent("acme/b"), policy={"rollout": {"pause": "15s"}}
     )
     step = begin(target, target.policy, WaveCandidates(sorted(target.agents)))
-    assert step.rollout.pauses == (60.0, 15.0)
+    assert step.rollout.pauses == (60.0, 10.0), "after the last only the bake"
     assert step.released == {key("acme/a")}
 
 
