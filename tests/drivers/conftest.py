@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from gitops_agent.drivers.api import Compilation, Context, ObserveRequest
 from gitops_agent.drivers.local.context import Options
 from gitops_agent.drivers.local.driver import LocalDriver
 from gitops_agent.drivers.local.log_files import Rotation
-from gitops_agent.drivers.local.memory_limit import DelegatedGroup
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.spec import runtime_key, runtime_resources
 from gitops_agent.model.document import AgentDocument
@@ -112,7 +112,7 @@ class Fleet:
         self.bases: dict[ResourceKey, Base] = {}
         self.driver = self.fresh()
 
-    def fresh(self, *, state: Path | None = None, groups: DelegatedGroup | None = None) -> LocalDriver:
+    def fresh(self, *, state: Path | None = None, groups: Path | None = None) -> LocalDriver:
         """A driver as a restarted gitops-agent has it: it remembers nothing."""
         options = {"rotation": Rotation(), "watch_every": 0.1, **self.options}
         return self.build(
@@ -144,7 +144,10 @@ class Fleet:
 
     def apply(self, fields: Fields | None, verb: Verb = Verb.CREATE, agent: AgentKey = BOT) -> Applied:
         key = runtime_key(agent, self.name)
-        step = action(key, verb, desired=fields, seen=self.see(agent), base=self.bases.get(key))
+        base, seen = self.bases.get(key), self.see(agent)
+        step = action(key, verb, desired=fields, seen=seen, base=base)
+        if verb is Verb.RESTART and base is not None and base.fields == fields and seen and seen.reason is None:
+            step = replace(step, drift_class=Class.STUCK_PROGRESS)  # no other restart is planned without a cause
         done = self.driver.apply(step, "intent")
         if fields is not None:
             self.bases[key] = Base(key, self.name, fields, "c0ffee", 0.0, handle=done.handle)

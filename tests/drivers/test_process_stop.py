@@ -38,6 +38,11 @@ def log(fleet: Fleet) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    block = Path(f"/proc/{pid}/environ").read_text()
+    return dict(line.split("=", 1) for line in block.split("\0") if "=" in line)
+
+
 def test_stop_ends_every_replica(fleet: Fleet) -> None:
     fields = fleet.run(*SLEEP, replicas=2)
     pids = fleet.pids()
@@ -112,16 +117,46 @@ def test_a_reused_pid_is_neither_ours_nor_touched(fleet: Fleet, bystander: subpr
 
 
 def test_a_restart_replaces_what_ran_when_it_was_planned_and_nothing_younger(fleet: Fleet) -> None:
-    fields = fleet.run(*SLEEP, replicas=2)
+    fields = fleet.run(*SLEEP)
     seen = fleet.look()
     base = fleet.bases[process_key(BOT)]
     step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=seen, base=base)
+    stuck = replace(step, drift_class=Class.STUCK_PROGRESS)  # without a name: there is only one
     before = fleet.pids()
-    fleet.driver.apply(step, "intent")
+    fleet.driver.apply(stuck, "intent")
     between = fleet.pids()
     assert not set(before) & set(between)
-    fleet.driver.apply(step, "intent")
+    fleet.driver.apply(stuck, "intent")
     assert fleet.pids() == between
+
+
+def test_a_restart_for_a_stuck_replica_that_died_meanwhile_stops_none_of_its_siblings(fleet: Fleet) -> None:
+    fields = fleet.run(*SLEEP, replicas=3)
+    first, second, third = fleet.pids()
+    base = fleet.bases[process_key(BOT)]
+    step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
+    kill(second)
+    until(lambda: len(fleet.pids()) == 2)
+    fleet.driver.apply(replace(step, instances=(str(second),), drift_class=Class.STUCK_PROGRESS), "intent")
+    after = fleet.pids()
+    assert (len(after), after[0], after[2]) == (3, first, third)
+
+
+def test_a_restart_for_a_copy_too_many_stops_none_of_the_replicas(fleet: Fleet) -> None:
+    """The copy runs another spec, so a restart is planned; the replicas that count are as they should be."""
+    fields = fleet.run(*SLEEP, replicas=3)
+    before = fleet.pids()
+    environment = {**environment_of(before[0]), "MANAGED_AGENT_SPEC": "af"}
+    with subprocess.Popen(SLEEP, env=environment, start_new_session=True) as extra:
+        try:
+            assert until(lambda: fleet.look().reason == "SpecDiffers")
+            base = fleet.bases[process_key(BOT)]
+            step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
+            fleet.driver.apply(step, "intent")
+            assert extra.wait(10) == -signal.SIGTERM
+            assert fleet.pids() == before
+        finally:
+            kill(extra.pid)
 
 
 def test_another_spec_replaces_one_replica_at_a_time_and_each_only_once(fleet: Fleet) -> None:
@@ -190,10 +225,7 @@ def test_scaling_starts_and_stops_only_the_difference(fleet: Fleet) -> None:
 def test_an_extra_replica_is_stopped_and_the_recorded_one_kept(fleet: Fleet) -> None:
     fields = fleet.run(*SLEEP)
     (pid,) = fleet.pids()
-    environment = dict(
-        line.split("=", 1) for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in line
-    )
-    with subprocess.Popen(SLEEP, env=environment, start_new_session=True) as extra:
+    with subprocess.Popen(SLEEP, env=environment_of(pid), start_new_session=True) as extra:
         try:
             seen = until(lambda: (found := fleet.look()).reason == "ExtraReplica" and found)
             assert seen.fields is not None

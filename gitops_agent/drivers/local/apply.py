@@ -186,14 +186,17 @@ class _Task:
         unwell = over | {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
         wrong = {r.proc.pid for r in replicas if replica_set.is_behind(r, wanted)}
         if restarts and self.action.drift_class is Class.STUCK_PROGRESS:
-            wrong |= unwell  # it is they that the restart is for
-        if restarts and not wrong:  # none is at fault: those that ran when it was planned, and nothing younger
-            planned = {known.identity for known in self.handle.replicas}
-            return {r.proc.pid for r in replicas if r.proc.identity in planned}, 0
+            wrong |= unwell | self._only(replicas)  # it is they that the restart is for
         missing = wanted.replicas - sum(replica.number < wanted.replicas for replica in replicas)
         room = max(0, wanted.max_unavailable - missing - len(unwell))
         sound = [r.proc.pid for r in replicas if r.proc.pid in wrong - unwell]
         return (wrong & unwell) | set(sound[:room]), len(sound[room:])
+
+    def _only(self, replicas: Iterable[Replica]) -> set[int]:
+        """The pid of the one replica that ran when the action was planned, which core need not name; none where
+        it names some, whatever became of them: the others are well."""
+        planned = {known.identity for known in self.handle.replicas}
+        return {r.proc.pid for r in replicas if r.proc.identity in planned and not self.action.instances}
 
 
 @dataclass(slots=True)
