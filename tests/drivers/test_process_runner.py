@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops_agent.drivers.local.memory_limit import DelegatedGroup
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.plan import Verb
@@ -242,10 +241,10 @@ def test_where_groups_are_delegated_an_agent_is_born_into_its_own_and_ended_by_i
 ) -> None:
     """A folder stands for the control group; what the kernel would list in it is written by hand."""
     groups = tmp_path / "groups"
-    procs = groups / f"gitops-agent.{fleet.instance}.{BOT.tenant}.{BOT.name}.0" / "cgroup.procs"
+    procs = groups / f"replica.{fleet.instance}.{BOT.tenant}.{BOT.name}.0" / "cgroup.procs"
     procs.parent.mkdir(parents=True)
     procs.touch()
-    fleet.driver = fleet.fresh(groups=DelegatedGroup(groups, 2))
+    fleet.driver = fleet.fresh(groups=groups)
     fields = fleet.run("sh", "-c", f"cat {procs} > {tmp_path}/first; exec sleep 300", stop=SHORT)
     until(lambda: (tmp_path / "first").exists() and (tmp_path / "first").read_text() == "0")
     (pid,) = fleet.pids()

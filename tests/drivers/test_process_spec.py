@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
 from gitops_agent.drivers.local.lookalikes import has_environment, runs_command
 from gitops_agent.drivers.local.marks import Marks, read_marks
-from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
+from gitops_agent.drivers.local.memory_limit import MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.process_tree import build_tree, split_extras, tree_of
 from gitops_agent.drivers.local.procfs import Host, ProcessInfo
 from gitops_agent.drivers.local.spec import Desired
@@ -259,29 +260,92 @@ def test_every_marked_process_belongs_to_at_most_one_replica(procs: list[Process
         assert not escaped & (leaders - {replica.proc.pid})
 
 
-def test_a_group_is_used_only_where_the_machine_delegated_one(tmp_path: Path) -> None:
-    (tmp_path / "cgroup").write_text("0::/own\n")
-    (tmp_path / "mountinfo").write_text(f"1 2 0:3 / {tmp_path}/fs rw - cgroup2 cgroup rw\n")
-    own = tmp_path / "fs" / "own"
-    own.mkdir(parents=True)
-    (own / "cgroup.subtree_control").write_text("cpu memory\n")
-    # Writable, but nobody said it is ours: for root that is not enough.
-    found = delegated_parent(tmp_path)
-    assert found == (DelegatedGroup(own, 2) if os.geteuid() != 0 else None)
+@pytest.fixture
+def simulated(tmp_path: Path) -> Callable[[str], Path]:
+    """Make a folder that stands for a control group, and one for ``/proc/self`` that says we are in it."""
+
+    def make(own: str) -> Path:
+        (tmp_path / "cgroup").write_text(f"4:memory:/v1\n0::{own}\n")
+        (tmp_path / "mountinfo").write_text(f"1 2 0:3 / {tmp_path}/fs rw - cgroup2 cgroup rw\n")
+        group = tmp_path / "fs" / own.lstrip("/")
+        group.mkdir(parents=True)
+        return group
+
+    return make
+
+
+def mark_as_delegated(group: Path) -> None:
+    """As systemd does, or as far as we may."""
+    for name in ("trusted.delegate", "user.delegate"):
+        try:
+            os.setxattr(group, name, b"1")
+        except OSError:
+            continue
+        return
+    pytest.skip("this file system keeps no extended attributes")
+
+
+def test_a_group_is_used_only_where_the_machine_delegated_one(
+    tmp_path: Path, simulated: Callable[[str], Path]
+) -> None:
+    own = simulated("/system.slice/bot.service")
+    # Writable, but neither marked nor the border between two users: it is not ours.
+    assert delegated_parent(tmp_path) is None
+    mark_as_delegated(own)
+    assert delegated_parent(tmp_path) == own
     assert delegated_parent(tmp_path / "nowhere") is None
 
 
-def test_a_delegated_group_gets_limit_and_process(tmp_path: Path) -> None:
-    groups = MemoryLimits("me", DelegatedGroup(tmp_path, 2))
-    assert groups.confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
-    made = tmp_path / "gitops-agent.me.acme.bot.0"
+@pytest.mark.parametrize(
+    ("own", "marked", "used"),
+    [
+        ("/bot.service/main", "bot.service", True),  # DelegateSubgroup=main
+        ("/user.service/bot.service", "user.service", False),  # what is delegated is the user's own systemd
+        ("/bot.service/replica.me.acme.bot.0", "bot.service", False),  # an agent that runs gitops-agent itself
+        ("/bot.service/replica.me.acme.bot.0", "bot.service/replica.me.acme.bot.0", False),
+    ],
+)
+def test_what_is_above_our_group_is_used_only_if_we_are_a_part_of_it(
+    tmp_path: Path, simulated: Callable[[str], Path], own: str, marked: str, used: bool
+) -> None:
+    simulated(own)
+    group = tmp_path / "fs" / marked
+    mark_as_delegated(group)
+    assert delegated_parent(tmp_path) == (group if used else None)
+
+
+def test_a_simulated_group_with_a_memory_controller_gets_limit_and_process(tmp_path: Path) -> None:
+    groups = MemoryLimits("me", tmp_path)
+    known = ReplicaHandle(0, 4711, 0, "")
+    assert groups.confine(AGENT, known, 1000)
+    made = tmp_path / "replica.me.acme.bot.0"
     assert (made / "memory.max").read_text() == "1000"
     assert groups.confines(AGENT, 0, 4711)
     assert not groups.confines(AGENT, 0, 1)
     assert not groups.killed(AGENT, 0)
     (made / "memory.events").write_text("oom 1\noom_kill 2\n")
     assert groups.killed(AGENT, 0)
-    assert not MemoryLimits("me", None).confine(AGENT, ReplicaHandle(0, 4711, 0, ""), 1000)
-    assert not MemoryLimits("me", DelegatedGroup(tmp_path / "missing", 2)).confine(
-        AGENT, ReplicaHandle(0, 4711, 0, ""), 1000
-    )
+    assert not groups.confine(AGENT, known, None), "Git asks for no limit any more"
+    assert (made / "memory.max").read_text() == "max"
+    assert not groups.confines(AGENT, 0, 4711)
+    assert not MemoryLimits("me", None).confine(AGENT, known, 1000)
+    assert not MemoryLimits("me", tmp_path / "missing").confine(AGENT, known, 1000)
+
+
+def test_memory_is_watched_in_a_simulated_group_without_a_memory_controller(tmp_path: Path) -> None:
+    groups = MemoryLimits("me", tmp_path)
+    procs = groups.birthplace(AGENT, 0)
+    assert procs is not None
+    Path(procs).write_text("10\n")
+    tree = build_tree(table(proc(10)), "me", {})
+    (replica,) = tree.ours[AGENT]
+    assert groups.members(AGENT, 0) == {10}
+    assert groups.over([replica], 50, tree) == [replica]
+
+
+def test_a_simulated_group_counts_anew_for_each_start(tmp_path: Path) -> None:
+    groups = MemoryLimits("me", tmp_path)
+    assert groups.birthplace(AGENT, 0) is not None
+    first = (tmp_path / "replica.me.acme.bot.0").stat().st_ctime_ns
+    assert groups.birthplace(AGENT, 0) is not None
+    assert (tmp_path / "replica.me.acme.bot.0").stat().st_ctime_ns > first

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gitops_agent.drivers.api import AgentKey, Context, ResourceKey
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.environment import Environment
 from gitops_agent.drivers.local.log_files import LogFiles, Rotation
-from gitops_agent.drivers.local.memory_limit import DelegatedGroup, MemoryLimits, delegated_parent
+from gitops_agent.drivers.local.memory_limit import MemoryLimits, delegated_parent
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import ReplicaRegistry
 from gitops_agent.drivers.local.rotated_secrets import RotatedSecrets
@@ -23,7 +24,7 @@ class Options:
     watch_every: float = 2.0  # seconds
     proc: str = "/proc"
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    groups: DelegatedGroup | None = field(default_factory=delegated_parent)
+    groups: Path | None = field(default_factory=delegated_parent)
 
 
 class ProcessContext:

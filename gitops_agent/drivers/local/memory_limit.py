@@ -1,15 +1,15 @@
-"""Control groups where the machine gave us one: each replica is born into its own, which holds all of it and
-limits its memory. Elsewhere its runner holds it together, and the resident size of the tree is watched.
+"""Control groups where the machine delegated one to us: each replica is born into a group of its own, which holds
+all of it whatever becomes of its runner and its marks. There the kernel limits its memory, if the delegated group
+hands the memory controller on; everywhere else the resident size of the tree is watched.
 
-Being able to write to a group as root does not make it ours: only a group that systemd marked as delegated, or
-that belongs to our own unprivileged user, is used. Everywhere else memory is watched instead of confined.
+We never hand a controller on ourselves. The kernel lets no process into a group that does, and systemd starts a
+service in the very group that it delegates: with agents that outlive us, our unit could not be restarted.
 """
 
 import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from gitops_agent.drivers.local.handle import ReplicaHandle
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
@@ -17,27 +17,26 @@ from gitops_agent.drivers.local.procfs import Identity
 from gitops_agent.model.key import AgentKey
 
 NOWHERE = Path(os.devnull)  # below a device nothing can be made: everything fails there as without permission
+PREFIX = "replica."
+UNLIMITED = "max"
 _DELEGATED = ("user.delegate", "trusted.delegate")
-
-
-class DelegatedGroup(NamedTuple):
-    """A group below which we may make our own."""
-
-    path: Path
-    version: int
+_UNITS = (".service", ".scope", ".slice")
 
 
 class MemoryLimits:
     """Enforces or watches the limits of replicas: one group per replica below a delegated parent."""
 
-    def __init__(self, instance: str, parent: DelegatedGroup | None) -> None:
+    def __init__(self, instance: str, parent: Path | None) -> None:
         self._instance = instance
-        self._parent, self._version = parent or DelegatedGroup(NOWHERE, 2)
+        self._parent = parent or NOWHERE
         self._over: set[Identity] = set()
 
     def birthplace(self, agent: AgentKey, replica: int) -> str | None:
         """The ``cgroup.procs`` that a replica is to be started in; None where the machine gives us no group."""
         path = self._path(agent, replica)
+        # A new one where it is empty: what the kernel counted in the old one is of an earlier process.
+        with suppress(OSError):
+            path.rmdir()
         try:
             path.mkdir(exist_ok=True)
         except OSError:
@@ -45,22 +44,21 @@ class MemoryLimits:
         return str(path / "cgroup.procs")
 
     def members(self, agent: AgentKey, replica: int) -> set[int]:
-        """The pids in the group of a replica, whatever became of its runner and of its marks."""
-        words = _words(self._path(agent, replica) / "cgroup.procs")
-        return {int(word) for word in words if word.isdigit() and word != "0"}
+        """The pids in the group of a replica and in those that it made below, whatever became of its marks."""
+        found = (word for path in self._path(agent, replica).rglob("cgroup.procs") for word in _words(path))
+        return {int(word) for word in found if word.isdigit() and word != "0"}
 
     def confine(self, agent: AgentKey, replica: ReplicaHandle, limit: int | None) -> bool:
-        """Put a running replica below its limit; False when the machine does not let us (it is watched)."""
-        if limit is None:
-            return False
+        """Put a running replica below its limit, or below none; False when the kernel does not hold it: it is
+        watched."""
         path = self._path(agent, replica.number)
         try:
+            if limit is None:
+                (path / "memory.max").write_text(UNLIMITED)
+                return False
             path.mkdir(exist_ok=True)
-            if self._version == 2:
-                (path / "memory.max").write_text(str(limit))
-                (path / "memory.oom.group").write_text("1")
-            else:
-                (path / "memory.limit_in_bytes").write_text(str(limit))
+            (path / "memory.max").write_text(str(limit))
+            (path / "memory.oom.group").write_text("1")
             (path / "cgroup.procs").write_text(str(replica.pid))
         except OSError:
             with suppress(OSError):
@@ -69,13 +67,13 @@ class MemoryLimits:
         return True
 
     def confines(self, agent: AgentKey, replica: int, pid: int) -> bool:
-        """Whether a process lives in the group of its replica."""
-        return str(pid) in _words(self._path(agent, replica) / "cgroup.procs")
+        """Whether the kernel limits the memory of a process by the group of its replica."""
+        limit = _words(self._path(agent, replica) / "memory.max")
+        return limit not in ([], [UNLIMITED]) and pid in self.members(agent, replica)
 
     def killed(self, agent: AgentKey, replica: int) -> bool:
         """Whether the kernel killed something in the group for want of memory."""
-        name = "memory.events" if self._version == 2 else "memory.oom_control"
-        words = _words(self._path(agent, replica) / name)
+        words = _words(self._path(agent, replica) / "memory.events")
         return "oom_kill" in words and words[words.index("oom_kill") + 1] != "0"
 
     def release(self, replica: Replica) -> None:
@@ -97,7 +95,7 @@ class MemoryLimits:
         return [replica for replica in replicas if replica.proc.identity in self._over]
 
     def _path(self, agent: AgentKey, replica: int) -> Path:
-        return self._parent / f"gitops-agent.{self._instance}.{agent.tenant}.{agent.name}.{replica}"
+        return self._parent / f"{PREFIX}{self._instance}.{agent.tenant}.{agent.name}.{replica}"
 
 
 def _words(path: Path) -> list[str]:
@@ -108,41 +106,39 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-def delegated_parent(proc: Path = Path("/proc/self")) -> DelegatedGroup | None:
-    """The group below which we may make our own, if the machine gave us one."""
+def delegated_parent(proc: Path = Path("/proc/self")) -> Path | None:
+    """The group below which we may make our own, if the machine gave us one: that which we run in, or the one
+    above where we were put into a part of it."""
     try:
         memberships = (proc / "cgroup").read_text().splitlines()
         mounts = (proc / "mountinfo").read_text().splitlines()
     except OSError:
         return None
-    for line in memberships:
-        _, controllers, own = line.split(":", 2)
-        version = 2 if not controllers else 1
-        mount = _mount(mounts, version)
-        if mount is None or (version == 1 and "memory" not in controllers.split(",")):
-            continue
-        group = mount / own.lstrip("/")
-        candidates = (group, group.parent) if version == 2 and own != "/" else (group,)
-        for candidate in candidates:
-            if _is_ours(candidate) and (version == 1 or "memory" in _words(candidate / "cgroup.subtree_control")):
-                return DelegatedGroup(candidate, version)
-    return None
+    own = next((line.removeprefix("0::") for line in memberships if line.startswith("0::")), None)
+    mount = next(filter(None, map(_mount, mounts)), None)
+    if own is None or mount is None:
+        return None
+    group = mount / own.lstrip("/")
+    if group.name.startswith(PREFIX):
+        return None  # we are part of an agent, and what we start must not leave it
+    # What is above a unit belongs to the systemd that made the unit.
+    candidates = (group,) if own == "/" or group.suffix in _UNITS else (group, group.parent)
+    return next(filter(_is_ours, candidates), None)
 
 
-def _mount(mounts: list[str], version: int) -> Path | None:
-    for line in mounts:
-        place, _, system = line.partition(" - ")
-        kind, _, options = system.split(" ", 2)
-        if kind == "cgroup2" if version == 2 else kind == "cgroup" and "memory" in options.split(","):
-            return Path(place.split(" ")[4])
-    return None
+def _mount(line: str) -> Path | None:
+    """Where the unified hierarchy is, if this mount is it."""
+    place, _, system = line.partition(" - ")
+    return Path(place.split(" ")[4]) if system.startswith("cgroup2 ") else None
 
 
 def _is_ours(group: Path) -> bool:
+    """Whether a group was delegated to us: systemd marked it, or it belongs to our own unprivileged user and the
+    one above does not. To be able to write to it, as root or as the user of a session, does not make it ours."""
     try:
-        if 0 != os.geteuid() == group.stat().st_uid:
-            return True
         names = set(os.listxattr(group))
-        return any(name in names and os.getxattr(group, name) == b"1" for name in _DELEGATED)
+        if any(name in names and os.getxattr(group, name) == b"1" for name in _DELEGATED):
+            return True
+        return 0 != os.geteuid() == group.stat().st_uid != group.parent.stat().st_uid
     except OSError:
         return False

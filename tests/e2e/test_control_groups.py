@@ -1,0 +1,94 @@
+"""A control group that is delegated to us, for real: it holds what neither a runner nor marks hold any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.delegated_group import REASON, delegated_group, members, unified_mount
+from tests.support.fleet import Fleet, alive, signal_pid, until
+from tests.support.launcher import Step
+from tests.support.programs import AGENTS, Program
+
+pytestmark = pytest.mark.skipif(unified_mount() is None, reason=REASON)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    with delegated_group() as group:
+        yield group
+
+
+def inside(group: Path) -> list[Step]:
+    return [("tests.support.delegated_group", "run_in", str(group))]
+
+
+def replica_group(fleet: Fleet, group: Path) -> Path:
+    return group / f"replica.{fleet.instance}.{fleet.tenant}.a.0"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Workers with titles of their own, which outlive their master and keep its port."""
+    return AGENTS["cluster"].made(tmp_path / "program")
+
+
+@pytest.mark.parametrize("part", ["", "main"], ids=["Delegate", "DelegateSubgroup"])
+def test_what_lost_its_runner_and_its_marks_is_ended_by_its_group(
+    fleet: Fleet, program: Program, group: Path, part: str
+) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command)})
+    assert fleet.call_after(inside(group / part), "once").code == 0
+    program.await_up()
+    (runner,) = fleet.runners("a")
+    master = fleet.main("a")
+    assert members(replica_group(fleet, group)) == {runner, *program.processes}
+    workers = set(program.processes) - {master}
+    for pid in (runner, master):
+        signal_pid(pid)
+        until(lambda pid=pid: not alive(pid), "its end")
+    assert workers <= members(replica_group(fleet, group)), "they keep the port"
+
+    # Another process of ours, which finds the group again.
+    assert fleet.call_after(inside(group / part), "once").code == 0
+    program.await_up(2)
+    assert not workers & set(program.processes)
+    assert program.starts == 2
+
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command, lifecycle="Stopped")})
+    assert fleet.call_after(inside(group / part), "once").code == 0
+    assert not program.processes
+    assert not replica_group(fleet, group).exists()
+
+
+def test_an_agent_of_before_groups_were_used_gets_one_with_its_next_restart(
+    fleet: Fleet, program: Program, group: Path
+) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command)})
+    fleet.once()
+    program.await_up()
+    before = program.processes
+    for pid in before:  # as all that an earlier version started in our unit
+        (group / "cgroup.procs").write_text(str(pid))
+    assert fleet.call_after(inside(group), "once").code == 0
+    assert (program.processes, program.starts) == (before, 1)
+
+    env = {"env": [{"name": "VERSION", "value": "2"}]}
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command, runtime=env)})
+    assert fleet.call_after(inside(group), "once").code == 0
+    program.await_up(2)
+    assert set(program.processes) < members(replica_group(fleet, group))
+    assert not set(program.processes) & set(before)
+
+
+def test_memory_is_watched_in_a_group_without_a_memory_controller(fleet: Fleet, group: Path) -> None:
+    eats = "import time; held = bytearray(96 * 2**20); time.sleep(600)"
+    limits = {"resources": {"limits": {"memory": "64Mi"}}}
+    fleet.commit({"a.yaml": fleet.agent("a", "python3", "-c", eats, runtime=limits)})
+    with fleet.running(first=inside(group)):
+        (pid,) = until(lambda: fleet.pids("a"), "the agent")
+        assert pid in members(replica_group(fleet, group))
+        until(lambda: not alive(pid), "its restart")
+        until(lambda: "MemoryLimit" in fleet.daemon_log(), "the reason")
