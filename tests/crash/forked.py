@@ -9,18 +9,22 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import gitops_agent.cli.app
+from tests.support.delegated_group import run_in
 from tests.support.fleet import Fleet
 
 
-def begin(fleet: Fleet, verb: str, *words: str, **environment: str) -> int:
-    """Start a verb; the pid of the child."""
+def begin(fleet: Fleet, verb: str, *words: str, group: Path | None = None, **environment: str) -> int:
+    """Start a verb, in a control group if one is given; the pid of the child."""
     child = os.fork()
     if child:
         return child
     code = 70
     try:
+        if group is not None:
+            run_in(str(group))
         code = _be(fleet, [verb, *words], environment)
     except BaseException:
         traceback.print_exc()

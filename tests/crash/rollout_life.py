@@ -34,6 +34,10 @@ GUEST = "guest"
 SLEEPER = "sleeper"
 """The agent that goes into the background whenever it is started, so that it never becomes ready."""
 
+HOLDS = ("runner", "group", "environment")
+"""What holds the agents of a life together. With ``group`` and ``environment`` runners are killed now and then: agents
+are then known by their control group, or by record and marks alone."""
+
 TRIES = 50  # of an agent that is never ready, while it is wanted
 CALL = 'echo "$MANAGED_AGENT_HOOK_KEY" >> {}'
 
@@ -56,7 +60,11 @@ class Explained:
 class Life:
     """A fleet, the acts that may be played, and what is true of it."""
 
-    def __init__(self, folder: Path, random: Random, on_failure: str) -> None:
+    def __init__(self, folder: Path, random: Random, on_failure: str, hold: str) -> None:
+        self.hold = hold
+        self.delegated: Path | None = None  # the control group that is delegated to gitops-agent
+        self.group: Path | None = None  # the one that it is started in
+        self.mains: dict[str, int] = {}  # of agents whose runner was killed
         self.fleet = Fleet(folder, GITOPS_AGENT_LISTEN="")
         self.random = random
         self.on_failure = on_failure
@@ -120,13 +128,15 @@ class Life:
 
     def drift(self) -> Explained:
         room = DRIFTS - len(self.drifted)
-        fresh = [name for name in AGENTS if name not in self.drifted]
-        if not room:
+        fresh = [name for name in AGENTS if name not in self.drifted and self.is_held(name)]
+        if not room or not fresh:
             return self.change()
-        gone = self.random.sample(fresh, min(room, self.random.randint(1, 2)))
+        gone = self.random.sample(fresh, min(room, len(fresh), self.random.randint(1, 2)))
         self.drifted.update(gone)
         for name in gone:
-            pid = self.fleet.main(name)
+            if self.is_held_alone(name) and self.random.random() < 0.5:
+                self.lose_runner(name)
+            pid = self.fleet.main(name) if self.fleet.runners(name) else self.mains[name]
             signal_pid(pid)
             until(lambda pid=pid: not alive(pid), "the end of the agent")
         starts = dict.fromkeys(gone, (1, 1))
@@ -160,6 +170,25 @@ class Life:
         self.sleeps = False
         self.fleet.commit({f"{SLEEPER}.yaml": None})
         return Explained({SLEEPER: (0, TRIES)})
+
+    def lose_runners(self) -> None:
+        """Kill the runners of some agents, all of which are on record. Nothing of that is drift."""
+        for name in self.random.sample(AGENTS, self.random.randint(0, 3)) if self.hold != "runner" else ():
+            self.lose_runner(name)
+
+    def lose_runner(self, name: str) -> None:
+        for runner in self.fleet.runners(name):
+            self.mains[name] = self.fleet.main(name)
+            signal_pid(runner)
+            until(lambda runner=runner: not alive(runner), "the end of the runner")
+
+    def is_held(self, name: str) -> bool:
+        """Whether all of an agent stays known when its own process dies."""
+        return self.is_held_alone(name) or bool(self.fleet.runners(name))
+
+    def is_held_alone(self, name: str) -> bool:
+        """Whether it does without a runner: what lost its parents and its marks is known by its group alone."""
+        return self.hold == "group" or (self.hold == "environment" and self.programs[name].size == 1)
 
     kill_soon: Callable[[], None] = staticmethod(lambda: None)
     """Let gitops-agent be killed in the middle of an act; set by who plays it."""
@@ -237,6 +266,12 @@ class Life:
             return False
         copies = self.copies()
         return all(copies[each] for each in self.wanted)
+
+    def end(self) -> None:
+        """End all of it: by its marks, and by the files that its programs hold."""
+        self.fleet.end()
+        marks = {program.mark for program in self.programs.values()}
+        until(lambda: not [signal_pid(pid) for pids in holders(marks).values() for pid in pids], "the end of all")
 
     def catch_up(self) -> None:
         """Our clone follows what gitops-agent pushed."""

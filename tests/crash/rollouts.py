@@ -1,12 +1,15 @@
 """A campaign of ``kill -9`` at random moments of rollouts over real processes, and what it cost: nothing, or else.
 
-    python -m tests.crash.rollouts [--kills 500] [--seed N] [--workers 2] [--folder FOLDER]
+    python -m tests.crash.rollouts [--kills 500] [--seed N] [--workers 2] [--hold HOLD] [--folder FOLDER]
 
 Lives are played side by side: commits good and bad, drift and hooks follow one another. While gitops-agent
 (``once`` or ``run``) is at work on one, it is killed at a random moment, or at a random point next to a durable
 write or an effect, again and again; then it is called once more. Counted is what must never happen: an agent that
 is lost, one that is there twice, an effect that was repeated wrongly (a start, a revert, a hook, a note), and
-anything else that is wrong. Exit code 1 when anything was found; then the folder stays to be looked at.
+anything else that is wrong. What holds agents together differs from life to life, by chance or by ``--hold``:
+runners alone; a control group that is delegated to gitops-agent (as root, where one can be made), while runners
+are killed now and then; record and marks alone, because runners are killed. Exit code 1 when anything was found;
+then the folder stays to be looked at.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +35,8 @@ from sqlalchemy import Engine, event
 from gitops_agent.journal.store import open_journal
 from gitops_agent.report.sinks.git_notes import parse_note
 from tests.crash.forked import begin, ended
-from tests.crash.rollout_life import Explained, Life
+from tests.crash.rollout_life import HOLDS, Explained, Life
+from tests.support.delegated_group import REASON, delegated_group, unified_mount
 from tests.support.fast_disk import hurry
 from tests.support.launcher import warm
 
@@ -50,9 +56,9 @@ KINDS = ("lost", "duplicated", "repeated", "wrong")
 class Player:
     """Plays one life, and writes down what must never happen."""
 
-    def __init__(self, folder: Path, random: Random, most: int) -> None:
+    def __init__(self, folder: Path, random: Random, most: int, holds: Sequence[str]) -> None:
         self.random = random
-        self.life = Life(folder, random, random.choice(("Hold", "Revert")))
+        self.life = Life(folder, random, random.choice(("Hold", "Revert")), random.choice(holds))
         self.life.kill_soon = lambda: self.kill(random.uniform(0.02, 0.5), at_point=False)
         self.most = most
         self.kills = 0
@@ -60,14 +66,19 @@ class Player:
         self.told: dict[str, str] = {}
 
     def play(self) -> None:
-        try:
+        with ExitStack() as stack:
+            if self.life.hold == "group":
+                # As systemd starts us: in the group that it delegates, or in a part of it (DelegateSubgroup=).
+                part = self.random.choice(("", "main"))
+                self.life.delegated = stack.enter_context(delegated_group())
+                self.life.group = self.life.delegated / part
+            stack.callback(self.life.end)
             self.act(self.life.first)
             for _ in range(ACTS):
                 if self.kills < self.most and not self.found:
+                    self.life.lose_runners()
                     self.act(self.random.choice(self.life.acts()))
             self.check_notes()
-        finally:
-            self.life.fleet.end()
 
     def act(self, act: Any) -> None:
         life = self.life
@@ -78,11 +89,13 @@ class Player:
             if self.kills >= self.most or life.is_over():
                 break
             self.kill(self.random.uniform(0.02, 0.9))
-        code = ended(begin(life.fleet, "once", "--timeout", "90s"), 150.0)
+        code = ended(begin(life.fleet, "once", "--timeout", "90s", group=life.group), 150.0)
         where = f"{act.__name__} ({life.on_failure}) {pushed[:10]}"
         if code not in explained.codes:
             self.note("wrong", where, f"exit {code}, expected {explained.codes}: {self.log()}")
         self.check_processes(where, settled=True)
+        if life.delegated is not None and not any(life.delegated.glob("replica.*")):
+            self.note("wrong", where, "no agent is in a control group of its own")
         self.check_starts(where, before, explained)
         self.check_hooks(where, called, explained, code)
         self.check_commits(where, commits, pushed, explained)
@@ -94,7 +107,7 @@ class Player:
         verb = random.choice(("once", "once", "run"))
         point = f"{random.choice(POINTS)}:{random.randint(1, 8)}"
         environment = {"GITOPS_FAULT_AT": point} if at_point and random.random() < 0.4 else {}
-        child = begin(fleet, verb, **environment)
+        child = begin(fleet, verb, group=self.life.group, **environment)
         code = ended(child, 2.0 if environment else after)
         if code is None:
             os.kill(child, signal.SIGKILL)
@@ -107,7 +120,7 @@ class Player:
     # -- what must never happen
 
     def note(self, kind: str, where: str, what: str) -> None:
-        self.found.append((kind, f"{where}: {what}"))
+        self.found.append((kind, f"[{self.life.hold}] {where}: {what}"))
 
     def check_processes(self, where: str, *, settled: bool) -> None:
         for name, count in self.settled_copies().items():
@@ -184,24 +197,27 @@ class Player:
         return path.read_text(errors="replace")[-1500:] if path.exists() else ""
 
 
-def work(folder: Path, kills: int, seed: int) -> None:
+def work(folder: Path, kills: int, seed: int, holds: Sequence[str]) -> None:
     """One worker: lives until there were so many kills; a JSON line for each life."""
     event.listen(Engine, "connect", hurry)
     warm()
     number = done = 0
     while done < kills:
-        player = Player(folder / str(number), Random(f"{seed}/{number}"), kills - done)
+        player = Player(folder / str(number), Random(f"{seed}/{number}"), kills - done, holds)
         player.play()
         done += player.kills
         number += 1
-        told = {"kills": player.kills, "found": player.found, "folder": str(player.life.fleet.state.parent)}
+        life = player.life
+        told = {"kills": player.kills, "found": player.found, "hold": life.hold, "folder": str(life.counts.parent)}
         print(json.dumps(told), flush=True)
 
 
-def lead(folder: Path, kills: int, seed: int, workers: int) -> int:
+def lead(folder: Path, kills: int, seed: int, workers: int, holds: Sequence[str]) -> int:
     """Start the workers, add up what they tell."""
-    print(f"seed {seed}: {kills} kills, {workers} workers", flush=True)
+    missing = "" if unified_mount() is not None else f"; no life with a control group, which {REASON}"
+    print(f"seed {seed}: {kills} kills, {workers} workers, held by {', '.join(holds)}{missing}", flush=True)
     program = [sys.executable, "-m", "tests.crash.rollouts", "--worker", "--folder", str(folder)]
+    program += [word for hold in holds for word in ("--hold", hold)]
     children = [
         subprocess.Popen(
             [*program, "--kills", str(-(-kills // workers)), "--seed", str(seed * 1000 + number)],
@@ -210,6 +226,7 @@ def lead(folder: Path, kills: int, seed: int, workers: int) -> int:
         for number in range(workers)
     ]
     total: Counter[str] = Counter()
+    held: Counter[str] = Counter()
     began, lives, open_ = time.monotonic(), 0, list(children)
     while open_:
         for child in list(open_):
@@ -220,13 +237,16 @@ def lead(folder: Path, kills: int, seed: int, workers: int) -> int:
                 continue
             told = json.loads(line)
             lives += 1
+            held[told["hold"]] += told["kills"]
             total.update({"kills": told["kills"], **Counter(kind for kind, _ in told["found"])})
             for kind, what in told["found"]:
                 print(f"{kind.upper()}: {what}\n  in {told['folder']}", flush=True)
             print(f"{time.monotonic() - began:6.0f} s  {lives} lives, {total['kills']} kills", flush=True)
     failed = sum(child.wait() != 0 for child in children)
     counts = ", ".join(f"{total[kind]} {kind}" for kind in KINDS)
-    print(f"seed {seed}: {total['kills']} kills in {lives} lives: {counts}; {failed} workers failed", flush=True)
+    by = ", ".join(f"{hold} {count}" for hold, count in sorted(held.items()))
+    summed = f"{total['kills']} kills ({by}) in {lives} lives"
+    print(f"seed {seed}: {summed}: {counts}; {failed} workers failed", flush=True)
     return int(bool(failed or any(total[kind] for kind in KINDS)))
 
 
@@ -236,13 +256,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--hold", choices=HOLDS, action="append", help="what holds agents together (default: by chance)"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    here = [hold for hold in HOLDS if hold != "group" or unified_mount() is not None]
+    if not (holds := [hold for hold in given.hold or HOLDS if hold in here]):
+        parser.error(f"--hold group {REASON}")
     folder = given.folder or Path(tempfile.mkdtemp(prefix="campaign-"))
     if given.worker:
-        work(folder / f"worker-{given.seed}", given.kills, given.seed)
+        work(folder / f"worker-{given.seed}", given.kills, given.seed, holds)
         return 0
-    code = lead(folder, given.kills, given.seed, given.workers)
+    code = lead(folder, given.kills, given.seed, given.workers, holds)
     if code == 0 and given.folder is None:
         shutil.rmtree(folder)
     return code
