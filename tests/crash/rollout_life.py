@@ -35,8 +35,8 @@ SLEEPER = "sleeper"
 """The agent that goes into the background whenever it is started, so that it never becomes ready."""
 
 HOLDS = ("runner", "group", "environment")
-"""What holds the agents of a life together. With ``group`` and ``environment`` runners are killed now and then: agents
-are then known by their control group, or by record and marks alone."""
+"""What holds the agents of a life together. With ``group`` and ``environment`` runners are killed now and then:
+agents are then known by their control group, or by record and marks alone."""
 
 TRIES = 50  # of an agent that is never ready, while it is wanted
 CALL = 'echo "$MANAGED_AGENT_HOOK_KEY" >> {}'
@@ -168,6 +168,8 @@ class Life:
     def wake(self) -> Explained:
         """Its document is deleted, and nothing of it runs on."""
         self.sleeps = False
+        if self.hold == "group":
+            self.lose_runner(SLEEPER)
         self.fleet.commit({f"{SLEEPER}.yaml": None})
         return Explained({SLEEPER: (0, TRIES)})
 

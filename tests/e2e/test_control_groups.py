@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,32 +36,62 @@ def program(tmp_path: Path) -> Program:
     return AGENTS["cluster"].made(tmp_path / "program")
 
 
-@pytest.mark.parametrize("part", ["", "main"], ids=["Delegate", "DelegateSubgroup"])
-def test_what_lost_its_runner_and_its_marks_is_ended_by_its_group(
-    fleet: Fleet, program: Program, group: Path, part: str
-) -> None:
-    fleet.commit({"a.yaml": fleet.agent("a", *program.command)})
-    assert fleet.call_after(inside(group / part), "once").code == 0
-    program.await_up()
-    (runner,) = fleet.runners("a")
-    master = fleet.main("a")
+def orphan_workers(fleet: Fleet, program: Program, group: Path) -> set[int]:
+    """Kill what is above the workers: the runner, and their master."""
+    (runner,), master = fleet.runners("a"), fleet.main("a")
     assert members(replica_group(fleet, group)) == {runner, *program.processes}
     workers = set(program.processes) - {master}
     for pid in (runner, master):
         signal_pid(pid)
         until(lambda pid=pid: not alive(pid), "its end")
     assert workers <= members(replica_group(fleet, group)), "they keep the port"
+    return workers
 
+
+@pytest.mark.parametrize("part", ["", "main"], ids=["Delegate", "DelegateSubgroup"])
+def test_what_lost_its_runner_and_its_marks_is_ended_before_the_next_start(
+    fleet: Fleet, program: Program, group: Path, part: str
+) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command)})
+    assert fleet.call_after(inside(group / part), "once").code == 0
+    program.await_up()
+    workers = orphan_workers(fleet, program, group)
     # Another process of ours, which finds the group again.
     assert fleet.call_after(inside(group / part), "once").code == 0
     program.await_up(2)
     assert not workers & set(program.processes)
     assert program.starts == 2
 
-    fleet.commit({"a.yaml": fleet.agent("a", *program.command, lifecycle="Stopped")})
-    assert fleet.call_after(inside(group / part), "once").code == 0
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "Stopped"])
+def test_what_lost_its_runner_and_its_marks_is_ended_with_its_agent(
+    fleet: Fleet, program: Program, group: Path, deleted: bool
+) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command), "b.yaml": fleet.agent("b")})
+    assert fleet.call_after(inside(group), "once").code == 0
+    program.await_up()
+    orphan_workers(fleet, program, group)
+    stopped = fleet.agent("a", *program.command, lifecycle="Stopped")
+    fleet.commit({"a.yaml": None if deleted else stopped})
+    assert fleet.call_after(inside(group), "once").code == 0
     assert not program.processes
     assert not replica_group(fleet, group).exists()
+
+
+def test_without_runner_marks_and_record_an_agent_is_still_not_started_beside_itself(
+    fleet: Fleet, tmp_path: Path, group: Path
+) -> None:
+    program = AGENTS["setproctitle"].made(tmp_path / "titled")
+    fleet.commit({"a.yaml": fleet.agent("a", *program.command)})
+    assert fleet.call_after(inside(group), "once").code == 0
+    program.await_up()
+    (runner,), old = fleet.runners("a"), program.processes
+    signal_pid(runner)
+    until(lambda: not alive(runner), "its end")
+    shutil.rmtree(fleet.state)
+    assert fleet.call_after(inside(group), "once").code == 0
+    program.await_up(2)
+    assert program.processes != old
 
 
 def test_an_agent_of_before_groups_were_used_gets_one_with_its_next_restart(

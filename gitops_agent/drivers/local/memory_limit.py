@@ -45,7 +45,9 @@ class MemoryLimits:
 
     def members(self, agent: AgentKey, replica: int) -> set[int]:
         """The pids in the group of a replica and in those that it made below, whatever became of its marks."""
-        found = (word for path in self._path(agent, replica).rglob("cgroup.procs") for word in _words(path))
+        # Unlike a glob, a walk does not mind a folder that is removed meanwhile.
+        folders = (Path(folder) for folder, _, _ in os.walk(self._path(agent, replica)))
+        found = (word for folder in folders for word in _words(folder / "cgroup.procs"))
         return {int(word) for word in found if word.isdigit() and word != "0"}
 
     def confine(self, agent: AgentKey, replica: ReplicaHandle, limit: int | None) -> bool:

@@ -71,7 +71,8 @@ class ProcessObserver:
         # After the sweep, so that how a child ended is known whenever the sweep shows that it did.
         self._registry.reap()
         self._context.rotated_secrets.forget_gone(table)
-        tree = build_tree(table, self._context.instance, merged, self._context.driver)
+        context = self._context
+        tree = build_tree(table, context.instance, merged, context.driver, context.memory.members)
         for replica in (each for replicas in tree.ours.values() for each in replicas if each.ended is not None):
             pid, status = replica.ended or (0, None)
             if status is not None:

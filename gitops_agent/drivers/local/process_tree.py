@@ -4,13 +4,13 @@ A replica is, the first that holds: the agent of a marked runner, as the runner'
 handle names by pid and start time; a marked session leader without an ancestor of the same mark (what an earlier
 version started, or lost its runner and our record). Everything else that is below a runner or marked is the tree
 of a replica (tools, MCP servers) and never drift. What is left of a replica whose own process has ended is a
-replica too, one that is to be ended before the next start.
+replica too, one that is to be ended before the next start; so is what only its control group knows.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle
@@ -18,6 +18,9 @@ from gitops_agent.drivers.local.marks import UNNAMED_DRIVER
 from gitops_agent.drivers.local.procfs import ProcessInfo, Table
 from gitops_agent.drivers.local.runner import NAME
 from gitops_agent.model.key import AgentKey
+
+Grouped = Callable[[AgentKey, int], Iterable[int]]
+"""The pids in the control group of a replica."""
 
 
 class Ended(NamedTuple):
@@ -85,7 +88,11 @@ class ProcessTree:
 
 
 def build_tree(
-    table: Table, instance: str, handle: Mapping[AgentKey, Handle], driver: str = UNNAMED_DRIVER
+    table: Table,
+    instance: str,
+    handle: Mapping[AgentKey, Handle],
+    driver: str = UNNAMED_DRIVER,
+    grouped: Grouped = lambda _agent, _number: (),
 ) -> ProcessTree:
     """Sort a sweep by the marks of one driver; the handles must be of this boot of this machine."""
     marked: dict[AgentKey, list[ProcessInfo]] = defaultdict(list)
@@ -98,7 +105,10 @@ def build_tree(
         elif is_leader(proc, table):
             others[proc.marks.agent].append(agent_of(proc, table) or proc if proc.marks.runner else proc)
     agents = marked.keys() | handle.keys()
-    ours = {agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent)) for agent in agents}
+    ours = {
+        agent: _replicas(agent, table, marked.get(agent, ()), handle.get(agent), partial(grouped, agent))
+        for agent in agents
+    }
     return ProcessTree(table, {agent: replicas for agent, replicas in ours.items() if replicas}, others, marked)
 
 
@@ -151,7 +161,11 @@ def ancestors(proc: ProcessInfo, table: Table) -> Iterable[ProcessInfo]:
 
 
 def _replicas(
-    agent: AgentKey, table: Table, marked: Iterable[ProcessInfo], handle: Handle | None
+    agent: AgentKey,
+    table: Table,
+    marked: Iterable[ProcessInfo],
+    handle: Handle | None,
+    grouped: Callable[[int], Iterable[int]],
 ) -> tuple[Replica, ...]:
     found: dict[int, Replica] = {}
     recorded = {known.identity: known for known in (handle.replicas if handle else ())}
@@ -179,6 +193,13 @@ def _replicas(
         elif past is not None and proc.session in (past.pid, past.runner):
             ended = Ended(past.pid, None)
             found[proc.pid] = Replica(agent, past.number, past.spec, proc, False, None, run_by, ended)
+    there = {replica.number for replica in found.values()}
+    for past in recorded.values():
+        # Neither runner nor marks are left, and the kernel still knows to what it belongs.
+        left = [table[pid] for pid in (grouped(past.number) if past.number not in there else ()) if pid in table]
+        if proc := min((each for each in left if each.alive), default=None):
+            ended = Ended(past.pid, None)
+            found[proc.pid] = Replica(agent, past.number, past.spec, proc, False, None, past.runner, ended)
     return tuple(sorted(found.values(), key=_seniority))
 
 
