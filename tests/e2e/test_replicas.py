@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
-from tests.support.fleet import Fleet, until
+from tests.support.fleet import Fleet, signal_pid, until
 
 # Writes down when it starts, is ready (a moment later) and ends; its probe looks at the file of its own replica.
 AGENT = """
@@ -74,3 +75,24 @@ def test_each_replica_is_ready_before_the_next_goes_also_across_a_kill(fleet: Fl
         good = fleet.revert("HEAD")
         fleet.await_phase(good, "Converged")
     assert events(tmp_path) == ["end two 0", "start broken 0", "end broken 0", "start two 0", "ready two 0"]
+
+
+# On SIGUSR1 it takes more memory than it may have.
+LEAK = "held = []\nsignal.signal(signal.SIGUSR1, lambda *_: held.append(bytearray(96 * 2**20)))\n"
+LEAKING = AGENT.replace("while True:", f"{LEAK}while True:")
+
+
+def test_replicas_that_all_use_too_much_memory_are_replaced_one_after_the_other(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """And one that was replaced and is not ready yet is not replaced again for its siblings."""
+    command = (sys.executable, "-c", LEAKING, str(tmp_path), "one")
+    runtime = {"replicas": 3, "minUptime": "2s", "resources": {"limits": {"memory": "64Mi"}}}
+    fleet.commit({"a.yaml": fleet.agent("a", *command, runtime=runtime)})
+    fleet.once()
+    (tmp_path / "events").unlink()
+    for pid in fleet.pids("a"):
+        signal_pid(pid, signal.SIGUSR1)
+    with fleet.running():
+        until(lambda: (tmp_path / "events").exists() and len(events(tmp_path)) >= 9, "all are replaced")
+    assert events(tmp_path) == in_turn("one", "one")

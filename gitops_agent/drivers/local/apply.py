@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Class, ObserveError, Verb
-from gitops_agent.drivers.local.assess import ReplicaSet
+from gitops_agent.drivers.local.assess import FAULTS, ReplicaSet
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
@@ -185,7 +185,8 @@ class _Task:
         over = {r.proc.pid for r in replicas if r.ended is not None}
         unwell = over | {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
         wrong = {r.proc.pid for r in replicas if replica_set.is_behind(r, wanted)}
-        if restarts and self.action.drift_class is Class.STUCK_PROGRESS:
+        # Of what is at fault the driver knows itself; what core names then is only not Ready yet.
+        if restarts and self.action.drift_class is Class.STUCK_PROGRESS and self.action.reason not in FAULTS:
             wrong |= unwell | self._only(replicas)  # it is they that the restart is for
         missing = wanted.replicas - sum(replica.number < wanted.replicas for replica in replicas)
         room = max(0, wanted.max_unavailable - missing - len(unwell))
