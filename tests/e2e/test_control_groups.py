@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +115,31 @@ def test_an_agent_of_before_groups_were_used_gets_one_with_its_next_restart(
     program.await_up(2)
     assert set(program.processes) < members(replica_group(fleet, group))
     assert not set(program.processes) & set(before)
+
+
+AS_OTHER_USER = """
+import os, pathlib, sys
+from gitops_agent.drivers.local.memory_limit import MemoryLimits, delegated_parent
+from gitops_agent.model.key import AgentKey
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text("0")  # as systemd, before it gives up its rights
+os.setgid(65534); os.setuid(65534)
+parent, agent = delegated_parent(), AgentKey("acme", "bot")
+born = MemoryLimits("me", parent).birthplace(agent, 0)
+pathlib.Path(born).write_text("0")
+print(parent, MemoryLimits("me", parent).members(agent, 0) == {os.getpid()})
+"""
+
+
+def test_a_group_that_belongs_to_our_user_is_ours_without_a_mark(group: Path) -> None:
+    """As ``Delegate=`` with ``User=`` makes it; the mark of systemd is not for every user to see."""
+    unit = group / "bot.service"
+    unit.mkdir()
+    for path in (unit, unit / "cgroup.procs", unit / "cgroup.subtree_control", unit / "cgroup.threads"):
+        os.chown(path, 65534, 65534)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_OTHER_USER, str(unit)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"{unit} True\n", done.stderr
 
 
 def test_memory_is_watched_in_a_group_without_a_memory_controller(fleet: Fleet, group: Path) -> None:
