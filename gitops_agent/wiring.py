@@ -206,7 +206,7 @@ def _pipeline(
         parts.queue.probed,
     )
     stages = Stages(
-        source=SourceTracker(parts.mirror, parts.loader.load, clock, journal.commit_record),
+        source=SourceTracker(parts.mirror, parts.loader.load, clock, journal.commit_record, parts.loader.recall),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
         observer=Observer(parts.drivers, monitor, parts.pools.observe),
         recovery=Recovery(journal),

@@ -1,7 +1,8 @@
 """What compiled well, kept across restarts by blob id and path.
 
-One SQLite file in the state directory. It is only ever a shortcut: damaged, locked, full or of another version,
-it is discarded or left alone, and the files are read again. Every row carries a digest of itself.
+One SQLite file in the state directory. It is a shortcut: damaged, locked or full, it is discarded or left alone,
+and the files are read again. Every row carries a digest of itself. What an earlier version compiled is given only
+on request: a commit that this version refuses may be in force all the same.
 """
 
 import sqlite3
@@ -36,18 +37,20 @@ class Cache:
 
     def __init__(self, path: Path, version: str) -> None:
         self._path = path
+        self._version = version
         self._connection: sqlite3.Connection | None = None
         self._writer: Thread | None = None
         self._unchecked = _CHECK_AFTER_ROWS  # rows written since they were last counted; at first not known
         for _ in range(2):  # when it had to be discarded: once more, from nothing
             if self._connection is None:
-                self._attempt(lambda: self._open(version))
+                self._attempt(self._open)
 
-    def get(self, wanted: Mapping[str, str]) -> dict[str, CompiledFile]:
-        """The compiled files known for some files (path to blob)."""
+    def get(self, wanted: Mapping[str, str], *, of_any_version: bool = False) -> dict[str, CompiledFile]:
+        """The compiled files known for some files (path to blob), by this version of us or by the last that had
+        nothing against them."""
         self._settle()
         names = {_name(path, blob): (path, blob) for path, blob in wanted.items()}
-        return self._attempt(lambda: self._find(names)) or {}
+        return self._attempt(lambda: self._find(names, of_any_version)) or {}
 
     def put(self, files: Collection[CompiledFile]) -> None:
         """Write files in one transaction; many of them in a thread, while the caller goes on."""
@@ -75,7 +78,7 @@ class Cache:
             self._writer.join()
             self._writer = None
 
-    def _open(self, version: str) -> None:
+    def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # One pass at a time uses it, whichever thread that is.
         connection = sqlite3.connect(self._path, timeout=1.0, isolation_level="IMMEDIATE", check_same_thread=False)
@@ -83,23 +86,21 @@ class Cache:
         self._path.chmod(0o600)
         for setting in ("journal_mode = WAL", "synchronous = OFF", "cache_size = -16000"):
             connection.execute(f"PRAGMA {setting}")
-        connection.execute("CREATE TABLE IF NOT EXISTS meta (version TEXT NOT NULL)")
-        connection.execute("CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL)")
-        if connection.execute("SELECT version FROM meta").fetchall() != [(version,)]:
-            with connection:
-                connection.execute("DELETE FROM units")
-                connection.execute("DELETE FROM meta")
-                connection.execute("INSERT INTO meta VALUES (?)", (version,))
+        with connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL)")
+            if all(row[1] != "version" for row in connection.execute("PRAGMA table_info(units)")):
+                connection.execute("ALTER TABLE units ADD COLUMN version TEXT NOT NULL DEFAULT 'earlier'")
 
-    def _find(self, names: Mapping[bytes, tuple[str, str]]) -> dict[str, CompiledFile]:
+    def _find(self, names: Mapping[bytes, tuple[str, str]], of_any_version: bool) -> dict[str, CompiledFile]:
         if self._connection is None:
             return {}
-        select = "SELECT name, data FROM units"
+        select = "SELECT name, data FROM units WHERE ? IN ('', version)"
+        version = "" if of_any_version else self._version
         if len(names) > _SCAN_FROM_FILES:
-            rows: Iterable[tuple[bytes, object]] = self._connection.execute(select)
+            rows: Iterable[tuple[bytes, object]] = self._connection.execute(select, (version,))
         else:
-            one = f"{select} WHERE name = ?"
-            rows = [row for name in names for row in self._connection.execute(one, (name,))]
+            one = f"{select} AND name = ?"
+            rows = [row for name in names for row in self._connection.execute(one, (version, name))]
         found = (_checked(*names[name], data) for name, data in rows if name in names)
         return {file.path: file for file in found if file is not None}
 
@@ -107,9 +108,9 @@ class Cache:
         if self._connection is None:
             return
         self._unchecked += len(files)
-        rows = [(_name(file.path, file.blob), _signed(encode(file))) for file in files]
+        rows = [(_name(file.path, file.blob), _signed(encode(file)), self._version) for file in files]
         with self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?)", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?)", rows)
 
     def _trim(self, in_use: Mapping[str, CompiledFile]) -> None:
         if self._connection is None:

@@ -75,6 +75,19 @@ class Loader:
             gc.freeze()
         return self._last.snapshot
 
+    def recall(self, revision: Revision) -> Snapshot | None:
+        """The snapshot of a revision that was accepted once and is refused now: each refused file is taken as it
+        was compiled when it was not. None when one is not known so. The next load does not start from it."""
+        try:
+            tree = self._tree(revision, None)
+            files = FileReader(self._reader, self._plugins, self._settings, tree.files)
+            index = self._index(files, tree, Index(), of_any_version=True)
+        except (InvalidDesiredState, SourceRefused):
+            return None
+        # A path that is refused may have held agents, which must not look as if they had been deleted.
+        known = not files.failed and not errors(tree.findings)
+        return Snapshot(revision, index.agents, _policy(index), ()) if known else None
+
     def _load_from(self, revision: Revision, last: _Loaded | None, in_force: Snapshot | None) -> _Loaded:
         try:
             return self._load(revision, last, in_force)
@@ -102,8 +115,7 @@ class Loader:
             raise _refused(revision, findings)
         if self._cache is not None:
             self._cache.trim(index.files)
-        policy = index.policies[0].spec if index.policies else PolicySpec()
-        snapshot = Snapshot(revision, index.agents, policy, in_order(findings + index.warnings()))
+        snapshot = Snapshot(revision, index.agents, _policy(index), in_order(findings + index.warnings()))
         return _Loaded(snapshot, tree, index)
 
     def _tree(self, revision: Revision, last: _Loaded | None) -> TreeChanges:
@@ -127,11 +139,13 @@ class Loader:
             return ignore.Ignored(), [too_large(file.path, file.size or 0, allowed, ignore.SHORTER)]
         return ignore.read(next(data for _, data in self._reader.blobs([file.blob])), allowed)
 
-    def _index(self, files: FileReader, tree: TreeChanges, before: Index) -> Index:
+    def _index(
+        self, files: FileReader, tree: TreeChanges, before: Index, *, of_any_version: bool = False
+    ) -> Index:
         """The index after reading what is new or changed, then what the overlays and pools in force concern."""
         gone = before.files.keys() if tree.whole else tree.changed
         wanted = {**({} if tree.whole else before.inlining(tree.changed)), **tree.documents}
-        known = self._known(wanted, before, tree)
+        known = self._known(wanted, before, tree, of_any_version)
         missing = {path: blob for path, blob in wanted.items() if path not in known}
         at_hand = [*(file for file in before.special.values() if file.path not in gone), *known.values()]
         overlays = [overlay for file in at_hand for overlay in file.overlays]
@@ -148,12 +162,18 @@ class Loader:
             index = before.after({*gone, *wanted, *again}, (known | read | partial).values())
         return index
 
-    def _known(self, wanted: Mapping[str, str], before: Index, tree: TreeChanges) -> dict[str, CompiledFile]:
+    def _known(
+        self, wanted: Mapping[str, str], before: Index, tree: TreeChanges, of_any_version: bool
+    ) -> dict[str, CompiledFile]:
         """Files that need no reading: still in memory, or in the cache, with the same files inlined."""
         known = before.unchanged(wanted)
         if self._cache is not None and len(known) < len(wanted):
-            known = {**self._cache.get(wanted), **known}
+            known = {**self._cache.get(wanted, of_any_version=of_any_version), **known}
         return {path: file for path, file in known.items() if is_current(file, tree.files)}
+
+
+def _policy(index: Index) -> PolicySpec:
+    return index.policies[0].spec if index.policies else PolicySpec()
 
 
 def _refused(revision: Revision, findings: list[Finding]) -> InvalidDesiredState:

@@ -22,11 +22,15 @@ from gitops_agent.ports import Clock
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
 from gitops_agent.source.commits import Lookup, accept, refuse, register
 from gitops_agent.source.mirror import Mirror
+from gitops_agent.source.stricter_rules import remarks, unreadable, with_remarks
 
 log = structlog.get_logger(__name__)
 
 Load = Callable[[Revision, Snapshot | None], Snapshot]
 """``load(revision, in_force)``."""
+
+Recall = Callable[[Revision], Snapshot | None]
+"""``recall(revision)``: a commit that this version refuses, as it was compiled when it was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,17 @@ class SourceTracker:
     ``load`` gives the snapshot of a revision that follows another one, or raises InvalidDesiredState with every
     finding."""
 
-    def __init__(self, source: Mirror, load: Load, clock: Clock, lookup: Lookup) -> None:
+    def __init__(
+        self, source: Mirror, load: Load, clock: Clock, lookup: Lookup, recall: Recall = lambda _: None
+    ) -> None:
         self._source = source
         self._load = load
+        self._recall = recall
         self._clock = clock
         self._lookup = lookup
         self._answer = _Answer()
         self._snapshots: dict[str, Snapshot] = {}
+        self._refused: dict[str, InvalidDesiredState] = {}  # of those that were good once
         self._rejected: str | None = None
         self._in_force: tuple[object, Snapshot | None] = (None, None)
 
@@ -78,7 +86,9 @@ class SourceTracker:
         answer = self._answer
         state = replace(state, source=_with_answer(state.source, answer))
         in_force, head = self.in_force(state.rollout), answer.head or self._known(state.source.head)
-        target, problem = None, answer.problem
+        target, problem = None, answer.problem or self._unreadable(state.rollout.enforced)
+        if problem is not None and answer.problem is None:
+            state = replace(state, source=replace(state.source, problem=source_finding(problem)))
         if head is not None:
             try:
                 state = self._registered(state, head, now)
@@ -111,13 +121,32 @@ class SourceTracker:
         return self._in_force[1]
 
     def snapshot(self, sha: str | None) -> Snapshot | None:
-        """The snapshot of a commit that was good once, if it can still be read."""
+        """The snapshot of a commit that was good once, if it can still be read. What this version has against it
+        is among its findings: new rules are for new commits."""
         if sha is not None and sha not in self._snapshots:
             try:
-                self._snapshots[sha] = self._load(self._source.revision(sha), None)
-            except (InvalidDesiredState, SourceError):
-                return None  # the mirror lost it, or this version no longer accepts it: nothing is concluded
+                revision = self._source.revision(sha)
+                self._snapshots[sha] = self._load(revision, None)
+            except SourceError:
+                return None  # the mirror lost it: nothing is concluded
+            except InvalidDesiredState as refused:
+                self._refused[sha] = refused
+                if (recalled := self._recall(revision)) is None:
+                    return None
+                self._snapshots[sha] = replace(recalled, findings=remarks(revision, refused))
         return self._snapshots.get(sha or "")
+
+    def _valid_now(self, sha: str) -> Snapshot | None:
+        """The snapshot of any commit, if this version accepts it."""
+        try:
+            return self._load(self._source.revision(sha), None)
+        except (InvalidDesiredState, SourceError):
+            return None
+
+    def _unreadable(self, enforced: str | None) -> SourceRefused | None:
+        """Why the commit in force says nothing: it is refused, and how it was compiled is not known."""
+        refused = self._refused.get(enforced or "")
+        return unreadable(enforced, refused) if refused and enforced and enforced not in self._snapshots else None
 
     def _overlaid(self, rollout: RolloutState) -> Snapshot | None:
         good = self.snapshot(rollout.enforced)
@@ -165,7 +194,7 @@ class SourceTracker:
     ) -> tuple[State, Snapshot | None]:
         """The snapshot of the head if it may be followed. A head is examined once."""
         if head.sha == state.source.valid and head.sha in self._snapshots:
-            return state, self._snapshots[head.sha]
+            return with_remarks(state, self._snapshots[head.sha]), self._snapshots[head.sha]
         record = state.commits.records.get(head.sha)
         if head.sha == self._rejected and record is not None and record.phase.terminal:
             return state, None
@@ -174,6 +203,8 @@ class SourceTracker:
             return self._reject(state, head, Phase.REFUSED, found, now), None
         state = self._accepted(state, head, now)
         snapshot, found = self._loaded(state, head, in_force, found, now)
+        if snapshot is None and head.sha == state.source.valid and (known := self.snapshot(head.sha)) is not None:
+            return with_remarks(state, known), known  # on its way since before the rules were these
         if snapshot is None:
             return self._reject(state, head, Phase.INVALID, found, now), None
         snapshot = self._snapshots[head.sha] = replace(snapshot, findings=found + snapshot.findings)
@@ -210,7 +241,7 @@ class SourceTracker:
         found = unfreezing(valid, snapshot, now.wall)
         if found and valid is not None:
             brought = self._source.between(valid.revision.sha, head.sha)
-            found = unfreezing(last_of_policy_alone(valid, brought, self.snapshot), snapshot, now.wall)
+            found = unfreezing(last_of_policy_alone(valid, brought, self._valid_now), snapshot, now.wall)
         return found
 
     def _examine(self, state: State, head: Revision, in_force: Snapshot | None) -> tuple[Finding, ...]:
@@ -233,6 +264,7 @@ class SourceTracker:
         used = {state.rollout.enforced, state.source.valid, *state.rollout.released.values()}
         used.add(target.revision.sha if target is not None else None)
         self._snapshots = {sha: each for sha, each in self._snapshots.items() if sha in used}
+        self._refused = {sha: each for sha, each in self._refused.items() if sha in used}
 
 
 def _valid(state: State, snapshot: Snapshot, now: Now) -> State:

@@ -39,7 +39,8 @@ class Commit:
 
 
 class Repository:
-    """Commits on one branch. ``down`` is raised by the next refreshes while it is set."""
+    """Commits on one branch. ``down`` is raised by the next refreshes while it is set. ``remembers``: whether it
+    is known how a commit compiled that is refused now."""
 
     branch, path = "main", "."
 
@@ -48,6 +49,7 @@ class Repository:
         self.commits: dict[str, Commit] = {}
         self.head: str | None = None
         self.down: SourceError | None = None
+        self.remembers = True
         self.refreshed = self.loaded = 0
         self.pushed: list[tuple[str, str]] = []
 
@@ -156,10 +158,21 @@ class Repository:
         commit = self.commits[revision.sha]
         if commit.errors:
             raise InvalidDesiredState("not valid", commit.errors)
+        return self._compiled(commit)
+
+    def tighten(self, sha: str) -> None:
+        """From now on a commit breaks a rule: we are a newer version."""
+        found = (Finding(Severity.ERROR, "OutOfRange", "a.yaml:3:1", "too long"),)
+        self.commits[sha] = replace(self.commits[sha], errors=found)
+
+    def recall(self, revision: Revision) -> Snapshot | None:
+        return self._compiled(self.commits[revision.sha]) if self.remembers else None
+
+    def _compiled(self, commit: Commit) -> Snapshot:
         agents = {key(name): self._agent(name, spec) for name, spec in commit.fleet.items()}
         # Waves follow each other at once where the bake is not what a story is about.
         policy = {**commit.policy, "rollout": {"bake": "0s", **commit.policy.get("rollout", {})}}
-        return Snapshot(revision, agents, PolicySpec.model_validate_json(Fields.of(policy).raw))
+        return Snapshot(commit.revision, agents, PolicySpec.model_validate_json(Fields.of(policy).raw))
 
     def _agent(self, name: str, given: Spec) -> Agent:
         runtime = {"driver": "process", "command": ["serve"], **given.get("runtime", {})}

@@ -127,6 +127,7 @@ class World:
                 lambda revision, _: self.repository.load(revision),
                 self.clock,
                 journal.commit_record,
+                lambda revision: self.repository.recall(revision),
             ),
             controls=Controls(journal),
             observer=Observer(drivers, self.monitor(), pool),
