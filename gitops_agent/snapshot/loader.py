@@ -64,7 +64,7 @@ class Loader:
             raise _refused(revision, [error(Code.MISSING_PATH, place, summary, way_out)])
         last = self._last
         if last is not None and last.snapshot.revision.tree == revision.tree:
-            if slips := vanished_documents(in_force, last.snapshot.agents, last.tree, {}):
+            if slips := vanished_documents(in_force, last.index, last.tree, {}):
                 raise _refused(revision, slips)
             self._last = replace(last, snapshot=replace(last.snapshot, revision=revision))
             return self._last.snapshot
@@ -106,7 +106,7 @@ class Loader:
         failed = files.failed.values()
         findings = tree.findings + tree.notes() + index.findings
         findings += [finding for file in failed for finding in file.findings]
-        findings += vanished_documents(in_force, index.agents, tree, {file.path: file.names for file in failed})
+        findings += vanished_documents(in_force, index, tree, {file.path: file.names for file in failed})
         issues = [issue for file in failed for issue in file.issues]
         # A reference to a name in a file with errors is not reported as well.
         issues += index.issues(suspects={name for file in failed for name in file.names})

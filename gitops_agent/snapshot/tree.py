@@ -69,7 +69,7 @@ class TreeChanges:
     def _drop(self, path: str, renames: bool) -> None:
         del self.files[path]
         self.remarks.pop(path, None)
-        self.document_count -= self._is_document(path)
+        self.document_count -= self.is_document(path)
         if renames:
             self.names.pop(_folded(path), None)
 
@@ -79,6 +79,7 @@ class TreeChanges:
             self.findings.append(refusal)
             return
         if entry.mode not in REGULAR:
+            self._hide(path)
             return
         other = self.names.setdefault(_folded(path), path)
         if other != path:
@@ -86,13 +87,17 @@ class TreeChanges:
             summary, detail = f"differs from {first} only by case", "Rename one of the two."
             self.findings.append(error(Code.CASE_COLLISION, FilePosition(second), summary, detail))
         self.files[path] = entry
-        if self._is_document(path):
+        if self.is_document(path):
             self.documents[path] = entry.blob
             self.document_count += 1
-        elif path.endswith(SUFFIXES) and not _is_dotted(path):
-            self.hidden.add(path)
-        elif remark := self._remark(path):
+        elif not self._hide(path) and (remark := self._remark(path)):
             self.remarks[path] = remark
+
+    def _hide(self, path: str) -> bool:
+        """Note a path that only ``.gitopsignore`` keeps from being read; whether it is one."""
+        if is_hidden := path.endswith(SUFFIXES) and not _is_dotted(path):
+            self.hidden.add(path)
+        return is_hidden
 
     def _refusal(self, mode: str, path: str) -> Finding | None:
         """Why an entry makes the commit invalid, if it does."""
@@ -107,7 +112,8 @@ class TreeChanges:
         detail = f"It is never followed. Copy the {copied} instead, or list the path in {IGNORE_FILE}."
         return error(code, FilePosition(path), what, detail)
 
-    def _is_document(self, path: str) -> bool:
+    def is_document(self, path: str) -> bool:
+        """Whether a path is read."""
         return path.endswith(SUFFIXES) and not self._is_skipped(path)
 
     def _is_skipped(self, path: str) -> bool:

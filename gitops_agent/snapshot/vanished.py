@@ -1,52 +1,71 @@
-"""Agents that a slip would end: their file is still there and declares none of them any more.
+"""Agents that a slip would end: their text is still there, and declares none of them any more.
 
 An empty file, one that is commented out, truncated, encrypted or only a pointer to its content reads like a file
-without agents. To end an agent people delete its file, or say Retired; so this is neither.
+without agents; so does one under a name that is not read. To end an agent people delete its file, or say Retired;
+so this is neither.
 """
 
 from collections.abc import Collection, Mapping
 
-from gitops_agent.model.agent import Agent, Lifecycle
+from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.quantity import counted
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.snapshot.codes import Code, FilePosition, error
+from gitops_agent.snapshot.index import Index
 from gitops_agent.snapshot.tree import TreeChanges
+from gitops_agent.support.text import escape_control
 
 _WAY_OUT = "Restore the document. To end an agent, delete its file, or let it say lifecycle: Retired first."
 _NAMED = 5
 
 
 def vanished_documents(
-    in_force: Snapshot | None,
-    agents: Mapping[AgentKey, Agent],
-    tree: TreeChanges,
-    failed: Mapping[str, Collection[str]],
+    in_force: Snapshot | None, index: Index, tree: TreeChanges, failed: Mapping[str, Collection[str]]
 ) -> list[Finding]:
-    """An error for each file that held agents in the commit in force, is still there, and holds none now.
+    """An error for each file that held agents in the commit in force, and of which only the text is left.
 
     ``failed``: the names in each file with errors of its own; an agent that is named in one did not vanish.
     """
-    if in_force is None:
+    lost: dict[tuple[str, str], list[AgentKey]] = {}
+    for key, agent in in_force.agents.items() if in_force is not None else ():
+        if key not in index.agents and agent.lifecycle is not Lifecycle.RETIRED:
+            lost.setdefault((agent.origin.path, agent.origin.blob), []).append(key)
+    if not lost:
         return []
-    lost: dict[str, list[AgentKey]] = {}
-    for key, agent in in_force.agents.items():
-        path = agent.origin.path
-        if key in agents or agent.lifecycle is Lifecycle.RETIRED or path not in tree.files:
-            continue
-        if key.name not in failed.get(path, ()):
-            lost.setdefault(path, []).append(key)
-    still_used = {agent.origin.path for agent in agents.values()} if lost else set()
-    return [_finding(path, keys, tree) for path, keys in lost.items() if path not in still_used]
+    unread = {entry.blob: path for path, entry in tree.files.items() if not tree.is_document(path)}
+    found: list[Finding] = []
+    for (path, blob), keys in lost.items():
+        named = [key for key in keys if key.name not in failed.get(path, ())]
+        if named and (how := _how(path, index, tree)):
+            found.append(_finding(path, f"the file of {_listed(named)} {how}"))
+        elif path not in tree.files and blob in unread:
+            moved = f"was moved to {escape_control(unread[blob])}, which is not read"
+            found.append(_finding(unread[blob], f"the file of {_listed(keys)} {moved}"))
+    return found
 
 
-def _finding(path: str, keys: list[AgentKey], tree: TreeChanges) -> Finding:
+def _how(path: str, index: Index, tree: TreeChanges) -> str:
+    """What became of the text of agents at a path; nothing when people took it out."""
+    if path in tree.hidden:
+        return "is hidden by .gitopsignore now"
+    if path not in tree.files:
+        return ""
+    file = index.files.get(path)
+    if file is None or not file.agents:
+        return "is still there and declares none now"
+    # Beside other agents a document may be taken out by hand; what is left of one is not taken out.
+    remains = any(finding.code == Code.FOREIGN_DOCUMENT for finding in file.findings)
+    return "holds other agents, and text that declares none" if remains else ""
+
+
+def _listed(keys: Collection[AgentKey]) -> str:
     names = ", ".join(map(str, sorted(keys)[:_NAMED]))
-    who = (
-        f"agent {names}"
-        if len(keys) == 1
-        else f"{counted(len(keys), 'agent')} ({names}{'' if len(keys) <= _NAMED else ', …'})"
-    )
-    how = "is hidden by .gitopsignore now" if path in tree.hidden else "is still there and declares none now"
-    return error(Code.VANISHED_DOCUMENT, FilePosition(path), f"the file of {who} {how}", _WAY_OUT)
+    if len(keys) == 1:
+        return f"agent {names}"
+    return f"{counted(len(keys), 'agent')} ({names}{'' if len(keys) <= _NAMED else ', …'})"
+
+
+def _finding(path: str, summary: str) -> Finding:
+    return error(Code.VANISHED_DOCUMENT, FilePosition(path), summary, _WAY_OUT)

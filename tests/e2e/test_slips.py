@@ -30,6 +30,10 @@ def test_slips_one_after_the_other_end_no_agent_and_only_a_deletion_does(fleet: 
         assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Invalid", slip, good), what
         assert vanished(answer) == ["a.yaml:1:1"], what
         assert fleet.pids() == pids, what
+    moved = fleet.commit({"a.yaml": None, ".off/a.yaml": whole})
+    answer = fleet.once(code=3)
+    assert (answer["commit"], vanished(answer), fleet.pids()) == (moved, [".off/a.yaml:1:1"], pids)
+    fleet.commit({".off/a.yaml": None}, push=False)
     hidden = fleet.commit({"a.yaml": whole, ".gitopsignore": "a.yaml\n"})
     answer = fleet.once(code=3)
     assert (answer["commit"], vanished(answer)) == (hidden, ["a.yaml:1:1"])
