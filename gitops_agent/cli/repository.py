@@ -2,12 +2,18 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gitops_agent.cli.common import Call, print_json, show
+
+if TYPE_CHECKING:
+    from gitops_agent.drivers.plugins import Plugins
+    from gitops_agent.model.snapshot import Snapshot
+    from gitops_agent.settings import Settings
 
 
 def init(
@@ -37,16 +43,40 @@ def validate(
     call: Call,
     folder: Annotated[Path, typer.Argument(metavar="PATH", help="The folder to check.")] = Path(),
 ) -> int:
-    """Check a folder of documents, offline, and report every error at once as file:line:col."""
+    """Check a folder of documents, offline, and report every error at once as file:line:col.
+
+    In a git work tree it is compared with HEAD: a file that lost its agent is an error, as after a push.
+    """
     from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.model.finding import errors
     from gitops_agent.report.json_shapes import validate_shape
     from gitops_agent.report.status_text import validate_text
     from gitops_agent.snapshot.folder import validate_folder
 
-    findings = validate_folder(folder, load_plugins(), call.settings())
-    show(call, validate_shape(findings), validate_text)
+    plugins, settings = load_plugins(), call.settings()
+    before, compared_with = _head(folder, plugins, settings, call.environment)
+    findings = validate_folder(folder, plugins, settings, before)
+    show(call, validate_shape(findings, compared_with), validate_text)
     return 3 if errors(findings) else 0
+
+
+def _head(
+    folder: Path, plugins: "Plugins", settings: "Settings", environment: Mapping[str, str]
+) -> tuple["Snapshot | None", str | None]:
+    """The desired state of HEAD at a folder, and HEAD in words; None for what does not exist."""
+    from gitops_agent.errors import SourceError
+    from gitops_agent.snapshot.folder import snapshot_of
+    from gitops_agent.source.work_tree import head_of
+
+    try:
+        head = head_of(folder, environment, settings.git_timeout)
+    except SourceError as problem:
+        return None, f"nothing: {problem.message}"
+    if head is None:
+        return None, None
+    before = snapshot_of(head, plugins, settings)
+    name = f"HEAD {head.sha[:10]}"
+    return before, name if before is not None else f"nothing: {name} is not valid, or not all here"
 
 
 def schema(call: Call) -> None:

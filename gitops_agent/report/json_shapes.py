@@ -97,9 +97,9 @@ def findings_shape(findings: Iterable[Finding]) -> list[Shape]:
     return list(map(to_json, findings))
 
 
-def validate_shape(findings: Sequence[Finding]) -> Shape:
-    """The answer of ``validate``."""
-    return {"valid": not errors(findings), "findings": findings_shape(findings)}
+def validate_shape(findings: Sequence[Finding], compared_with: str | None = None) -> Shape:
+    """The answer of ``validate``. ``compared_with``: the commit that the folder was compared with, in words."""
+    return {"valid": not errors(findings), "comparedWith": compared_with, "findings": findings_shape(findings)}
 
 
 def count_verbs(plan: Plan) -> dict[str, int]:

@@ -42,7 +42,8 @@ def validate_text(shape: Shape, style: Style = PLAIN) -> str:
         if counts[severity]
     ]
     verdict, colour = ("valid", "green") if shape["valid"] else ("invalid", "red")
-    total = style.paint(verdict, "bold", colour) + (f": {', '.join(parts)}" if parts else "")
+    compared = f" (compared with {shape['comparedWith']})" if shape["comparedWith"] else ""
+    total = style.paint(verdict, "bold", colour) + compared + (f": {', '.join(parts)}" if parts else "")
     return page(["\n".join(filter(None, [findings_text(findings, style), total]))], style)
 
 

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gitops_agent.drivers.plugins import Plugins
-from gitops_agent.errors import InvalidDesiredState, UsageError
+from gitops_agent.errors import InvalidDesiredState, SourceError, UsageError
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.revision import Revision
-from gitops_agent.ports import TreeEntry
+from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.ports import BlobReader, TreeEntry
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.loader import Loader
+
+_UNNAMED = Revision("folder", "folder", (), author="", authored_at=0.0, committed_at=0.0, message="")
 
 
 class FolderReader:
@@ -58,10 +61,19 @@ class FolderReader:
                 yield TreeEntry(mode, "blob", identity, about.st_size, path)
 
 
-def validate_folder(path: Path, plugins: Plugins, settings: Settings) -> tuple[Finding, ...]:
-    """Every finding about the folder as desired state; valid when none is an error."""
-    revision = Revision("folder", "folder", (), author="", authored_at=0.0, committed_at=0.0, message="")
+def validate_folder(
+    path: Path, plugins: Plugins, settings: Settings, before: Snapshot | None = None
+) -> tuple[Finding, ...]:
+    """Every finding about the folder as desired state that follows another one; valid when none is an error."""
     try:
-        return Loader(FolderReader(path), plugins, settings).load(revision).findings
+        return Loader(FolderReader(path), plugins, settings).load(_UNNAMED, before).findings
     except InvalidDesiredState as invalid:
         return invalid.findings
+
+
+def snapshot_of(reader: BlobReader, plugins: Plugins, settings: Settings) -> Snapshot | None:
+    """The desired state of the one commit that is read; None when it is not valid, or cannot be read."""
+    try:
+        return Loader(reader, plugins, settings).load(_UNNAMED)
+    except (InvalidDesiredState, SourceError):
+        return None

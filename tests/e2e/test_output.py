@@ -114,7 +114,7 @@ def test_settings_come_from_a_file_the_environment_and_options(fleet: Fleet, tmp
 
 def test_validate_finds_everything_at_once_offline(fleet: Fleet) -> None:
     (fleet.work / "a.yaml").write_text(fleet.agent("a"))
-    assert fleet.ask("validate", ".") == {"valid": True, "findings": []}
+    assert fleet.ask("validate", ".") == {"valid": True, "comparedWith": None, "findings": []}
     (fleet.work / "b.yaml").write_text(fleet.agent("a"))
     (fleet.work / "c.yaml").write_text(fleet.agent("c", lifecylce="Running\x1b[31m", runtime={"replicas": 0}))
     answer = fleet.call("validate", "-o", "json")

@@ -110,7 +110,7 @@ def test_a_schema_refuses_what_is_not_of_the_shape() -> None:
 
 
 def test_validate() -> None:
-    assert validate_shape([]) == {"valid": True, "findings": []}
+    assert validate_shape([]) == {"valid": True, "comparedWith": None, "findings": []}
     shape = validate_shape([a_finding()])
     check("validate", shape)
     assert shape["valid"] is False

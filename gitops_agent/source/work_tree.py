@@ -1,0 +1,81 @@
+"""The commit that a work tree of people stands on, as a reader of blobs. Only read; no remote is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gitops_agent.errors import SourceRefused, SourceUnavailable
+from gitops_agent.ports import TreeEntry
+from gitops_agent.source.address import Address
+from gitops_agent.source.bounded_process import Answer, Overrun, Runner
+from gitops_agent.source.git_environment import NOWHERE, base_environment
+from gitops_agent.source.git_text import parse_entries
+
+_NOTHING_REMOTE = {"GIT_ALLOW_PROTOCOL": ""}
+
+
+class HeadReader:
+    """Reads HEAD below one folder of a work tree. A ``ports.BlobReader`` of one commit."""
+
+    def __init__(self, runner: Runner, sha: str, folder: str) -> None:
+        self.sha = sha
+        self._runner = runner
+        self._tree = f"{sha}:{folder}"
+
+    def entries(self, sha: str) -> Sequence[TreeEntry]:
+        """Every file of HEAD below the folder, whatever ``sha`` is; none when HEAD does not have the folder."""
+        del sha
+        answer = _answer(self._runner, "ls-tree", "-r", "-l", "-z", "--full-tree", self._tree)
+        return parse_entries(answer.output) if answer.code == 0 else []
+
+    def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
+        """Never asked: one commit is loaded, once."""
+        raise NotImplementedError
+
+    def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """The contents of blobs in the order given; SourceRefused when one is not here (a partial clone)."""
+        asked = "".join(f"{blob}\n" for blob in ids).encode()
+        rest = memoryview(_answer(self._runner, "cat-file", "--batch", "--buffer", stdin=asked).output)
+        for blob in ids:
+            header, _, _ = bytes(rest[:256]).partition(b"\n")
+            words = header.split()
+            if len(words) != 3 or words[1] != b"blob":
+                raise SourceRefused(f"blob {blob} is not in this clone", hint="fetch it with git")
+            start, size = len(header) + 1, int(words[2])
+            yield blob, bytes(rest[start : start + size])
+            rest = rest[start + size + 1 :]
+
+
+def head_of(folder: Path, environment: Mapping[str, str], timeout: float) -> HeadReader | None:
+    """The reader of HEAD at a folder; None outside of a work tree and before its first commit. SourceUnavailable
+    when git cannot be asked."""
+    place = folder.resolve()
+    for root in (place, *place.parents):
+        if (directory := _git_dir(root / ".git")) is not None:
+            address = Address("path", str(root))
+            variables = {**base_environment(environment, address, NOWHERE), **_NOTHING_REMOTE}
+            runner = Runner(directory, variables, timeout)
+            head = _answer(runner, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+            relative = "" if place == root else place.relative_to(root).as_posix()
+            return HeadReader(runner, head.text, relative) if head.code == 0 else None
+    return None
+
+
+def _git_dir(path: Path) -> Path | None:
+    """The folder of the repository that a ``.git`` is or, as a file, names; None when it is neither."""
+    try:
+        if path.is_dir():
+            return path
+        word, _, named = path.read_text(encoding="utf-8", errors="surrogateescape").strip().partition(": ")
+    except OSError:
+        return None
+    return Path(os.path.normpath(path.parent / named)) if word == "gitdir" and named else None
+
+
+def _answer(runner: Runner, *args: str, stdin: bytes | None = None) -> Answer:
+    try:
+        return runner.run(args, stdin)
+    except (OSError, Overrun) as problem:
+        raise SourceUnavailable(f"git cannot be asked: {problem}", hint="put git on PATH") from problem
