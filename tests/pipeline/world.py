@@ -32,6 +32,7 @@ from gitops_agent.reconcile.leases.holder import LeaseHolder
 from gitops_agent.reconcile.recovery import Recovery
 from gitops_agent.report.outbox import Outbox
 from gitops_agent.source.tracker import SourceTracker
+from gitops_agent.status.summary import Terms
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import FaultInjector, FaultyDriver
@@ -97,6 +98,9 @@ class World:
         self.interrupted: Callable[[], bool] = lambda: False
         self.pool: Pool = Inline()
         self.news: list[AgentKey] = []
+        self.importer: Any = None
+        self.import_pool: Pool = self.pool
+        self.terms = Terms()
         self.journal: SqlJournal
         self.pipeline: Pipeline
         self.boot()
@@ -134,8 +138,9 @@ class World:
             recovery=Recovery(journal),
             leases=LeaseHolder(None),
             executor=Executor(executor),
-            proposals=ProposalOutbox(reverter, None, executor=pool),
+            proposals=ProposalOutbox(reverter, self.importer, executor=self.import_pool),
             outbox=AtOnce(sinks or [self.sink], journal, self.clock, Redactor()),
+            terms=self.terms,
         )
         self.pipeline = Pipeline(self.stages, journal, self.clock)
 
