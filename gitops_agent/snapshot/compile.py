@@ -22,7 +22,16 @@ from gitops_agent.ports import TreeEntry
 from gitops_agent.settings import Limits
 from gitops_agent.snapshot import overlay as overlays
 from gitops_agent.snapshot.codes import Code, Invalid, Issue, shown
-from gitops_agent.snapshot.compiled_file import DELETIONS, LIFECYCLES, MODES, AgentUnit, Labels, PoolUnit, Shared
+from gitops_agent.snapshot.compiled_file import (
+    DELETIONS,
+    LIFECYCLES,
+    MODES,
+    AgentUnit,
+    Labels,
+    OverlayUnit,
+    PoolUnit,
+    Shared,
+)
 from gitops_agent.snapshot.schema import REVOKE, nearest
 from gitops_agent.snapshot.second_look import UNNAMED
 from gitops_agent.support.secrets import secret_line
@@ -32,7 +41,8 @@ _NAME_A_FILE = "Name a regular UTF-8 file of the repository, relative to this do
 
 
 class Draft(NamedTuple):
-    """A valid document with its overlays applied, which may still wait for its instructions."""
+    """A valid document with its overlays applied, which may still wait for its instructions. When an overlay
+    failed, it is the document as written: ``unpatched`` are the overlays, ``failures`` what is wrong with them."""
 
     origin: Origin
     key: AgentKey
@@ -41,6 +51,8 @@ class Draft(NamedTuple):
     overlays: tuple[str, ...] = ()
     inlined: str | None = None
     is_named: bool = True  # its tenant is known
+    unpatched: tuple[OverlayUnit, ...] = ()
+    failures: tuple[Issue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +67,19 @@ class CompileContext:
 
 def draft(
     context: CompileContext, origin: Origin, document: AgentDocument, raw: bytes, issues: list[Issue]
-) -> Draft | None:
-    """The agent by its name, with its overlays applied and the file of its instructions found; None when it cannot
-    be compiled. Adds to the issues what is wrong."""
+) -> Draft:
+    """The agent by its name, with its overlays applied and the file of its instructions found. Adds to the issues
+    what is wrong with the document."""
     tenant = _tenant(origin, document, issues)
     key = AgentKey(intern(tenant or UNNAMED), document.metadata.name)
     labels = _labels(document)
-    chosen = context.shared.matching(key, labels)
-    if chosen:
+    made = Draft(origin, key, labels, document, is_named=bool(tenant))
+    if chosen := context.shared.matching(key, labels):
         try:
             document = overlays.apply(raw, chosen, key, context.limits.file_bytes, context.plugins.documents)
+            made = made._replace(document=document, overlays=tuple([overlay.digest for overlay in chosen]))
         except Invalid as invalid:
-            issues += invalid.issues
-            return None
-    made = Draft(origin, key, labels, document, tuple([overlay.digest for overlay in chosen]), None, bool(tenant))
+            made = made._replace(unpatched=chosen, failures=invalid.issues)
     if document.spec.instructions_from is None:
         return made
     return made._replace(inlined=_inlined(context, made, issues))
@@ -86,8 +97,8 @@ def finish(context: CompileContext, made: Draft, content: bytes | None, issues: 
     pool = context.shared.pool(made.key.tenant, name)
     before = len(issues)
     resources = _resources(context.plugins, made, compilation(context.plugins, made.key, document, pool), issues)
-    if spec.authority and resources and len(issues) == before:  # else the fields of what is missing are not known
-        issues += _unknown_authority(made, spec, resources)
+    if spec.authority:
+        issues += _unknown_authority(made, spec, resources, complete=bool(resources) and len(issues) == before)
     depends_on = _dependencies(made, document, issues)
     agent = Agent(
         key=made.key,
@@ -244,15 +255,21 @@ def _for_another_driver(made: Draft, block: str, driver: str) -> Issue:
     return Issue(Code.DRIVER_REFUSED, ("spec", "runtime", block), summary, detail, True, made.origin)
 
 
-def _unknown_authority(made: Draft, spec: AgentSpec, resources: Sequence[Resource]) -> Iterator[Issue]:
-    """Fields under ``authority`` that nothing of this agent has: they would decide nothing."""
+def _unknown_authority(
+    made: Draft, spec: AgentSpec, resources: Sequence[Resource], *, complete: bool
+) -> list[Issue]:
+    """Fields under ``authority`` that nothing of this agent has: they would decide nothing. Unless the resources
+    are complete, the fields of a kind that is missing are not known."""
     known = [path for each in resources for path in _paths(each.fields.value, each.key.kind)]
+    kinds = {each.key.kind for each in resources}
+    found: list[Issue] = []
     for path in spec.authority:
-        if path not in known:
+        if path not in known and (complete or path.partition(".")[0] in kinds):
             summary = f"agent {made.key}: authority names {shown(path)}, which is no field of it"
             detail = "Expected a kind of resource and a field of it, such as runtime.replicas."
             loc = ("spec", "authority", path)
-            yield Issue(Code.UNKNOWN_FIELD, loc, summary + nearest(path, known), detail, True, made.origin)
+            found.append(Issue(Code.UNKNOWN_FIELD, loc, summary + nearest(path, known), detail, True, made.origin))
+    return found
 
 
 def _paths(value: Mapping[str, Any], prefix: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ from gitops_agent.snapshot import compile as compiling
 from gitops_agent.snapshot.codes import Code, Invalid, Issue
 from gitops_agent.snapshot.compile import CompileContext, Draft
 from gitops_agent.snapshot.compiled_file import AgentUnit, CompiledFile, OverlayUnit, PolicyUnit, PoolUnit, Shared
-from gitops_agent.snapshot.overlay import unit_of
+from gitops_agent.snapshot.overlay import patched_places, unit_of
 from gitops_agent.snapshot.policy import effective, loosened
 from gitops_agent.snapshot.positions import Locator
 from gitops_agent.snapshot.schema import Checked, validate
@@ -45,6 +45,7 @@ the code of one step evicts that of the next from the caches of the processor.""
 
 _NAMES = re.compile(rb"name[\"']?[ \t]*:[ \t]*[\"']?([a-z0-9-]{1,63})")
 _NAME = ("metadata", "name")
+_DEPENDENCIES = ("spec", "rollout", "dependsOn")
 _READ_FIRST = ("overlays/", "pools/")
 
 
@@ -172,8 +173,12 @@ class FileReader:
             shared = self._context.shared if is_whole else replace(self._context.shared, overlays=())
             context = replace(self._context, shared=shared) if not is_whole else self._context
             draft = compiling.draft(context, origin, model, raw, issues)
-            if draft is not None:
-                file.drafts.append((draft, remainder))
+            if draft.unpatched:
+                file.issues += draft.failures
+                remainder = Remainder(raw)
+                for place in patched_places(draft.unpatched):
+                    remainder.doubt(place)
+            file.drafts.append((draft, remainder))
         elif isinstance(model, OverlayDocument):
             if model.spec.instance == self._settings.instance and is_whole:
                 file.overlays.append(unit_of(origin, model))
@@ -204,6 +209,8 @@ class FileReader:
             issues: list[Issue] = []
             unit = compiling.finish(self._context, draft, content, issues)
             file.add(issues, remainder)
+            if draft.unpatched and remainder is not None and not remainder.is_genuine(_DEPENDENCIES):
+                unit = replace(unit, agent=replace(unit.agent, depends_on=()))
             if draft.is_named and (remainder is None or remainder.is_genuine(_NAME)):
                 agents.append(unit)
             self._count(len(content or b""))  # each agent holds a copy

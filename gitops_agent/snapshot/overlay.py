@@ -4,7 +4,7 @@ A selector looks at the authored document. Overlays apply in the order of their 
 again, and what is wrong with it is addressed to the overlay, with the agent named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import jsonpatch
@@ -15,7 +15,7 @@ from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import AgentDocument, OverlayDocument
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey
-from gitops_agent.snapshot.codes import Code, Invalid, Issue
+from gitops_agent.snapshot.codes import Code, Invalid, Issue, Loc
 from gitops_agent.snapshot.compiled_file import OverlayUnit
 from gitops_agent.snapshot.schema import Documents, check
 
@@ -59,6 +59,15 @@ def apply(
         return cast("AgentDocument", check(orjson.dumps(value), "Agent", documents))
     except Invalid as invalid:
         raise Invalid(*(_blamed(steps, key, issue) for issue in invalid.issues)) from None
+
+
+def patched_places(overlays: Sequence[OverlayUnit]) -> Iterator[Loc]:
+    """The paths in a document that some overlays would change."""
+    for overlay in overlays:
+        for patch in orjson.loads(overlay.patches):
+            for pointer in (patch["path"], patch.get("from", patch["path"])):
+                parts = jsonpointer.JsonPointer(pointer).parts
+                yield tuple(int(part) if part.isdecimal() else part for part in parts if part != "-")
 
 
 class _Failed(Exception):

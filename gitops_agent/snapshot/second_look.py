@@ -68,6 +68,10 @@ class Remainder:
             self._replaced[loc] = stand_in
         return True
 
+    def doubt(self, loc: Loc) -> None:
+        """Take nothing at this path for what was written: it should have been changed, and was not."""
+        self._removed.add(loc)
+
     def written(self, loc: Loc) -> Loc:
         """A path of what was rendered, in the document as written."""
         found: Loc = ()

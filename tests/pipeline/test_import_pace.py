@@ -1,5 +1,5 @@
-"""An import that falls due between two full looks is proposed by the next pass, whatever that looks at; passes never
-follow each other without a pause because of it."""
+"""An import that falls due between two full looks is proposed by the next pass, whatever that looks at; it never
+makes passes follow each other without a pause."""
 
 from __future__ import annotations
 
