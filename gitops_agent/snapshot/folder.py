@@ -1,5 +1,6 @@
 """A plain folder as a reader of blobs, so that a desired repository can be validated offline and without git."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,15 @@ _UNNAMED = Revision("folder", "folder", (), author="", authored_at=0.0, committe
 
 
 class FolderReader:
-    """Reads a folder as if it were the tree of a commit. Links are reported as such and never followed."""
+    """Reads a folder as if it were the tree of a commit. Links are reported as such and never followed.
+    ``named_up_to``: files of at most so many bytes are named by their content, as git names them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, named_up_to: int = -1) -> None:
         if not path.is_dir():
             raise UsageError(f"not a folder: {path}", hint="give the folder of a desired repository")
         self._root = path
+        self._named_up_to = named_up_to
+        self._paths: dict[str, str] = {}
 
     def entries(self, sha: str) -> Sequence[TreeEntry]:
         """Every file below the folder as it is now, whatever ``sha`` is."""
@@ -35,9 +39,18 @@ class FolderReader:
         raise NotImplementedError
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """The contents of files; an id is the path, with size and time of change."""
+        """The contents of files by the ids that they were listed with."""
         for identity in ids:
-            yield identity, self._read(identity.split("\0", 1)[0])
+            yield identity, self._read(self._paths[identity])
+
+    def _identity(self, path: str, about: os.stat_result) -> str:
+        """The id of a file: as git names it, or by its path, size and time of change, which needs no reading."""
+        identity = f"{path}\0{about.st_size}.{about.st_mtime_ns}"
+        if stat.S_ISREG(about.st_mode) and about.st_size <= self._named_up_to:
+            data = self._read(path)
+            identity = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+        self._paths[identity] = path
+        return identity
 
     def _read(self, path: str) -> bytes:
         # Since it was listed a file may have become a link or a pipe: neither is followed nor waited for.
@@ -57,16 +70,19 @@ class FolderReader:
                 about = child.stat(follow_symlinks=False)
                 mode = "100644" if stat.S_ISREG(about.st_mode) else "160000"
                 mode = "120000" if stat.S_ISLNK(about.st_mode) else mode
-                identity = f"{path}\0{about.st_size}.{about.st_mtime_ns}"
-                yield TreeEntry(mode, "blob", identity, about.st_size, path)
+                yield TreeEntry(mode, "blob", self._identity(path, about), about.st_size, path)
 
 
 def validate_folder(
     path: Path, plugins: Plugins, settings: Settings, before: Snapshot | None = None
 ) -> tuple[Finding, ...]:
     """Every finding about the folder as desired state that follows another one; valid when none is an error."""
+    files = {agent.origin.path for agent in before.agents.values()} if before is not None else ()
+    # Only a file that is gone may have moved, and only then contents are compared.
+    has_gone = any(not (path / file).exists() for file in files)
     try:
-        return Loader(FolderReader(path), plugins, settings).load(_UNNAMED, before).findings
+        reader = FolderReader(path, settings.limits.file_bytes if has_gone else -1)
+        return Loader(reader, plugins, settings).load(_UNNAMED, before).findings
     except InvalidDesiredState as invalid:
         return invalid.findings
 

@@ -37,6 +37,11 @@ def test_a_file_that_lost_its_agent_is_an_error_and_a_deleted_one_is_not(committ
     assert text.out.splitlines()[-1].startswith(f"invalid (compared with HEAD {committed.head()[:10]}): 1 error")
     path.unlink()
     assert slips(committed, code=0) == []
+    path.with_suffix(".yaml.bak").write_text(whole, encoding="utf-8")
+    assert slips(committed, code=3) == ["fleet/a.yaml.bak:1:1"], "moved to where it is not read"
+    path.with_suffix(".yaml.bak").rename(path.with_name("c.yaml"))
+    assert slips(committed, code=0) == []
+    path.with_name("c.yaml").unlink()
     path.write_text(whole, encoding="utf-8")
     assert slips(committed, code=0) == []
 
