@@ -113,6 +113,11 @@ class AgentDir:
                 yield AgentKey(tenant, name)
 
 
+def is_bundle_or_heartbeat(name: str) -> bool:
+    """Whether a file in the folder of an agent is its bundle or a heartbeat."""
+    return name == "config.json" or (name.startswith("heartbeat-") and name.endswith(".json"))
+
+
 def _subfolders(path: str) -> list[str]:
     try:
         with os.scandir(path) as entries:

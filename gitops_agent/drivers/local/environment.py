@@ -7,6 +7,7 @@ from typing import Any
 
 from gitops_agent.drivers.local import marks
 from gitops_agent.drivers.local.agent_dir import AgentDir, read_regular
+from gitops_agent.drivers.local.runner import HEARTBEAT
 from gitops_agent.drivers.local.spec import Desired, runtime_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -42,7 +43,7 @@ class Environment:
         self._redactor.learn(built[name] for name in secret_names(desired))
         built |= marks.made(self._instance, agent, replica, desired.spec, self._driver)
         built[marks.CONFIG] = self._dirs.config(agent)
-        built[marks.HEARTBEAT] = str(self._dirs.heartbeat(agent, replica))
+        built[HEARTBEAT] = str(self._dirs.heartbeat(agent, replica))
         return built
 
     def mask(self, desired: Desired, built: Mapping[str, str]) -> OutputMask:

@@ -4,8 +4,10 @@
 
 It is a subreaper: whatever an agent leaves behind (a daemon, a worker that lost its master) becomes its child and
 stays below it, whatever its environment or title says. Its own name, which the process table shows, says which
-process is the agent (``run:4711``) and, while something is left of it, how that ended (``run:4711:0``). When
-nothing is left it ends as the agent did. It decides nothing: to end what is left is gitops-agent's work.
+process is the agent (``run:4711``) and, while something is left of it, how that ended (``run:4711:0``). When the
+agent is suspended or resumed, which the kernel tells its parent alone, it touches the agent's folder, which
+gitops-agent watches. When nothing is left it ends as the agent did. It decides nothing: to end what is left is
+gitops-agent's work.
 
 One of these runs beside each agent, so it imports only what is built into Python (3 MB of memory of its own, 10 ms
 to start; ``os``, ``signal`` and ``ctypes`` would cost a third more memory and twice the time).
@@ -22,6 +24,8 @@ RUNNER = "MANAGED_AGENT_RUNNER"
 """The mark of a runner, which no agent gets."""
 PASSED = "MANAGED_AGENT_ENV_"
 """Before the name of each variable of the agent but its marks: ``LD_PRELOAD`` is not for its runner."""
+HEARTBEAT = "MANAGED_AGENT_HEARTBEAT"
+"""Where the agent writes its heartbeats: in its folder."""
 NONE = "-"
 NAME = "run"
 
@@ -54,11 +58,12 @@ def run(report: str, group: str, command: list[str]) -> None:
     agent = _start(command, environment, report)
     _write("/proc/self/comm", f"{NAME}:{agent}".encode())
     _tell(report, agent)
+    folder = environment.get(HEARTBEAT.encode(), b"").rpartition(b"/")[0]
     ended: int | None = None
     while True:
         caught = _signal.sigwaitinfo(signals)
         if caught.si_signo == _signal.SIGCHLD:
-            ended = _collect(agent, ended)
+            ended = _collect(agent, ended, folder)
         elif ended is None and caught.si_signo in _FORWARDED and not _was_for_all(caught.si_signo, caught.si_code):
             _send(agent, caught.si_signo)
 
@@ -82,16 +87,20 @@ def _start(command: list[str], environment: dict[bytes, bytes], report: str) -> 
         posix._exit(_NOT_FOUND if problem.errno == _ENOENT else _NOT_EXECUTABLE)
 
 
-def _collect(agent: int, ended: int | None) -> int | None:
+def _collect(agent: int, ended: int | None, folder: bytes) -> int | None:
     """Collect every child that ended; how the agent did, or None while it runs. Does not return after the last."""
     known = ended
     try:
         while True:
-            pid, status = posix.waitpid(-1, posix.WNOHANG)
-            if pid == agent:
-                ended = posix.waitstatus_to_exitcode(status)
+            pid, status = posix.waitpid(-1, posix.WNOHANG | posix.WUNTRACED | posix.WCONTINUED)
             if pid == 0:
                 break
+            if pid != agent:
+                continue
+            if posix.WIFSTOPPED(status) or posix.WIFCONTINUED(status):
+                _touch(folder)
+            else:
+                ended = posix.waitstatus_to_exitcode(status)
     except ChildProcessError:
         _end_as(ended or 0)
     if ended is not None and known is None:
@@ -149,6 +158,13 @@ def _write(path: str, data: bytes) -> None:
             posix.close(handle)
     except OSError:
         pass  # a group that is gone again, a /proc that is read-only: the agent runs all the same
+
+
+def _touch(folder: bytes) -> None:
+    try:
+        posix.utime(folder, follow_symlinks=False)
+    except OSError:
+        pass  # removed: the next observation finds the agent as it is
 
 
 def _prctl(option: int, value: int) -> None:

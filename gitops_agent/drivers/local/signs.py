@@ -1,17 +1,24 @@
-"""Signs of change between two observations that give no event: an agent was suspended or resumed, its bundle was
-edited, or its heartbeat moves on after it was stuck.
+"""Signs of change between two observations: an agent was suspended or resumed, its bundle was edited, or its
+heartbeat moves on after it was stuck.
 
-They are looked at every few seconds instead: one ``stat`` or one small read each. No event tells of a suspension
-where we are not the parent, and an event for every heartbeat of a fleet would cost more than these looks.
+Each is an event in the folder of the agent: the bundle and the heartbeats are there, and the runner touches it
+when the agent is suspended or resumed. An event only says where to look. An agent is looked at once a second at
+most, so that one that writes without a pause costs little. Those whose folder cannot be watched are looked at with
+every poll.
 """
 
+import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import selectors
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from gitops_agent.drivers.local.agent_dir import AgentDir
+import structlog
+
+from gitops_agent.drivers.local.agent_dir import AgentDir, is_bundle_or_heartbeat
+from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.handle import ReplicaHandle
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
 from gitops_agent.drivers.local.procfs import Identity, ProcessTable
@@ -19,6 +26,13 @@ from gitops_agent.drivers.local.registry import WatchedAgent
 from gitops_agent.drivers.local.spec import HeartbeatLimits
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
+
+log = structlog.get_logger(__name__)
+
+REST_SECONDS = 1.0
+"""Between two looks at one agent because of events."""
+_NO_MORE_EVENTS = {errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSYS}
+HINT = "raise fs.inotify.max_user_watches and max_user_instances"
 
 Sign = tuple[AgentKey, str]
 _Stamp = tuple[int, int, int] | None
@@ -47,32 +61,118 @@ class Signs:
     def __init__(self, dirs: AgentDir, table: ProcessTable) -> None:
         self._dirs = dirs
         self._table = table
+        self._events: FolderEvents | None = None
+        self._is_short = False
+        self._watched: Mapping[AgentKey, WatchedAgent] = {}
+        self._touched: set[AgentKey] = set()
+        self._looked_at: dict[AgentKey, float] = {}
         self._suspended: set[Identity] = set()
         self._bundles: dict[AgentKey, tuple[_Stamp, int]] = {}
         self._beats: dict[Identity, _Beat] = {}
 
-    def begin(self, agents: Iterable[AgentKey]) -> None:
-        """Take the bundles of new agents as they are: they were observed just now."""
-        for agent in agents:
-            if agent not in self._bundles:
-                self._bundles[agent] = _bundle(self._dirs.config(agent))
+    def open(self, selector: selectors.BaseSelector) -> None:
+        """Begin to watch. What happens makes ``selector`` ready, with this object as its data."""
+        try:
+            self._events = FolderEvents(self._dirs)
+        except OSError as problem:
+            self._report_shortage(problem)
+        self.listen(selector)
 
-    def look(self, watched: Mapping[AgentKey, WatchedAgent], now: float) -> Iterator[Sign]:
-        """What changed since the last look; ``now`` is by the monotonic clock. The first look at a heartbeat is no
-        news: what was there before is for the observations."""
+    def listen(self, selector: selectors.BaseSelector) -> None:
+        """Have the next event make the selector ready."""
+        if self._events is None or self._events.descriptor in selector.get_map():
+            return
+        try:
+            selector.register(self._events.descriptor, selectors.EVENT_READ, self)
+        except OSError as problem:  # without events: all agents are looked at with every poll
+            self._report_shortage(problem)
+            self.close()
+
+    def close(self) -> None:
+        """End all watches."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        self._touched.clear()
+
+    def follow(self, watched: Mapping[AgentKey, WatchedAgent]) -> None:
+        """Watch exactly these agents from now on. The bundle of a new one is taken as it is: it was observed just
+        now."""
+        for agent in self._watched.keys() - watched.keys():
+            self._forget(agent)
+        self._watched = watched
         there = {known.identity for each in watched.values() for known in each.replicas}
         self._suspended &= there
         self._beats = {identity: beat for identity, beat in self._beats.items() if identity in there}
-        self._bundles = {agent: known for agent, known in self._bundles.items() if agent in watched}
-        for agent, each in watched.items():
-            if self._is_edited(agent):
-                yield agent, "BundleChanged"
-            for known in each.replicas:
-                if (word := self._suspension(known)) is not None:
-                    yield agent, word
-                limits = each.desired.heartbeat
-                if limits is not None and self._moves_on(agent, known, limits, now):
-                    yield agent, "HeartbeatWritten"
+        for agent in watched:
+            if agent not in self._bundles:
+                self._bundles[agent] = _bundle(self._dirs.config(agent))
+            if self._events is not None and agent not in self._events:
+                self._watch(agent, self._events)
+
+    def gather(self) -> None:
+        """Remember which agents have events."""
+        for agent, name in self._events.read() if self._events is not None else ():
+            if agent is None:
+                self._touched.update(self._watched)
+            elif not name or is_bundle_or_heartbeat(name):
+                self._touched.add(agent)
+
+    @property
+    def due(self) -> float:
+        """When an agent that has events may be looked at, by the monotonic clock; infinite when none has."""
+        rested = (self._looked_at.get(agent, 0.0) + REST_SECONDS for agent in self._touched)
+        return min(rested, default=float("inf"))
+
+    def look_at_touched(self, now: float) -> Iterator[Sign]:
+        """What changed about the agents that have events and were not looked at within the last second."""
+        for agent in [each for each in self._touched if self._looked_at.get(each, 0.0) + REST_SECONDS <= now]:
+            self._touched.discard(agent)
+            self._looked_at[agent] = now
+            yield from self._look(agent, now)
+
+    def look_at_unwatched(self, now: float) -> Iterator[Sign]:
+        """What changed about the agents that give no events."""
+        for agent in self._watched:
+            if self._events is None or agent not in self._events:
+                yield from self._look(agent, now)
+
+    def _look(self, agent: AgentKey, now: float) -> Iterator[Sign]:
+        """What changed since the last look; ``now`` is by the monotonic clock. The first look at a heartbeat is no
+        news: what was there before is for the observations."""
+        if (watched := self._watched.get(agent)) is None:
+            return
+        if self._is_edited(agent):
+            yield agent, "BundleChanged"
+        for known in watched.replicas:
+            if (word := self._suspension(known)) is not None:
+                yield agent, word
+            limits = watched.desired.heartbeat
+            if limits is not None and self._moves_on(agent, known, limits, now):
+                yield agent, "HeartbeatWritten"
+
+    def _watch(self, agent: AgentKey, events: FolderEvents) -> None:
+        try:
+            events.add(agent)
+        except OSError as problem:
+            if problem.errno in _NO_MORE_EVENTS:
+                self._report_shortage(problem)
+            return  # it has no folder yet: the next poll looks for it
+        self._touched.add(agent)  # for what happened before
+
+    def _forget(self, agent: AgentKey) -> None:
+        if self._events is not None:
+            self._events.remove(agent)
+        self._touched.discard(agent)
+        self._bundles.pop(agent, None)
+        self._looked_at.pop(agent, None)
+
+    def _report_shortage(self, problem: OSError) -> None:
+        if not self._is_short:
+            self._is_short = True
+            log.warning(
+                "no more file events: agents are looked at every few seconds", error=problem.strerror, hint=HINT
+            )
 
     def _is_edited(self, agent: AgentKey) -> bool:
         """Whether the bundle says something else. Written anew with what it said before (a repair) is no news."""

@@ -1,5 +1,5 @@
-"""What happens between two observations: exits are noticed by event; what gives none (``signs``, memory) is looked
-at every few seconds, and logs are rotated."""
+"""What happens between two observations: exits and ``signs`` are noticed by event; memory, which gives none, is
+looked at every few seconds, and logs are rotated."""
 
 import os
 import resource
@@ -23,6 +23,7 @@ from gitops_agent.model.key import AgentKey
 log = structlog.get_logger(__name__)
 
 FLOOD_POLL_SECONDS = 0.25  # while a log is flooded
+GATHER_SECONDS = 0.1  # after the first event in a folder, so that a file is read when it was written whole
 
 
 class ProcessWatcher:
@@ -44,6 +45,8 @@ class ProcessWatcher:
         self._wakeup = -1
         self._wakeup_lock = threading.Lock()
         self._due = 0.0
+        self._is_following = False
+        self._look_due = float("inf")
 
     def start(self, notify: Notify) -> None:
         """Begin to watch; a second start without a stop changes nothing."""
@@ -54,6 +57,8 @@ class ProcessWatcher:
         self._selector = selectors.DefaultSelector()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
+        self._signs.open(self._selector)
+        self._is_following, self._look_due = False, float("inf")
         self._registry.changed = self._wake
         self._thread = threading.Thread(target=self._run, name="process-watcher", daemon=True)
         self._thread.start()
@@ -69,6 +74,7 @@ class ProcessWatcher:
         self._registry.changed = lambda: None
         for identity in tuple(self._handles):
             self._close(identity)
+        self._signs.close()
         self._selector.close()
         with self._wakeup_lock:
             os.close(self._wakeup)
@@ -87,13 +93,17 @@ class ProcessWatcher:
                 self._round()
             except Exception as problem:  # without this thread exits go unnoticed, and floods of output grow
                 log.exception("process watcher", error=str(problem))
+                self._is_following = False
                 self._ending.wait(self._every)
 
     def _round(self) -> None:
         """Wait for one event, or for the next poll of what gives none."""
-        self._follow_registry()
-        for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
+        if not self._is_following:
+            self._follow_registry()
+        for key, _ in self._selector.select(max(0.0, min(self._due, self._look_due) - time.monotonic())):
             self._handle_event(key)
+        if time.monotonic() >= self._look_due:
+            self._look()
         if time.monotonic() >= self._due:
             # First of all, so that a poll that fails is not repeated at once.
             self._due = time.monotonic() + self._every
@@ -103,12 +113,26 @@ class ProcessWatcher:
     def _handle_event(self, key: selectors.SelectorKey) -> None:
         if key.data is None:
             os.eventfd_read(key.fd)
+            self._is_following = False
+            return
+        if key.data is self._signs:
+            self._selector.unregister(key.fd)  # until they are read
+            self._look_due = min(self._look_due, time.monotonic() + GATHER_SECONDS)
             return
         agent, known = key.data
         if known in self._registry.replicas(agent):
             self._exited(agent, known)
         else:
             self._close(known.identity)  # we ended it, and this came before the registry changed
+
+    def _look(self) -> None:
+        """Look at the agents in whose folders something happened."""
+        self._look_due = time.monotonic() + self._every  # should it fail
+        self._signs.gather()
+        self._signs.listen(self._selector)
+        for agent, word in self._signs.look_at_touched(time.monotonic()):
+            self._notify(agent, word)
+        self._look_due = self._signs.due
 
     def _exited(self, agent: AgentKey, known: ReplicaHandle) -> None:
         self._close(known.identity)
@@ -118,8 +142,10 @@ class ProcessWatcher:
 
     def _follow_registry(self) -> None:
         """Open a handle on what is new, close those on what is no longer ours to watch."""
+        self._is_following = True
         agents = self._registry.watched()
-        self._signs.begin(agents)
+        self._signs.follow(agents)
+        self._look_due = min(self._look_due, self._signs.due)
         wanted = {
             known.identity: (agent, known) for agent, watched in agents.items() for known in watched.replicas
         }
@@ -152,6 +178,7 @@ class ProcessWatcher:
 
     def _poll(self) -> bool:
         """Everything that gives no event; whether a log is flooding."""
+        self._is_following = False  # a folder may have come that can be watched now
         watched = self._registry.watched()
         replicas = [(agent, known) for agent, one in watched.items() for known in one.replicas]
         # LogFiles first: they cost the least, fail the least, and a flood does not wait.
@@ -160,7 +187,7 @@ class ProcessWatcher:
             polled = self._handles.get(known.identity, -1) is None
             if polled and not self._table.is_alive(known.identity):
                 self._exited(agent, known)
-        for agent, word in self._signs.look(watched, time.monotonic()):
+        for agent, word in self._signs.look_at_unwatched(time.monotonic()):
             self._notify(agent, word)
         self._check_memory({agent: one for agent, one in watched.items() if one.desired.memory_limit is not None})
         return any(turned)

@@ -1,0 +1,229 @@
+"""Between observations: suspensions, edited bundles and heartbeats are events. The poll of these fleets comes after
+ten minutes, so nothing but an event explains what is noticed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import queue
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from gitops_agent.drivers.local.agent_dir import AgentDir
+from gitops_agent.drivers.local.folder_events import FolderEvents
+from gitops_agent.drivers.local.procfs import ProcessTable
+from gitops_agent.drivers.local.registry import WatchedAgent
+from gitops_agent.drivers.local.signs import REST_SECONDS, Signs
+from gitops_agent.drivers.local.spec import Desired
+from gitops_agent.model.key import AgentKey
+from tests.drivers.conftest import BOT, SLEEP, Fleet, until
+
+Events = queue.Queue[tuple[AgentKey, str]]
+NO_POLL_SECONDS = 600.0
+
+
+@pytest.fixture
+def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
+    return make_fleet(watch_every=NO_POLL_SECONDS)
+
+
+def watching(fleet: Fleet, *agents: AgentKey) -> Events:
+    """The events from when the folders of these agents are watched."""
+    events: Events = queue.Queue()
+    fleet.driver.start(lambda agent, reason: events.put((agent, reason)))
+    signs = fleet.driver.watcher._signs
+    until(lambda: signs._events and all(agent in signs._events and agent in signs._looked_at for agent in agents))
+    return events
+
+
+@pytest.fixture
+def bundle(fleet: Fleet) -> Path:
+    fleet.run(*SLEEP)
+    path = fleet.folder() / "config.json"
+    path.write_text('{"instructions": "be kind"}')
+    return path
+
+
+def _edit(path: Path) -> None:
+    path.write_text("{}")
+
+
+def _replace(path: Path) -> None:
+    other = path.with_name("mine")
+    other.write_text("{}")
+    other.rename(path)
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/null")
+
+
+def _move_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("done", [_edit, Path.unlink, _replace, _link, _move_folder])
+def test_a_changed_bundle_is_an_event(fleet: Fleet, bundle: Path, done: Callable[[Path], None]) -> None:
+    events = watching(fleet, BOT)
+    done(bundle)
+    assert events.get(timeout=10) == (BOT, "BundleChanged")
+
+
+def test_a_bundle_that_is_written_as_it_was_is_none(fleet: Fleet, bundle: Path) -> None:
+    events = watching(fleet, BOT)
+    bundle.write_text(bundle.read_text())
+    looked = fleet.driver.watcher._signs._looked_at
+    before = looked[BOT]
+    until(lambda: looked[BOT] > before)
+    fleet.driver.stop()
+    assert events.empty()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_suspension_and_its_end_are_events(fleet: Fleet, restarted: bool) -> None:
+    """Also of an agent that an earlier process of ours started."""
+    fleet.run(*SLEEP)
+    if restarted:
+        fleet.restart()
+    (pid,) = fleet.pids()
+    events = watching(fleet, BOT)
+    for number, word in (
+        (signal.SIGSTOP, "Suspended"),
+        (signal.SIGCONT, "Resumed"),
+        (signal.SIGSTOP, "Suspended"),
+    ):
+        os.kill(pid, number)
+        assert events.get(timeout=10) == (BOT, word)
+    os.kill(pid, signal.SIGKILL)
+    assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def test_a_heartbeat_that_ends_a_stuck_call_is_an_event(fleet: Fleet) -> None:
+    limits = {"heartbeat": {"staleAfter": "60s", "maxToolCall": "1s"}}
+    fleet.run(*SLEEP, spec=limits)
+    path = fleet.folder() / "heartbeat-0.json"
+
+    def beat(*pending: str) -> None:
+        path.with_suffix(".tmp").write_text(json.dumps({"at": time.time(), "turn": 1, "pending": pending}))
+        path.with_suffix(".tmp").rename(path)
+
+    beat()
+    events = watching(fleet, BOT)
+    beat("crm.lookup")
+    assert events.get(timeout=10) == (BOT, "HeartbeatWritten"), "it will be stuck soon: a look is due"
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 1.1)  # by then it is stuck
+    beat()
+    assert events.get(timeout=10) == (BOT, "HeartbeatWritten")
+
+
+def test_an_agent_that_comes_later_is_watched_too(fleet: Fleet, bundle: Path) -> None:
+    """And one whose folder was gone and is there again."""
+    events = watching(fleet, BOT)
+    other = BOT._replace(name="other")
+    fleet.run(*SLEEP, agent=other)
+    looked = fleet.driver.watcher._signs._looked_at
+    until(lambda: other in looked)
+    _edit(fleet.folder(other) / "config.json")
+    assert events.get(timeout=10) == (other, "BundleChanged")
+    fleet.folder(other).rename(fleet.folder(other).with_name("elsewhere"))
+    assert events.get(timeout=10) == (other, "BundleChanged")
+    _edit(bundle)
+    assert events.get(timeout=10) == (BOT, "BundleChanged")
+
+
+@pytest.mark.parametrize("refused", ["add", "__init__"])
+def test_without_events_everything_is_looked_at_and_that_is_logged_once(
+    make_fleet: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FolderEvents, refused, full)
+    fleet = make_fleet(watch_every=0.05)
+    fleet.run(*SLEEP)
+    fleet.run(*SLEEP, agent=BOT._replace(name="other"))
+    events: Events = queue.Queue()
+    with structlog.testing.capture_logs() as logged:
+        fleet.driver.start(lambda agent, reason: events.put((agent, reason)))
+        os.kill(fleet.pids()[0], signal.SIGSTOP)
+        assert events.get(timeout=10) == (BOT, "Suspended")
+        _edit(fleet.folder() / "config.json")
+        assert events.get(timeout=10) == (BOT, "BundleChanged")
+        fleet.driver.stop()
+    (entry,) = logged
+    assert (entry["log_level"], entry["error"]) == ("warning", "No space left on device")
+    assert "fs.inotify.max_user_watches" in entry["hint"]
+
+
+# -- Signs alone, with a clock of the test
+
+
+class Ward:
+    """One agent without processes, and what is noticed of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.dirs = AgentDir(str(root))
+        with self.dirs.opened(BOT, create=True):
+            self.bundle = Path(self.dirs.config(BOT))
+        self.selector = selectors.DefaultSelector()
+        self.signs = Signs(self.dirs, ProcessTable())
+        self.signs.open(self.selector)
+        self.now = 1000.0
+        fleet = Fleet(root)
+        self.signs.follow({BOT: WatchedAgent(Desired.of(fleet.fields(*SLEEP)), ())})
+        assert self.look() == []
+
+    def look(self, after: float = REST_SECONDS) -> list[str]:
+        self.now += after
+        self.signs.gather()
+        return [word for _, word in self.signs.look_at_touched(self.now)]
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Iterator[Ward]:
+    ward = Ward(tmp_path)
+    yield ward
+    ward.signs.close()
+    ward.selector.close()
+
+
+@pytest.mark.unit
+def test_an_agent_that_edits_without_a_pause_is_looked_at_once_a_second(ward: Ward) -> None:
+    found = []
+    for number in range(36):
+        ward.bundle.write_text(f'{{"edit": {number}}}')
+        found += ward.look(after=REST_SECONDS / 8)
+    assert found == ["BundleChanged"] * 4
+    assert 0 < ward.signs.due - ward.now < REST_SECONDS
+    assert ward.look() == ["BundleChanged"], "the last edit is not missed"
+    assert ward.signs.due == float("inf")
+
+
+@pytest.mark.unit
+def test_other_files_of_an_agent_are_no_reason_to_look(ward: Ward) -> None:
+    (ward.bundle.parent / "work").mkdir()
+    (ward.bundle.parent / "work" / "config.json").write_text("{}")
+    (ward.bundle.parent / "heartbeat-0.json.tmp").write_text("{}")
+    ward.signs.gather()
+    assert ward.signs.due == float("inf")
+
+
+@pytest.mark.unit
+def test_more_events_than_the_kernel_keeps_hide_none(ward: Ward) -> None:
+    """Another file of the agent floods the queue; the edit comes when it is full."""
+    flood = ward.bundle.parent / "flood"
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    for _ in range(most // 2 + 1):
+        flood.touch()
+        flood.unlink()
+    ward.bundle.write_text("{}")
+    assert ward.look() == ["BundleChanged"]
