@@ -25,6 +25,7 @@ from gitops_agent.drivers.api import (
     seconds,
 )
 from gitops_agent.drivers.local.environment import resolved
+from gitops_agent.drivers.local.secret_files import SecretFiles
 from gitops_agent.drivers.local.spec import secret_problem
 from gitops_agent.errors import ApplyError, EffectSpent
 from gitops_agent.model.agent import Resource
@@ -156,6 +157,7 @@ class HookDriver:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._files = SecretFiles()
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """One observation for each record in the scope."""
@@ -223,7 +225,9 @@ class HookDriver:
         for header in call.fields["http"].get("headers", ()):
             name, reference = header["name"], header.get("secretRef")
             source = f"{call.hook}: the header {name} cannot be set"
-            value = header["value"] if reference is None else resolved(source, reference, os.environ)
+            value = (
+                header["value"] if reference is None else resolved(source, reference, os.environ, self._files.read)
+            )
             if reference is not None:
                 self._context.redactor.learn([value])
             if not (value.isascii() and value.isprintable()):

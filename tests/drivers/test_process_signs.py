@@ -1,5 +1,5 @@
-"""Between observations: suspensions, edited bundles and heartbeats are events. The poll of these fleets comes after
-ten minutes, so nothing but an event explains what is noticed."""
+"""Between observations: suspensions, edited bundles and heartbeats are events. The poll of these fleets comes
+after ten minutes, so nothing but an event explains what is noticed."""
 
 from __future__ import annotations
 

@@ -1,20 +1,22 @@
 """The environment of an agent: a handful of names of ours, what it declares, its marks, and nothing else."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from gitops_agent.drivers.local import marks
-from gitops_agent.drivers.local.agent_dir import AgentDir, read_regular
+from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.runner import HEARTBEAT
+from gitops_agent.drivers.local.secret_files import SECRET_CAP_BYTES, SecretFiles
 from gitops_agent.drivers.local.spec import Desired, runtime_key
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.support.secrets import OutputMask, Redactor
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
-SECRET_CAP_BYTES = 65536
+
+ReadFile = Callable[[str], bytes]
 
 
 class Environment:
@@ -29,6 +31,7 @@ class Environment:
         self._dirs = dirs
         self._own = own
         self._redactor = redactor
+        self._files = SecretFiles()
 
     def passed_on(self) -> dict[str, str]:
         """What agents get of our own environment."""
@@ -39,7 +42,7 @@ class Environment:
         """The whole environment of one replica, secrets resolved; ApplyError names a missing reference."""
         built = self.passed_on()
         for variable in desired.env:
-            built[variable["name"]] = self._value(agent, variable)
+            built[variable["name"]] = self._value(agent, variable, self._files.read)
         self._redactor.learn(built[name] for name in secret_names(desired))
         built |= marks.made(self._instance, agent, replica, desired.spec, self._driver)
         built[marks.CONFIG] = self._dirs.config(agent)
@@ -58,7 +61,7 @@ class Environment:
         for variable in (each for each in desired.env if each["name"] in names):
             values = [running[variable["name"]]] if variable["name"] in running else []
             with suppress(ApplyError):  # then it was given by a process that knew it
-                values.append(self._value(agent, variable))
+                values.append(self._value(agent, variable, self._files.look))
             self._redactor.learn(values)
             known |= {variable["name"]} if values else set()
         return known == names
@@ -69,7 +72,7 @@ class Environment:
         for variable in desired.env:
             if "secretRef" in variable:
                 with suppress(ApplyError):
-                    found[variable["name"]] = self._value(agent, variable)
+                    found[variable["name"]] = self._value(agent, variable, self._files.look)
         self._redactor.learn(found.values())
         return found
 
@@ -86,20 +89,20 @@ class Environment:
         except OSError as problem:
             raise no_room(runtime_key(agent, self._driver), own, problem) from None
 
-    def _value(self, agent: AgentKey, variable: Mapping[str, Any]) -> str:
+    def _value(self, agent: AgentKey, variable: Mapping[str, Any], read_file: ReadFile) -> str:
         reference = variable.get("secretRef")
         if reference is None:
             return str(variable["value"])
         # Not "env TOKEN: …", which redaction would rightly take for a secret and its value.
         source = f"{runtime_key(agent, self._driver)}: variable {variable['name']} cannot be set"
-        return resolved(source, reference, self._own)
+        return resolved(source, reference, self._own, read_file)
 
 
-def resolved(source: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
+def resolved(source: str, reference: Mapping[str, str], own: Mapping[str, str], read_file: ReadFile) -> str:
     """The secret that a reference names; ApplyError, beginning with ``source``, when it cannot be had."""
     name = reference["name"]
     if reference["provider"] == "file":
-        return _from_file(source, name)
+        return _from_file(source, name, read_file)
     if name not in own:
         hint = f"set {name} in the environment of gitops-agent"
         raise ApplyError(f"{source}: the secret env:{name} is not set", hint=hint)
@@ -117,10 +120,10 @@ def no_room(key: ResourceKey, path: str, problem: OSError) -> ApplyError:
     return ApplyError(f"{key}: cannot write below {path}: {problem.strerror or problem}", hint=hint)
 
 
-def _from_file(source: str, path: str) -> str:
+def _from_file(source: str, path: str, read_file: ReadFile) -> str:
     problem = ""
     try:
-        data, _ = read_regular(path, SECRET_CAP_BYTES, flags=0)  # links are followed: secrets are often mounted so
+        data = read_file(path)
         if b"\0" not in data:
             return data.decode("utf-8", "surrogateescape").removesuffix("\n")
         problem = "it holds a NUL byte"
