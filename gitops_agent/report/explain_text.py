@@ -88,6 +88,9 @@ def _live(agent: Shape, now: float) -> Iterator[str]:
         word, since = "Ready" if ready["status"] else "not Ready", ready["lastTransitionTime"]
         yield f"It is {word} since {since} ({ago(epoch(since), now)}): {_because(ready)}."
     yield from map(_resource, agent["resources"])
+    yield from (
+        sentence(_line(str(each["live"]["note"]))) for each in agent["resources"] if "note" in each["live"]
+    )
     yield from (_progress(each, now) for each in agent.get("progress", ()))
     yield from (f"attach: {command}" for command in attach_commands(agent))
     if not agent["resources"]:

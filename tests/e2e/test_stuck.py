@@ -86,6 +86,21 @@ def test_a_suspended_agent_is_never_ready_and_once_does_not_wait_for_it(fleet: F
     fleet.once()
 
 
+def test_an_agent_that_lost_its_runner_goes_on_and_explain_says_so(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    pid, (runner,) = fleet.pid("a"), fleet.runners("a")
+    assert "runner" not in fleet.call("explain", "a").out
+    signal_pid(runner, signal.SIGKILL)
+    until(lambda: not fleet.runners("a"), "its runner is gone")
+    answer = fleet.once()
+    assert fleet.row(answer, "a")["ready"]
+    assert fleet.pids("a") == [pid], "it is not restarted for that"
+    told = fleet.call("explain", "a").out
+    assert f"pid {pid} runs without a runner" in told
+    assert "may not be found until its next restart." in told
+
+
 def test_what_is_seen_is_on_record_before_its_repair_and_only_when_it_is_news(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("a", "b"))
     fleet.once()

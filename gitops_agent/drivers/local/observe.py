@@ -33,6 +33,7 @@ LOOPBACK = "127.0.0.1"
 """Local agents answer HTTP probes here."""
 COLLECT_SECONDS = 0.2  # for runners that have not collected yet what has ended
 COLLECT_PAUSE_SECONDS = 0.002
+NO_RUNNER = "runs without a runner: what it leaves behind when it ends may not be found until its next restart"
 IN_THE_WAY = Fields.of({"state": "Foreign"})
 
 
@@ -304,6 +305,8 @@ class ProcessObserver:
             "log": self._dirs.log(agent, 0),
             **self._launcher.shown(agent),
         }
+        if alone := [str(replica.proc.pid) for replica in replicas if replica.runner is None]:
+            live["note"] = f"pid {', '.join(alone)} {NO_RUNNER}"
         last = self._registry.last_exit(agent)
         if last is not None:
             how = {"code": last.status} if last.status >= 0 else {"signal": -last.status}
