@@ -20,7 +20,7 @@ from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.procfs import ProcessTable
 from gitops_agent.drivers.local.registry import WatchedAgent
-from gitops_agent.drivers.local.signs import REST_SECONDS, Signs
+from gitops_agent.drivers.local.signs import REST_SECONDS, SETTLED_SECONDS, Signs
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
 from tests.drivers.conftest import BOT, SLEEP, Fleet, until
@@ -77,14 +77,15 @@ def test_a_changed_bundle_is_an_event(fleet: Fleet, bundle: Path, done: Callable
     assert events.get(timeout=10) == (BOT, "BundleChanged")
 
 
-def test_a_bundle_that_is_written_as_it_was_is_none(fleet: Fleet, bundle: Path) -> None:
+def test_a_bundle_that_is_edited_back_after_its_repair_is_an_event_again(fleet: Fleet, bundle: Path) -> None:
+    """Also when nothing looked at it in between."""
     events = watching(fleet, BOT)
-    bundle.write_text(bundle.read_text())
-    looked = fleet.driver.watcher._signs._looked_at
-    before = looked[BOT]
-    until(lambda: looked[BOT] > before)
-    fleet.driver.stop()
-    assert events.empty()
+    written = bundle.read_text()
+    _edit(bundle)
+    assert events.get(timeout=10) == (BOT, "BundleChanged")
+    bundle.write_text(written)
+    _edit(bundle)
+    assert events.get(timeout=10) == (BOT, "BundleChanged")
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -104,6 +105,16 @@ def test_a_suspension_and_its_end_are_events(fleet: Fleet, restarted: bool) -> N
         assert events.get(timeout=10) == (BOT, word)
     os.kill(pid, signal.SIGKILL)
     assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def test_an_agent_that_suspends_itself_again_when_it_is_resumed_is_noticed_each_time(fleet: Fleet) -> None:
+    """From its first moment on; between the two it is suspended whenever it is looked at."""
+    events = watching(fleet)
+    fleet.run("sh", "-c", "while :; do kill -STOP $$; done")
+    (pid,) = fleet.pids()
+    assert events.get(timeout=10) == (BOT, "Suspended")
+    os.kill(pid, signal.SIGCONT)
+    assert events.get(timeout=10) == (BOT, "Suspended")
 
 
 def test_a_heartbeat_that_ends_a_stuck_call_is_an_event(fleet: Fleet) -> None:
@@ -126,9 +137,11 @@ def test_a_heartbeat_that_ends_a_stuck_call_is_an_event(fleet: Fleet) -> None:
 
 
 def test_an_agent_that_comes_later_is_watched_too(fleet: Fleet, bundle: Path) -> None:
-    """And one whose folder was gone and is there again."""
+    """And one whose folder is taken away costs the others nothing."""
     events = watching(fleet, BOT)
     other = BOT._replace(name="other")
+    fleet.folder(other).mkdir()
+    (fleet.folder(other) / "config.json").write_text('{"instructions": "be kind"}')
     fleet.run(*SLEEP, agent=other)
     looked = fleet.driver.watcher._signs._looked_at
     until(lambda: other in looked)
@@ -206,6 +219,20 @@ def test_an_agent_that_edits_without_a_pause_is_looked_at_once_a_second(ward: Wa
     assert 0 < ward.signs.due - ward.now < REST_SECONDS
     assert ward.look() == ["BundleChanged"], "the last edit is not missed"
     assert ward.signs.due == float("inf")
+
+
+@pytest.mark.unit
+def test_a_bundle_that_is_put_right_is_no_news(ward: Ward) -> None:
+    ward.bundle.write_text("ours")
+    assert ward.look() == ["BundleChanged"], "a commit wrote it, or a person"
+    ward.now += SETTLED_SECONDS
+    for _ in range(3):
+        ward.bundle.write_text("edited")
+        assert ward.look() == ["BundleChanged"]
+        ward.bundle.write_text("ours")
+        assert ward.look() == []
+    ward.bundle.write_text("ours")
+    assert ward.look() == []
 
 
 @pytest.mark.unit

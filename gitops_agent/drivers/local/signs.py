@@ -31,11 +31,32 @@ log = structlog.get_logger(__name__)
 
 REST_SECONDS = 1.0
 """Between two looks at one agent because of events."""
+SETTLED_SECONDS = 5.0
+"""After which what a bundle says is taken for what it should say: an edit is put right, or held, before."""
 _NO_MORE_EVENTS = {errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSYS}
 HINT = "raise fs.inotify.max_user_watches and max_user_instances"
 
 Sign = tuple[AgentKey, str]
-_Stamp = tuple[int, int, int] | None
+_Stamp = tuple[int, int, int, int] | None
+
+
+class _Bundle(NamedTuple):
+    """What was last seen of a bundle, and since when. ``settled``: the checksum of what it said before, for long
+    enough to be what it should say: it is no news when it says so again."""
+
+    stamp: _Stamp
+    checksum: int
+    since: float = float("-inf")
+    settled: int = 0
+
+    @classmethod
+    def at(cls, path: str) -> "_Bundle":
+        """The bundle as it is."""
+        stamp = _stamp(path)
+        try:
+            return cls(stamp, crc32(Path(path).read_bytes()))
+        except OSError:
+            return cls(stamp, 0)
 
 
 class _Beat(NamedTuple):
@@ -65,9 +86,10 @@ class Signs:
         self._is_short = False
         self._watched: Mapping[AgentKey, WatchedAgent] = {}
         self._touched: set[AgentKey] = set()
+        self._told: set[AgentKey] = set()
         self._looked_at: dict[AgentKey, float] = {}
         self._suspended: set[Identity] = set()
-        self._bundles: dict[AgentKey, tuple[_Stamp, int]] = {}
+        self._bundles: dict[AgentKey, _Bundle] = {}
         self._beats: dict[Identity, _Beat] = {}
 
     def open(self, selector: selectors.BaseSelector) -> None:
@@ -100,13 +122,15 @@ class Signs:
         now."""
         for agent in self._watched.keys() - watched.keys():
             self._forget(agent)
+        # What happened to a replica before it was known as one is seen by a look.
+        self._touched |= {agent for agent, each in watched.items() if self._watched.get(agent) != each}
         self._watched = watched
         there = {known.identity for each in watched.values() for known in each.replicas}
         self._suspended &= there
         self._beats = {identity: beat for identity, beat in self._beats.items() if identity in there}
         for agent in watched:
             if agent not in self._bundles:
-                self._bundles[agent] = _bundle(self._dirs.config(agent))
+                self._bundles[agent] = _Bundle.at(self._dirs.config(agent))
             if self._events is not None and agent not in self._events:
                 self._watch(agent, self._events)
 
@@ -117,6 +141,8 @@ class Signs:
                 self._touched.update(self._watched)
             elif not name or is_bundle_or_heartbeat(name):
                 self._touched.add(agent)
+                if not name:
+                    self._told.add(agent)
 
     @property
     def due(self) -> float:
@@ -127,7 +153,7 @@ class Signs:
     def look_at_touched(self, now: float) -> Iterator[Sign]:
         """What changed about the agents that have events and were not looked at within the last second."""
         for agent in [each for each in self._touched if self._looked_at.get(each, 0.0) + REST_SECONDS <= now]:
-            self._touched.discard(agent)
+            self._touched.remove(agent)
             self._looked_at[agent] = now
             yield from self._look(agent, now)
 
@@ -142,10 +168,12 @@ class Signs:
         news: what was there before is for the observations."""
         if (watched := self._watched.get(agent)) is None:
             return
-        if self._is_edited(agent):
+        is_told = agent in self._told
+        self._told.discard(agent)
+        if self._is_edited(agent, now):
             yield agent, "BundleChanged"
         for known in watched.replicas:
-            if (word := self._suspension(known)) is not None:
+            if (word := self._suspension(known, is_told)) is not None:
                 yield agent, word
             limits = watched.desired.heartbeat
             if limits is not None and self._moves_on(agent, known, limits, now):
@@ -164,6 +192,7 @@ class Signs:
         if self._events is not None:
             self._events.remove(agent)
         self._touched.discard(agent)
+        self._told.discard(agent)
         self._bundles.pop(agent, None)
         self._looked_at.pop(agent, None)
 
@@ -174,18 +203,21 @@ class Signs:
                 "no more file events: agents are looked at every few seconds", error=problem.strerror, hint=HINT
             )
 
-    def _is_edited(self, agent: AgentKey) -> bool:
-        """Whether the bundle says something else. Written anew with what it said before (a repair) is no news."""
-        path, known = self._dirs.config(agent), self._bundles.get(agent)
-        if known is not None and _stamp(path) == known[0]:
+    def _is_edited(self, agent: AgentKey, now: float) -> bool:
+        """Whether the bundle was written anew, and not put right."""
+        known, path = self._bundles[agent], self._dirs.config(agent)
+        if known.stamp == _stamp(path):
             return False
-        self._bundles[agent] = _bundle(path)
-        return known is not None and self._bundles[agent][1] != known[1]
+        settled = known.checksum if now - known.since >= SETTLED_SECONDS else known.settled
+        found = self._bundles[agent] = _Bundle.at(path)._replace(since=now, settled=settled)
+        return found.checksum != settled
 
-    def _suspension(self, known: ReplicaHandle) -> str | None:
+    def _suspension(self, known: ReplicaHandle, is_told: bool) -> str | None:
+        """What became of a replica. ``is_told``: its runner says that something did: one that is suspended again
+        was resumed in between."""
         suspended = self._table.is_suspended(known.pid)
         if suspended == (known.identity in self._suspended):
-            return None
+            return "Suspended" if suspended and is_told else None
         self._suspended ^= {known.identity}
         return "Suspended" if suspended else "Resumed"
 
@@ -213,18 +245,9 @@ class Signs:
         return last is not None and (last.is_over_limit(limits, now) or opened)
 
 
-def _bundle(path: str) -> tuple[_Stamp, int]:
-    """The stamp of a bundle, and a checksum of what it says."""
-    stamp = _stamp(path)
-    try:
-        return stamp, crc32(Path(path).read_bytes())
-    except OSError:
-        return stamp, 0
-
-
 def _stamp(path: str) -> _Stamp:
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - thousands of these
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
