@@ -9,7 +9,8 @@ from gitops_agent.control import commands
 from gitops_agent.daemon import loop, state_watch
 from gitops_agent.drivers import api
 from gitops_agent.drivers.local import exec as running
-from gitops_agent.drivers.local import heartbeat_file, log_files
+from gitops_agent.drivers.local import heartbeat_file, log_files, secret_files, signs
+from gitops_agent.drivers.local.context import Options
 from gitops_agent.journal import control_watch, plans, retention
 from gitops_agent.model.document import Backoff, HeartbeatSpec, PolicyRollout, PolicySpec
 from gitops_agent.model.quantity import seconds
@@ -65,6 +66,13 @@ PROMISES = [
         f"At most {heartbeat_file.MAX_CALLS} pending calls of {heartbeat_file.MAX_NAME_LENGTH} characters",
     ),
     ("docs/health.md", {0.5: "asked twice a second until it has passed"}[history.STARTING_PERIOD_SECONDS]),
+    ("docs/health.md", {1.0: "an agent that makes many of them once a second"}[signs.REST_SECONDS]),
+    ("docs/health.md", {2.0: "logs are looked at every two seconds"}[Options(groups=None).watch_every]),
+    (
+        "docs/documents.md",
+        f"({secret_files.SECRET_CAP_BYTES // KIB} KiB at most; one that does not answer, as on a dead mount, "
+        f"fails a start after {secret_files.START_SECONDS:g} s",
+    ),
     ("docs/hooks.md", f"output {running.OUTPUT_CAP_BYTES} bytes are kept"),
     ("docs/hooks.md", f"or {executor.CLOSE_SECONDS:g} s after gitops-agent was told to end"),
     ("docs/hooks.md", f"`rollout.recovery` ({seconds(POLICY.rollout.recovery) / 60:g} minute)"),
