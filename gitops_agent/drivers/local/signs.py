@@ -41,8 +41,8 @@ _Stamp = tuple[int, int, int, int] | None
 
 
 class _Bundle(NamedTuple):
-    """What was last seen of a bundle, and since when. ``settled``: the checksum of what it said before, for long
-    enough to be what it should say: it is no news when it says so again."""
+    """What was last seen of a bundle, and since when. ``settled``: the checksum of what it held before, for long
+    enough to be what it should hold: it is no news when it holds that again."""
 
     stamp: _Stamp
     checksum: int
@@ -86,7 +86,7 @@ class Signs:
         self._is_short = False
         self._watched: Mapping[AgentKey, WatchedAgent] = {}
         self._touched: set[AgentKey] = set()
-        self._told: set[AgentKey] = set()
+        self._announced: set[AgentKey] = set()
         self._looked_at: dict[AgentKey, float] = {}
         self._suspended: set[Identity] = set()
         self._bundles: dict[AgentKey, _Bundle] = {}
@@ -142,7 +142,7 @@ class Signs:
             elif not name or is_bundle_or_heartbeat(name):
                 self._touched.add(agent)
                 if not name:
-                    self._told.add(agent)
+                    self._announced.add(agent)
 
     @property
     def due(self) -> float:
@@ -168,12 +168,12 @@ class Signs:
         news: what was there before is for the observations."""
         if (watched := self._watched.get(agent)) is None:
             return
-        is_told = agent in self._told
-        self._told.discard(agent)
+        is_announced = agent in self._announced
+        self._announced.discard(agent)
         if self._is_edited(agent, now):
             yield agent, "BundleChanged"
         for known in watched.replicas:
-            if (word := self._suspension(known, is_told)) is not None:
+            if (word := self._suspension(known, is_announced)) is not None:
                 yield agent, word
             limits = watched.desired.heartbeat
             if limits is not None and self._moves_on(agent, known, limits, now):
@@ -192,7 +192,7 @@ class Signs:
         if self._events is not None:
             self._events.remove(agent)
         self._touched.discard(agent)
-        self._told.discard(agent)
+        self._announced.discard(agent)
         self._bundles.pop(agent, None)
         self._looked_at.pop(agent, None)
 
@@ -212,12 +212,12 @@ class Signs:
         found = self._bundles[agent] = _Bundle.at(path)._replace(since=now, settled=settled)
         return found.checksum != settled
 
-    def _suspension(self, known: ReplicaHandle, is_told: bool) -> str | None:
-        """What became of a replica. ``is_told``: its runner says that something did: one that is suspended again
-        was resumed in between."""
+    def _suspension(self, known: ReplicaHandle, is_announced: bool) -> str | None:
+        """What became of a replica. ``is_announced``: its runner says that something did, so one that is
+        still suspended was resumed in between."""
         suspended = self._table.is_suspended(known.pid)
         if suspended == (known.identity in self._suspended):
-            return "Suspended" if suspended and is_told else None
+            return "Suspended" if suspended and is_announced else None
         self._suspended ^= {known.identity}
         return "Suspended" if suspended else "Resumed"
 
