@@ -56,8 +56,8 @@ def history(call: Call, limit: Annotated[int, option("--limit -n", "N", "How man
     from gitops_agent.report.status_text import history_text
 
     with open_reader(call.settings(), call.environment) as reader:
-        records = reader.journal.commits(limit)
-    show(call, reader.redactor.tree(history_shape(records)), history_text)
+        shape = history_shape(reader.journal.commits(limit), reader.journal.state())
+    show(call, reader.redactor.tree(shape), history_text)
 
 
 def workflows(call: Call) -> None:

@@ -123,16 +123,15 @@ def _log_passes(log: Any) -> Callable[[PassResult], None]:
                 seconds=round(outcome.duration, 3),
             )
         state, agents = result.state, result.state.status.agents
-        ready = sum(status.ready for status in agents.values())
         phase, summary = result.standing, _summary(result)
-        shown = (state.source.head, phase, ready, len(agents), result.findings, summary)
+        shown = (state.source.head, phase, agents.ready, len(agents), result.findings, summary)
         if shown != last:
             last = shown
             getattr(log, _level(result))(
                 "pass",
                 commit=state.source.head,
                 phase=str(phase) if phase else None,
-                ready=ready,
+                ready=agents.ready,
                 agents=len(agents),
                 summary=summary,
                 findings=[f"{f.address}: {f.summary}" for f in result.findings[:10]],

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gitops_agent.model.passes import PassResult, frozen_kinds
 from gitops_agent.model.quantity import iso
 from gitops_agent.ports import Clock
+from gitops_agent.report.words import ready_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Liveness:
         lines = (
             "ready",
             f"commit: {_commit(last)}",
-            f"agents: {len(agents) - len(agents.not_ready)} of {len(agents)} Ready",
+            f"agents: {ready_words(agents.ready, len(agents), agents.on_their_way)}",
             f"frozen: {', '.join(frozen) or 'no'}",
             f"source: {'does not answer' if last.unavailable else 'answers'}",
         )

@@ -17,7 +17,7 @@ part           what it holds                            written by, and only by
 """
 
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
@@ -30,7 +30,7 @@ from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.pace import Debt, MassReturn
 from gitops_agent.model.rollout import FailedTree, Rollout
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Standing
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -204,6 +204,16 @@ class AgentStatuses(LazyMap[AgentKey, AgentStatus]):
         """The agents that are not Ready."""
         return frozenset(key for key, status in self._known.items() if not status.ready)
 
+    @property
+    def ready(self) -> int:
+        """How many agents are Ready: the one count, wherever that word has a number. What rests as desired is."""
+        return len(self) - len(self.not_ready)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many agents are not Ready and become so by themselves."""
+        return sum(self[key].is_on_its_way for key in self.not_ready & self.having(ConditionType.RECONCILING))
+
     @cached_property
     def _having(self) -> dict[ConditionType, frozenset[AgentKey]]:
         return _by_condition(self._known)
@@ -298,3 +308,12 @@ class State:
     def head(self) -> CommitRecord | None:
         """The record of the newest commit seen."""
         return self.commits.records.get(self.source.head or "")
+
+    @property
+    def standing(self) -> Standing | None:
+        """How the fleet stands under the newest commit, with the agents that are Ready now: the record, and with
+        it the note, follows when they have come to rest."""
+        now, agents = self.head.now if self.head is not None else None, self.status.agents
+        if now is None:
+            return None
+        return replace(now, ready=agents.ready, total=len(agents), on_their_way=agents.on_their_way)

@@ -16,6 +16,11 @@ APPROVED_BY = "ApprovedBy"
 """The code of a finding that names the approver of a commit's plan."""
 
 
+REPEATED_DRIFT = "RepeatedDrift"
+"""The reason of an agent whose drift was repaired too often, and waits for its time."""
+
+_AT_A_STOP = (REPEATED_DRIFT, "WaitingForDependency", "LeaseHeld")
+
 INHERITED = "Inherited"
 """The cause of a commit that is Degraded only because of agents that were not Ready before it."""
 
@@ -58,7 +63,8 @@ class ResourceStatus:
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent in status output. ``next_try_at`` is set while something waits to be tried again. ``pause``: the
-    one in force. ``failing_since``: the commit in force when it last stopped being Ready; "" while it is."""
+    one in force. ``failing_since``: the commit in force when it last stopped being Ready; "" while it is.
+    ``behind_at``: while what ``observed_commit`` asks of it waits, the commit last applied to it ("": none)."""
 
     agent: AgentKey
     ready: bool
@@ -72,11 +78,23 @@ class AgentStatus:
     pause: Pause | None = None
     failing_since: str = ""
     progress: tuple[Progress, ...] = ()
+    behind_at: str | None = None
+
+    @property
+    def applied_commit(self) -> str:
+        """The commit that it runs; "" while nothing of it was ever applied."""
+        return self.observed_commit if self.behind_at is None else self.behind_at
 
     @property
     def is_hands_off(self) -> bool:
         """Whether its document asks us not to act on it for now."""
         return self.pause is not None or self.mode is Mode.OBSERVE
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it becomes as desired by itself: without people, and without others that would come first."""
+        moving = self.find(ConditionType.RECONCILING)
+        return moving is not None and moving.reason not in _AT_A_STOP and not self.is_hands_off
 
     def find(self, kind: ConditionType) -> Condition | None:
         """A condition, if it is there."""
@@ -108,8 +126,9 @@ class Phase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How the fleet stands under the newest commit now, which may be another matter than its verdict.
-    ``ready`` counts what is on its way back as well. ``cause``: who or what is in the way, for people; "" when
-    nothing is. ``frozen``: the scopes of the freezes in force."""
+    ``ready`` counts the agents whose condition Ready is true, ``on_their_way`` those that become so by themselves:
+    on the record as of when it was written, in ``State.standing`` as of now. ``cause``: who or what is in the way,
+    for people; "" when nothing is. ``frozen``: the scopes of the freezes in force."""
 
     phase: Phase
     since: float
@@ -117,6 +136,7 @@ class Standing:
     total: int
     cause: str = ""
     frozen: tuple[str, ...] = ()
+    on_their_way: int = 0
 
 
 class EventKind(StrEnum):

@@ -34,8 +34,8 @@ _KEYS: Mapping[type, str] = {
     Action: "agent=key.agent resource=key class=drift_class driver verb reason message confidence decision",
     ActionRecord: "at driver verb reason message confidence actor commit result outcome "
     "resource=key class=drift_class plan_digest=plan before after seconds=duration evidence",
-    AgentStatus: "agent ready lifecycle conditions observed_commit resources origin next_try_at progress mode "
-    "pause",
+    AgentStatus: "agent ready lifecycle conditions observed_commit applied_commit resources origin next_try_at "
+    "progress mode pause",
     Attempt: "failures error permanent stalled next_try_at=next_at",
     CommitEvent: "at kind subject text",
     CommitRecord: "commit=sha phase cause summary subject author changed committed_at seen_at started_at "
@@ -48,7 +48,7 @@ _KEYS: Mapping[type, str] = {
     Finding: "severity code address summary detail",
     Pause: "reason until",
     ResourceStatus: "key driver state health live",
-    Standing: "phase since ready total cause frozen",
+    Standing: "phase since ready total on_their_way cause frozen",
     Verdict: "guard effect held findings",
 }
 """The keys of each kind of object in their order, each named like the attribute it shows, or ``key=attribute``."""
@@ -167,7 +167,7 @@ def status_shape(
         "enforced": state.rollout.enforced,
         "phase": state.head.phase if state.head else None,
         "summary": state.head.summary if state.head else "",
-        "now": to_json(state.head.now) if state.head else None,
+        "now": to_json(state.standing),
         "rollout": rollout_shape(state),
         "agents": list(map(to_json, sorted(statuses, key=attrgetter("agent")))),
         "findings": findings_shape(findings),
@@ -203,9 +203,14 @@ def rollout_shape(state: State) -> Shape | None:
     }
 
 
-def history_shape(records: Iterable[CommitRecord]) -> Shape:
-    """The answer of ``history``, in the order given (the journal gives newest first)."""
-    return {"commits": list(map(commit_shape, records))}
+def history_shape(records: Iterable[CommitRecord], state: State | None = None) -> Shape:
+    """The answer of ``history``, in the order given (the journal gives newest first). ``state``: the agents that
+    are Ready now are counted in it."""
+    shapes = list(map(commit_shape, records))
+    for shape in shapes:
+        if state is not None and shape["commit"] == state.source.head:
+            shape["now"] = to_json(state.standing)
+    return {"commits": shapes}
 
 
 def commit_shape(record: CommitRecord) -> Shape:
@@ -234,7 +239,7 @@ def explanation_shape(
         "agent": str(agent),
         "status": to_json(state.status.agents.get(agent)),
         "enforced": commit_shape(enforced) if enforced else None,
-        "newest": commit_shape(state.head) if state.head else None,
+        "newest": {**commit_shape(state.head), "now": to_json(state.standing)} if state.head else None,
         "actions": list(map(to_json, entries)),
         "attempts": [{"resource": str(key), **to_json(attempt)} for key, attempt in attempts],
         "findings": findings_shape(findings),

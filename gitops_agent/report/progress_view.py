@@ -3,7 +3,6 @@ imported only where there is a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -14,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gitops_agent.model.state import State
-from gitops_agent.model.status import AgentStatus
 from gitops_agent.report.json_shapes import status_shape, to_json
 from gitops_agent.report.render import Style
 from gitops_agent.report.status_text import agents_table, fleet_head
@@ -62,7 +60,7 @@ class ProgressView:
         style = Style(self._colour, self._live.console.width)
         more = len(ordered) - _SHOWN_ROWS
         lines = (
-            fleet_head(shape, style, _fleet_words(ordered)),
+            fleet_head(shape, style, _fleet_words(state)),
             agents_table(shape, style, now),
             style.paint(f"… and {more} more", "dim") if more > 0 else "",
         )
@@ -90,10 +88,11 @@ class ProgressView:
         return Group(*parts)
 
 
-def _fleet_words(agents: Sequence[AgentStatus]) -> str:
+def _fleet_words(state: State) -> str:
+    agents, moving = state.status.agents.values(), state.status.agents.on_their_way
     paused = sum(each.pause is not None for each in agents)
     observed = sum(each.pause is None and each.is_hands_off for each in agents)
-    return fleet_words([(each.ready, each.lifecycle) for each in agents], paused, observed)
+    return fleet_words([(each.ready, each.lifecycle) for each in agents], moving, paused, observed)
 
 
 def _dim(content: str) -> Text:

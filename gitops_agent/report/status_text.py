@@ -22,6 +22,7 @@ from gitops_agent.report.words import (
     hands_off_text,
     own_name,
     phase_colours,
+    ready_words,
     short,
 )
 from gitops_agent.support.secrets import Redactor
@@ -108,22 +109,27 @@ def status_text(
     return page([fleet_head(shape, style) + rollout, agents, findings_text(shape["findings"], style)], style)
 
 
-def fleet_head(shape: Shape, style: Style, fleet: str = "") -> str:
+def fleet_head(shape: Shape, style: Style, fleet: str | None = None) -> str:
     """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
     ``fleet``: how the fleet is in words, where the shape does not hold all agents."""
     instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
     if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"
-    fleet = fleet or _fleet_words(shape["agents"])
+    fleet = words_of_fleet(shape) if fleet is None else fleet
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
     phase, cause = _standing(shape, style)
-    return f"{instance}: {short(commit)} {phase}{behind}{cause}; {fleet}" + style.paint(as_of(shape), "dim")
+    return f"{instance}: {short(commit)} {phase}{behind}{cause}{fleet and f'; {fleet}'}" + style.paint(
+        as_of(shape), "dim"
+    )
 
 
-def _fleet_words(agents: Sequence[Shape]) -> str:
+def words_of_fleet(shape: Shape) -> str:
+    """How the fleet of a ``status`` with all its agents is, in words."""
+    agents, now = shape["agents"], shape["now"]
     paused = sum(agent["pause"] is not None for agent in agents)
     observed = sum(agent["pause"] is None and agent["mode"] == "Observe" for agent in agents)
-    return fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], paused, observed)
+    moving = now["onTheirWay"] if now is not None else 0
+    return fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], moving, paused, observed)
 
 
 def _standing(shape: Shape, style: Style) -> tuple[str, str]:
@@ -168,7 +174,7 @@ def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str
         Column(instances, lambda row: _instances_text(row.instances, _LISTED_INSTANCES), drop=3),
         Column("REASON", _reasons, folds=True),
         Column("SINCE", lambda row: since(row.condition["lastTransitionTime"]) if row.condition else "-", drop=2),
-        Column("COMMIT", lambda row: short(row.agent["observedCommit"]), drop=4),
+        Column("COMMIT", lambda row: short(row.agent["appliedCommit"]), drop=4),
         Column("MESSAGE", _trouble, folds=True),
     )
     return table(columns, rows, style, mask)
@@ -228,7 +234,9 @@ def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> 
     )
     tables = (table(resources, agent["resources"], style), table(conditions, agent["conditions"], style))
     facts, findings = "\n".join(_facts(agent, style, now or 0.0)), findings_text(shape["findings"], style)
-    return page([fleet_head(shape, style), facts, *tables, findings], style)
+    stands = shape["now"]
+    fleet = ready_words(stands["ready"], stands["total"], stands["onTheirWay"]) if stands is not None else ""
+    return page([fleet_head(shape, style, fleet), facts, *tables, findings], style)
 
 
 def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
@@ -237,13 +245,18 @@ def _facts(agent: Shape, style: Style, now: float) -> Iterator[str]:
     yield style.paint(escape_control(agent["agent"]), "bold")
     yield f"  ready     {style.paint(ready.text, *ready.colours)}"
     yield f"  desired   {agent['lifecycle']}{origin}"
-    yield f"  commit    {short(agent['observedCommit'])}"
+    yield f"  commit    {short(agent['appliedCommit'])}{_owed_to(agent)}"
     if text := hands_off_text(agent):
         yield f"  not acted on: {escape_control(text)}"
     yield from (f"  log       {escape_control(path)}" for path in _logs(agent))
     yield from (f"  attach:   {escape_control(command)}" for command in attach_commands(agent))
     if agent["nextTryAt"]:
         yield f"  next try  {ahead(epoch(agent['nextTryAt']), now)} ({agent['nextTryAt']})"
+
+
+def _owed_to(agent: Shape) -> str:
+    waits = agent["appliedCommit"] != agent["observedCommit"]
+    return f"; what {short(agent['observedCommit'])} asks of it waits" if waits else ""
 
 
 def _logs(agent: Shape) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import AgentKey
-from gitops_agent.model.quantity import counted, span
+from gitops_agent.model.quantity import span
 from gitops_agent.model.status import Phase
 from gitops_agent.report.render import PLAIN, Style
 from gitops_agent.support.text import escape_control
@@ -81,14 +81,20 @@ def hands_off_text(agent: Shape) -> str:
     return "only observed (mode: Observe)" if agent["mode"] == "Observe" else ""
 
 
-def fleet_words(agents: Sequence[tuple[bool, str]], paused: int = 0, observed: int = 0) -> str:
-    """How a fleet is, from ``(ready, lifecycle)`` of each agent: ``6 agents: 4 ready, 1 stopped, 1 not ready``.
-    What rests as desired is not called ready. ``paused``, ``observed``: how many of them are not acted on."""
-    names = {"Running": "ready", "Stopped": "stopped", "Retired": "retired"}
-    counts = Counter(names[lifecycle] if ready else "not ready" for ready, lifecycle in agents)
-    parts = [f"{counts[word]} {word}" for word in (*names.values(), "not ready") if counts[word]]
-    parts += [f"{count} {word}" for count, word in ((paused, "paused"), (observed, "only observed")) if count]
-    return f"{counted(len(agents), 'agent')}: {', '.join(parts)}" if agents else "no agents"
+def ready_words(ready: int, total: int, on_their_way: int) -> str:
+    """How many agents are Ready: ``4 of 6 ready, 1 on its way``. Those on their way are not Ready."""
+    moving = f", {on_their_way} on {'its' if on_their_way == 1 else 'their'} way" if on_their_way else ""
+    return f"{ready} of {total} ready{moving}"
+
+
+def fleet_words(agents: Sequence[tuple[bool, str]], on_their_way: int, paused: int, observed: int) -> str:
+    """How a fleet is, from ``(ready, lifecycle)`` of each agent: ``5 of 6 ready, 1 on its way; 1 stopped``.
+    ``on_their_way``, ``paused``, ``observed``: how many come back by themselves, or are not acted on."""
+    rests = Counter(lifecycle.lower() for ready, lifecycle in agents if ready and lifecycle != "Running")
+    others = Counter({**rests, "paused": paused, "only observed": observed})
+    more = ", ".join(f"{count} {word}" for word, count in others.items() if count)
+    words = ready_words(sum(ready for ready, _ in agents), len(agents), on_their_way)
+    return (f"{words}; {more}" if more else words) if agents else "no agents"
 
 
 def as_of(shape: Shape) -> str:

@@ -14,7 +14,7 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import agents_in
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.plan.context import is_paused
-from gitops_agent.plan.reasons import ReasonCode
+from gitops_agent.plan.reasons import Hold, ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
 from gitops_agent.status.summary import Summary
@@ -95,6 +95,8 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
     blocking, repeated = _blocking(record), record.held_by("oscillation")
+    waits = dict.fromkeys(record.held_by("lease"), str(Hold.LEASE_HELD))
+    waits |= dict.fromkeys(record.held_by("dependencies"), str(Hold.WAITING_FOR_DEPENDENCY))
     rollout = summary.state.rollout.rollout if summary.is_halted else None
     behind = dict.fromkeys(rollout.behind, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
@@ -121,6 +123,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             longest_delay=longest_delay(summary, key) if attempts else MAX_DELAY_SECONDS,
             blocked_by=blocking.get(key, ""),
             repeated=key in repeated,
+            waits=waits.get(key, ""),
             pause=agent.pause if agent.pause is not None and is_paused(agent, summary.now.wall) else None,
         )
 

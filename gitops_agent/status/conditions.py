@@ -10,7 +10,16 @@ from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
-from gitops_agent.model.status import AgentStatus, Condition, ConditionType, Health, HealthState, ResourceStatus
+from gitops_agent.model.status import (
+    REPEATED_DRIFT,
+    AgentStatus,
+    Condition,
+    ConditionType,
+    Health,
+    HealthState,
+    ResourceStatus,
+)
+from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.reasons import ONLY_REPORTED
 
 _Statement = tuple[ConditionType, bool, str, str]
@@ -19,9 +28,6 @@ _FOR_PEOPLE = (Decision.ASK, Decision.QUARANTINE, Decision.ALERT)
 
 ABANDONED = "ProvisioningTimedOut"
 """The reason of an agent that did not become Ready in time and was taken down again."""
-
-REPEATED_DRIFT = "RepeatedDrift"
-"""The reason of an agent whose drift was repaired too often, and waits for its time."""
 
 ROLLOUT_HELD = "RolloutHeld"
 """The reason of an agent that was not touched, because a rollout is held before its wave."""
@@ -44,7 +50,8 @@ class AgentView(NamedTuple):
     under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
     furthest that a next try may be away. ``due_at``: when a guard lets it be tried again, at the latest.
     ``blocked_by``: the code of the guard that holds what a commit asks of it until people decide. ``repeated``:
-    its drift was repaired too often, and rests. ``pause``: the one in force.
+    its drift was repaired too often, and rests. ``waits``: the code of what it waits for: agents that
+    it depends on, or another gitops-agent. ``pause``: the one in force.
     """
 
     agent: Agent
@@ -63,6 +70,7 @@ class AgentView(NamedTuple):
     due_at: float | None = None
     blocked_by: str = ""
     repeated: bool = False
+    waits: str = ""
     pause: Pause | None = None
 
 
@@ -79,6 +87,8 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     if stalled is None and not view.held and (starting or owed is not None):
         if view.repeated and owed is not None:
             statements.append((ConditionType.RECONCILING, True, REPEATED_DRIFT, owed.message))
+        elif view.waits and owed is not None:
+            statements.append((ConditionType.RECONCILING, True, view.waits, owed.message))
         elif not ready:
             statements.append((ConditionType.RECONCILING, True, reason, message))
         elif owed is not None:  # healthy, and its drift waits for its time
@@ -107,6 +117,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         pause=view.pause,
         failing_since=_failing_since(previous, commit, ready=ready),
         progress=view.health.progress if view.health is not None else (),
+        behind_at=_behind_at(view),
     )
 
 
@@ -115,6 +126,14 @@ def _failing_since(previous: AgentStatus | None, commit: str, *, ready: bool) ->
     if ready:
         return ""
     return previous.failing_since if previous is not None and previous.failing_since else commit
+
+
+def _behind_at(view: AgentView) -> str | None:
+    """The commit last applied to an agent that owes something to a later one; None where it owes nothing."""
+    if not any(is_from_commit(action) for action in view.pending if action.key.kind != Kind.HOOK):
+        return None
+    bases = [base for each in view.agent.resources if (base := view.bases.get(each.key)) is not None]
+    return max(bases, key=lambda base: base.applied_at).commit if bases else ""
 
 
 def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
@@ -135,6 +154,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
         and status.origin == str(view.agent.origin)
         and status.progress == health.progress
         and status.next_try_at is None
+        and status.behind_at is None
         and not view.attempts
         and status.mode is view.agent.mode
         and status.pause == view.pause

@@ -15,6 +15,7 @@ from gitops_agent.model.state import AgentStatuses
 from gitops_agent.model.status import (
     INHERITED,
     MAX_EVENTS,
+    REPEATED_DRIFT,
     AgentStatus,
     CommitEvent,
     CommitRecord,
@@ -25,14 +26,12 @@ from gitops_agent.model.status import (
     Standing,
 )
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.status.conditions import REPEATED_DRIFT
 from gitops_agent.status.summary import Summary
 
 _OPEN = (Phase.PENDING, Phase.RECONCILING, Phase.SUPERSEDED)
 _STOPPED = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 _FOR_PEOPLE = frozenset(map(str, (Hold.MASS_DELETE, Hold.MASS_CHANGE, Hold.MASS_DRIFT, Hold.EMPTY_SOURCE)))
 _ONE_SHOT = ("HookFailed", "HookUnknown")  # of an agent that runs as it should: the commit that called it says so
-_FAILING = ("Backoff", "CannotApply")
 _NAMED = 3  # agents in one line
 _LISTED = 3  # events of one kind and reason in one pass; more become one
 _EVENT_CHARACTERS = 200
@@ -73,9 +72,9 @@ def obstacles_of(summary: Summary) -> dict[AgentKey, Obstacle]:
 
 def on_their_way(summary: Summary) -> frozenset[AgentKey]:
     """The agents that become as desired by themselves, without another one that would have to do so first."""
-    statuses, record = summary.state.status.agents, summary.record
-    moving = statuses.having(ConditionType.RECONCILING) - record.held_by("dependencies", "lease")
-    return frozenset(key for key in moving & record.snapshot.agents.keys() if not statuses[key].is_hands_off)
+    statuses, agents = summary.state.status.agents, summary.record.snapshot.agents
+    moving = statuses.having(ConditionType.RECONCILING) & agents.keys()
+    return frozenset(key for key in moving if statuses[key].is_on_its_way)
 
 
 def named(found: Mapping[AgentKey, Obstacle], head: str = "") -> str:
@@ -115,6 +114,8 @@ def fleet_standing(summary: Summary) -> Summary:
         record = _lifted(record)
     standing = _standing(summary, record, found)
     events = tuple(_events(summary, record.now, found)) if record.now is not None else ()
+    if record.now is not None and not events and _only_moves(summary, record.now, standing):
+        standing = record.now
     since = (*events, *record.since_verdict)[:MAX_EVENTS] if events else record.since_verdict
     return _with_record(summary, replace(record, now=standing, since_verdict=since))
 
@@ -136,10 +137,23 @@ def _standing(summary: Summary, record: CommitRecord, found: Mapping[AgentKey, O
     phase = _phase(record, found)
     is_same = before is not None and before.phase is phase
     since = before.since if before is not None and is_same else _began(record, before, summary.now.wall)
-    down = statuses.not_ready | statuses.having(ConditionType.STALLED)
-    ready = len(statuses) - sum(_is_down(statuses[key]) for key in down)
     frozen = dict(_freezes(summary))
-    return Standing(phase, since, ready, len(statuses), _cause(record, found, frozen), tuple(frozen))
+    cause, moving = _cause(record, found, frozen), statuses.on_their_way
+    return Standing(phase, since, statuses.ready, len(statuses), cause, tuple(frozen), moving)
+
+
+def _only_moves(summary: Summary, before: Standing, after: Standing) -> bool:
+    """Whether nothing differs but the count, and only by agents that have not come to rest: they are on their way
+    back, or fail again and again. Otherwise every restart in a crash loop would rewrite the note twice."""
+    statuses = summary.state.status.agents
+    restless = _restless(statuses)
+    moved = (statuses.not_ready ^ summary.before.not_ready) | (_restless(summary.before) - restless)
+    same = replace(after, ready=before.ready, on_their_way=before.on_their_way) == before
+    return same and bool(restless) and moved <= restless
+
+
+def _restless(statuses: AgentStatuses) -> frozenset[AgentKey]:
+    return statuses.having(ConditionType.RECONCILING) | statuses.having(ConditionType.STALLED)
 
 
 def _began(record: CommitRecord, before: Standing | None, wall: float) -> float:
@@ -188,13 +202,6 @@ def _code(why: Condition) -> str:
     """The reason of a condition; where that is "it was tried again and again", the code of what went wrong."""
     last = why.message.partition("last: ")[2].partition(":")[0] if why.reason == "Backoff" else ""
     return last if last.isalpha() and last[:1].isupper() else why.reason
-
-
-def _is_down(status: AgentStatus) -> bool:
-    """Whether an agent counts as not Ready: also one that is for a moment, and has kept failing."""
-    stalled = status.find(ConditionType.STALLED)
-    failing = stalled is not None and stalled.reason in _FAILING
-    return failing or not (status.ready or status.has(ConditionType.RECONCILING))
 
 
 # -- what happened since the verdict

@@ -72,7 +72,7 @@ def test_ready_after_a_pass_that_knew_what_is_desired() -> None:
     assert text.splitlines() == [
         "ready",
         "commit: Blocked",
-        "agents: 0 of 1 Ready",
+        "agents: 0 of 1 ready",
         "frozen: fleet, agent",
         "source: does not answer",
     ]
@@ -81,7 +81,7 @@ def test_ready_after_a_pass_that_knew_what_is_desired() -> None:
     liveness.pass_ended(a_pass())
     assert liveness.ready() == (
         True,
-        "ready\ncommit: Converged\nagents: 1 of 1 Ready\nfrozen: no\nsource: answers",
+        "ready\ncommit: Converged\nagents: 1 of 1 ready\nfrozen: no\nsource: answers",
     )
 
 

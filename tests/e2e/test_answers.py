@@ -107,7 +107,7 @@ def test_status_reads_the_journal_and_says_how_old_it_is(story: Story) -> None:
     assert (age > 0, running) == (True, False)
     assert answer == {key: value for key, value in story.healed.items() if key in answer}
     text = fleet.call("status").out
-    assert re.search(r"3 agents: 2 ready, 1 stopped .*as of .* ago", text)
+    assert re.search(r"3 of 3 ready; 1 stopped .*as of .* ago", text)
     assert re.search(rf"{fleet.key('parked')}\s+-\s+Stopped\s+-\s+Stopped", text)
 
 

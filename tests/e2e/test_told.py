@@ -75,7 +75,7 @@ def test_what_holds_an_agent_is_told_where_people_look(fleet: Fleet) -> None:
         in_the_way = fleet.call("explain", name).out.partition("In the way\n")[2].partition("\nNext")[0]
         assert code in in_the_way
         assert way_out in in_the_way
-    assert "5 agents: 2 ready, 1 stopped, 2 not ready" in status
+    assert "3 of 5 ready; 1 stopped, 1 paused, 1 only observed" in status
     assert "In the way\n  Nothing." in fleet.call("explain", "free").out
     conditions = {name: fleet.condition(fleet.status(), name) for name in ("free", "parked")}
     moments = [condition["lastTransitionTime"] for condition in conditions.values() if condition]
@@ -140,5 +140,5 @@ def test_once_on_a_terminal_leaves_its_result_and_nothing_else(fleet: Fleet) -> 
     shown = fleet.on_terminal("once", TERM="xterm", COLUMNS="150", NO_COLOR="1")
     *_, last = shown.split("\x1b[2K")
     assert last.count(fleet.key("a")) == 1, "the table once, after the live view has gone"
-    assert "Converged; 1 agent: 1 ready" in last
+    assert "Converged; 1 of 1 ready" in last
     assert "changed" not in last

@@ -71,7 +71,7 @@ def test_an_agent_that_dies_and_stays_down_is_in_the_note_until_it_is_back(world
     assert exit_code(result) == 5
     assert (_level(result), _summary(result)) == ("warning", "acme/one CannotApply")
     assert "Degraded since" in shown(world)
-    assert "(the commit was Converged): acme/one CannotApply; 3 agents: 2 ready, 1 not ready" in shown(world)
+    assert "(the commit was Converged): acme/one CannotApply; 2 of 3 ready" in shown(world)
     liveness = Liveness(world.clock, 1.0)
     liveness.pass_ended(result)
     assert f"commit: Degraded since {iso(world.clock.now())} (the commit was Converged)" in liveness.ready()[1]
@@ -103,6 +103,38 @@ def test_what_is_repaired_is_listed_and_does_not_change_how_the_fleet_stands(wor
     assert record(world, sha).now == before
     assert kinds(world, sha) == [("Repaired", "acme/one")]
     assert note(world, sha)[0] == "prod-eu: Converged, 2 agents, 2 changed, 1.0 s"
+
+
+def test_a_count_in_the_note_is_of_its_moment_and_a_restart_alone_does_not_rewrite_it(world: World) -> None:
+    slow = {"runtime": {"minUptime": "20s"}}
+    sha = world.repository.commit({"one": slow, "two": {}, "three": {}})
+    world.run()
+    world.clock.advance(21)
+    world.converge()
+    world.live.remove(ONE)
+    world.run()
+    line, body = note(world, sha)
+    assert line.endswith(", 2 of 3 ready, 1 on its way"), "it was written, for the repair, while one was not Ready"
+    assert (body["now"]["ready"], body["now"]["onTheirWay"]) == (2, 1)
+    assert "Converged; 2 of 3 ready, 1 on its way" in shown(world)
+
+    world.clock.advance(21)
+    world.run()
+    line, body = note(world, sha)
+    assert "ready" not in line
+    assert (body["now"]["ready"], "onTheirWay" in body["now"]) == (3, False)
+
+    # One that fails again and again: said when it begins, and not with each of its restarts.
+    counts = []
+    for _ in range(12):
+        world.live.remove(ONE)
+        world.run("one", fetch=False)
+        world.clock.advance(21)
+        world.run("one", fetch=False)
+        counts.append((world.journal.state().status.agents.ready, len(world.sink.changes)))
+        world.clock.advance(279)
+    assert {ready for ready, _ in counts[6:]} >= {3}, "it is Ready for a moment, again and again"
+    assert len({written for _, written in counts[6:]}) == 1, counts
 
 
 def test_a_crash_loop_is_told_once_and_not_with_every_restart(world: World) -> None:

@@ -78,7 +78,7 @@ def test_validate_ends_with_a_verdict() -> None:
 def test_status_says_who_why_since_when_and_at_which_commit() -> None:
     fleet = FleetStatus("prod-eu", SHA, OTHER, Phase.DEGRADED, [a_status(), SICK], [a_finding()], 5.0, NOW)
     head, _, headers, first, second, *rest = status_text(fleet).split("\n")
-    words = "2 agents: 1 ready, 1 not ready"
+    words = "1 of 2 ready"
     assert head == f"prod-eu: a1a1a1a1a1 Degraded, enforcing b2b2b2b2b2; {words} (as of 5.0 s ago)"
     assert headers.split() == ["AGENT", "READY", "STATE", "PID", "REASON", "SINCE", "COMMIT", "MESSAGE"]
     assert first.split("  ")[0] == "acme/crm-bot"
@@ -306,10 +306,10 @@ def test_an_agent_that_is_gone_is_remembered(verb: str, said: str) -> None:
     assert "Done\n" in text
 
 
-def test_what_rests_as_desired_is_not_called_ready() -> None:
+def test_what_rests_as_desired_counts_as_ready_and_is_named() -> None:
     parked = a_status(SICK.agent, lifecycle=Lifecycle.STOPPED, resources=())
     text = status_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [a_status(), parked], at=NOW))
-    assert "2 agents: 1 ready, 1 stopped" in text
+    assert "2 of 2 ready; 1 stopped" in text
     assert re.search(r"acme/crm-bot +- +Stopped", text)
 
 
@@ -370,7 +370,7 @@ def test_the_live_view_shows_the_last_picture_and_obeys_nobody() -> None:
         head = a_record(phase=Phase.RECONCILING)
         view.update(a_known_state(head, OTHER, [a_status(), sick]), "waiting for 1 of 2 agents")
     text = stream.getvalue()
-    assert "prod-eu: a1a1a1a1a1 Reconciling, enforcing b2b2b2b2b2; 2 agents: 1 ready, 1 not" in text
+    assert "prod-eu: a1a1a1a1a1 Reconciling, enforcing b2b2b2b2b2; 1 of 2 ready" in text
     assert "acme/crm-bot" in text
     assert "waiting for 1 of 2 agents" in text
     assert "[bold red]owned" in text

@@ -149,11 +149,10 @@ class Stage:
         self._await(f"{sha[:10]} to be {phase}", lambda: self._is_in(sha, phase) or None)
 
     def fleet_words(self) -> str:
-        """How the fleet is: ``6 agents: 5 ready, 1 stopped``."""
-        agents = self._status()["agents"]
-        stopped = sum(agent["ready"] and agent["lifecycle"] == "Stopped" for agent in agents)
-        ready = sum(agent["ready"] for agent in agents) - stopped
-        return f"{len(agents)} agents: {ready} ready, {stopped} stopped"
+        """How the fleet is, as ``status`` says it: ``6 of 6 ready; 1 stopped``."""
+        from gitops_agent.report.status_text import words_of_fleet
+
+        return words_of_fleet(self._status())
 
     def findings(self) -> list[str]:
         """What the newest commit was refused for."""

@@ -13,9 +13,10 @@ import structlog
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.quantity import clock, counted, iso, iso_or_none, span
-from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase
+from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase, Standing
 from gitops_agent.ports import ActionRecord, CommitChange, Sink
 from gitops_agent.report.json_shapes import hands_off_shape, to_json
+from gitops_agent.report.words import ready_words
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.source.notes import Notes
 from gitops_agent.support.secrets import Redactor
@@ -124,7 +125,7 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
     now, cause = record.now, clipped(escape_control(redact(record.now.cause)), 240) if record.now else ""
     if now is not None and now.phase is not record.phase:
         verdict = f"{record.phase} {clock(record.finished_at or now.since, now.since)}"
-        text = f"{now.phase} since {clock(now.since)} ({verdict}), {now.ready} of {now.total} ready"
+        text = f"{now.phase} since {clock(now.since)} ({verdict}), {_ready(now)}"
         return f"{instance}: {', '.join([f'{text}: {cause}' if cause else text, *_rollbacks(record)])}"
     parts = [str(record.phase)]
     if now is not None and record.phase is Phase.CONVERGED and now.since != record.finished_at:
@@ -142,8 +143,15 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
     if now is not None and now.cause not in record.summary:
         own = now.cause.removeprefix(record.summary).lstrip("; ")
         others = clipped(escape_control(redact(own)), 240)
-        parts.append(others if now.phase is Phase.CONVERGED else f"{now.ready} of {now.total} ready: {others}")
+        count = f"{_ready(now)}: " if now.phase is not Phase.CONVERGED or now.on_their_way else ""
+        parts.append(f"{count}{others}")
+    elif now is not None and now.on_their_way:
+        parts.append(_ready(now))
     return f"{instance}: {', '.join([*parts, *_rollbacks(record)])}"
+
+
+def _ready(now: Standing) -> str:
+    return ready_words(now.ready, now.total, now.on_their_way)
 
 
 def _rollbacks(record: CommitRecord) -> Iterator[str]:
@@ -161,6 +169,8 @@ def _now(record: CommitRecord, redact: Redact) -> Note | None:
         return None
     shape: Note = redact(to_json(record.now))
     shape["cause"] = clipped(shape["cause"], _MESSAGE_CHARACTERS)
+    if not record.now.on_their_way:
+        del shape["onTheirWay"]
     return {key: value for key, value in shape.items() if value not in ("", [])}
 
 
