@@ -80,7 +80,8 @@ def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult],
     with open_commands(settings, create=create) as commands:
         result, running = command(commands), holder(settings.state)
     if call.is_json:
-        print_json(redactor.tree(control_shape(result.controls, result.meaning, running=running is not None)))
+        shape = control_shape(result.controls, result.meaning, result.approved, running=running is not None)
+        print_json(redactor.tree(shape))
     else:
         print_text(redactor(f"{result.meaning}\nby {result.controls[0].actor}\n{_next(running)}"))
     if result.warning:

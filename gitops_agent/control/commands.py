@@ -10,14 +10,15 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gitops_agent.errors import UsageError
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
-from gitops_agent.model.key import listed, named
+from gitops_agent.model.key import AgentKey, listed, named
+from gitops_agent.model.plan import Verb
 from gitops_agent.model.quantity import ago, counted, epoch, iso, seconds
 from gitops_agent.model.scalars import REF_PATTERN
 from gitops_agent.model.status import APPROVED_BY
@@ -27,6 +28,18 @@ from gitops_agent.support.clock import SystemClock
 
 NAMES_LISTED = 5
 SHORTEST_DIGEST, SHORTEST_SHA = 8, 7
+_AGENTS_NAMED = 3
+_NOUNS = {
+    Verb.DELETE.value: "deletion",
+    Verb.STOP.value: "stop",
+    Verb.RELEASE.value: "release",
+    Verb.RESTART.value: "restart",
+    Verb.UPDATE.value: "update",
+    Verb.CREATE.value: "start",
+    Verb.ADOPT.value: "adoption",
+    Verb.FORGET.value: "forgotten record",
+}
+"""What each verb is called when it is counted, what takes most away first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +56,12 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What was written, what it means, and what to mind."""
+    """What was written, what it means, and what to mind. ``approved``: each agent with what may be done to it."""
 
     controls: tuple[Control, ...]
     meaning: str
     warning: str = ""
+    approved: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -108,11 +122,13 @@ class OperatorCommands:
         if converged and converged.finished_at:
             # A clock that was set back must not make the approval one of the past.
             control = replace(control, at=max(control.at, converged.finished_at))
+        approved = _hardest_verbs(self._journal.waiting(plan))
         what = f"{_size(plan)} of commit {plan.commit[:10]}, planned {self._ago(plan)}"
         meaning = (
-            f"approved: plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
+            f"approved: {_approved_words(approved)}\n"
+            f"plan {plan.digest} ({what}). It covers these actions while desired and live stay as is"
         )
-        return self._record([control], meaning)
+        return replace(self._record([control], meaning), approved=approved)
 
     def retry(self, target: str, reason: str) -> CommandResult:
         """Try again at once what has failed: an agent, or a commit whose rollout was held."""
@@ -236,6 +252,24 @@ def _account() -> str:
 
 def _size(plan: PlanRecord) -> str:
     return f"{counted(plan.actions, 'action')} on {counted(plan.agents, 'agent')}"
+
+
+def _hardest_verbs(waiting: Iterable[tuple[AgentKey, str]]) -> dict[str, str]:
+    """The verb that takes most away, for each agent: its parts follow it."""
+    found: dict[str, str] = {}
+    for agent, verb in waiting:
+        found[str(agent)] = min(verb, found.get(str(agent), verb), key=list(_NOUNS).index)
+    return found
+
+
+def _approved_words(approved: Mapping[str, str]) -> str:
+    """``4 deletions: acme/a, acme/b, acme/c and 1 more``."""
+    parts = []
+    for verb, noun in _NOUNS.items():
+        if names := sorted(agent for agent, own in approved.items() if own == verb):
+            more = f" and {len(names) - _AGENTS_NAMED} more" if len(names) > _AGENTS_NAMED else ""
+            parts.append(f"{counted(len(names), noun)}: {', '.join(names[:_AGENTS_NAMED])}{more}")
+    return "; ".join(parts) or "nothing that is on record by name"
 
 
 def _reason(text: str) -> str:

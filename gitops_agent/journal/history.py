@@ -7,13 +7,13 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Column, Label, Select, String, func, or_, select, true, type_coerce
 
 from gitops_agent.journal import plans, schema, tables
-from gitops_agent.journal.rows import chunks, intent_of
+from gitops_agent.journal.rows import Found, chunks, intent_of
 from gitops_agent.journal.schema import commits, decisions, intents, observations
 from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
-from gitops_agent.model.plan import Action, Class, Verb
+from gitops_agent.model.plan import Action, Class, Decision, Verb
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.ports import ActionRecord, PlanRecord
 
@@ -92,6 +92,16 @@ class History:
     def planned(self, digest: str) -> frozenset[str]:
         """The digests of the actions of a plan on record; empty when there is none."""
         return self._read(plans.actions_of, digest)
+
+    def waiting(self, plan: PlanRecord) -> Sequence[tuple[AgentKey, str]]:
+        """The agents of which a plan holds something for people, each with the verb of it, in the order of the
+        plan; all that it is about, where nothing waits."""
+        table, found = decisions.c, list[Found]()
+        for part in chunks(self.planned(plan.digest)):
+            query = select(table.agent, table.verb, table.held, table.decision, table.ordinal)
+            found += self._found(query.where(table.digest.in_(part), table.commit == plan.commit))
+        held = [row for row in found if row.held or row.decision is Decision.ASK] or found
+        return [(row.agent, str(row.verb)) for row in sorted(held, key=lambda row: row.ordinal)]
 
     def carried_out(self, digest: str, since: float) -> frozenset[str]:
         """The digests of the actions of a plan that were done since a moment."""

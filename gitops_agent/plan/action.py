@@ -24,7 +24,8 @@ Patch = tuple[Mapping[str, Any], ...]
 
 _WAY_OUT = {
     Decision.ALERT: "It is never touched. Remove it by hand, or rename the agent in Git",
-    Decision.QUARANTINE: "It is left as it is. Declare it in Git again, remove it by hand, or approve its end: "
+    Decision.QUARANTINE: "It is left as it is. If this instance also runs with another state directory, it may "
+    "belong to that one. If not, declare it in Git again, remove it by hand, or approve its end: "
     "gitops-agent approve {plan} (what is younger than orphans.minAge is ended when it is old enough)",
     Decision.ASK: "It is not repaired by itself. Approve it with gitops-agent approve {plan}, repair it by hand, "
     "or change its document",

@@ -38,7 +38,7 @@ def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: 
             "Live": _live(agent, now),
             "Done": done,
             "In the way": _in_the_way(shape, agent),
-            "Next": [*_next(shape, agent, now), *_alone(shape)],
+            "Next": _next(shape, agent, now),
         }
     blocks = [style.paint(escape_control(shape["agent"]), "bold") + style.paint(as_of(shape), "dim")]
     for title, sentences in sections.items():
@@ -56,6 +56,9 @@ def _undeclared(shape: Shape) -> Iterator[str]:
 
 def gone_text(shape: Shape) -> str:
     """What became of an agent that is no longer there, in one sentence."""
+    if shape["undeclared"]:
+        name = shape["agent"]
+        return f"No document declares {name}, and something of it is there: gitops-agent explain {name}."
     last = next((action for action in shape["actions"] if action["verb"] in _ENDS), None)
     if last is None:
         return f"{shape['agent']} is no longer declared, and nothing of it is left."
@@ -71,6 +74,11 @@ def _desired(shape: Shape, agent: Shape) -> Iterator[str]:
             f'That commit is "{_line(commit["subject"])}" by {_line(commit["author"])},'
             f" {commit['committedAt']}; it is {commit['phase']}."
         )
+    if agent["appliedCommit"] != agent["observedCommit"]:
+        runs = (
+            f"It still runs {short(agent['appliedCommit'])}" if agent["appliedCommit"] else "It was never started"
+        )
+        yield f"{runs}: what that commit asks of it waits."
     if text := hands_off_text(agent):
         yield sentence(f"It is {_line(text)}")
     head = shape["newest"]
@@ -78,8 +86,9 @@ def _desired(shape: Shape, agent: Shape) -> Iterator[str]:
         yield f"The newest commit {short(head['commit'])} is {head['phase']} and is not enforced here."
     if head is not None and any(each["type"] == "Halted" for each in agent["conditions"]):
         yield (
-            f"It failed its gate: {clause(_line(head['summary']))}. It goes on once all that it reached"
-            f" is Ready and stays so; else push a fix or a revert, or gitops-agent retry {short(head['commit'])}."
+            f"That commit failed its gate: {clause(_line(head['summary']))}. Its rollout goes on once all that it"
+            f" reached is Ready and stays so; else push a fix or a revert, or gitops-agent retry"
+            f" {short(head['commit'])}."
         )
 
 
@@ -144,7 +153,7 @@ def _action(action: Shape) -> str:
 
 def _in_the_way(shape: Shape, agent: Shape) -> Iterator[str]:
     failing = _failing(shape, agent)
-    found = [*_turned_down(shape, agent), *_failures(failing), *_conditions(agent, failing), *_holds(shape)]
+    found = [*_turned_down(shape, agent), *_failures(failing), *_conditions(shape, failing), *_holds(shape)]
     yield from found or ["Nothing."]
     if shape["lastOutput"]:
         yield f"Its last output (more: gitops-agent logs {shape['agent']}):"
@@ -178,11 +187,17 @@ def _failures(failing: Sequence[Shape]) -> Iterator[str]:
         yield sentence(f"{own_name(attempt['resource'])} failed {times}{code}: {error}")
 
 
-def _conditions(agent: Shape, failing: Sequence[Shape]) -> Iterator[str]:
+def _conditions(shape: Shape, failing: Sequence[Shape]) -> Iterator[str]:
+    conditions = shape["status"]["conditions"]
     errors = [attempt["error"] for attempt in failing if attempt["error"]]
-    for condition in agent["conditions"]:
+    # Why it is not Ready is said under Live, what a finding says below; what is stuck is not stalled besides.
+    known = {(each["code"], each["code"]) for each in shape["findings"]}
+    known |= {("Drifted", each["reason"]) for each in conditions if each["type"] == "Ready" and not each["status"]}
+    known |= {("Stalled", each["reason"]) for each in conditions if each["type"] == "Stuck"}
+    for condition in conditions:
         # A failure that was listed above stalls the agent: the same once more.
         repeats = any(error in condition["message"] for error in errors)
+        repeats = repeats or (condition["type"], condition["reason"]) in known
         if condition["status"] and condition["type"] not in ("Ready", "Reconciling") and not repeats:
             yield f"{condition['type']} since {condition['lastTransitionTime']}: {_because(condition)}."
 
@@ -197,39 +212,82 @@ def _holds(shape: Shape) -> Iterator[str]:
     yield from (text[:1].upper() + text[1:] for text in texts)
 
 
-def _alone(shape: Shape) -> Iterator[str]:
-    if shape["running"] is False:
-        yield "No gitops-agent is running, so nothing is noticed or done until one is: gitops-agent run."
-
-
-_WAITS = {
-    "Paused": "It stays as it is while it is paused.",
-    "ObserveMode": "It stays as it is: its document asks to observe it only.",
-    "Frozen": "It stays as it is until the freeze ends.",
-    "MassDrift": "It stays as it is until the freeze ends.",
+_STAYS = {
+    "Paused": "while it is paused",
+    "ObserveMode": "because its document asks to observe it only",
+    "Frozen": "until the freeze ends",
+    "MassDrift": "until the freeze ends",
 }
+_WAITS = {
+    "WaitingForDependency": "It goes on as soon as what it depends on is Ready.",
+    "LeaseHeld": "It goes on as soon as the other gitops-agent lets go of it.",
+    "RolloutHeld": "It keeps what it runs, and is repaired by that, until the rollout goes on.",
+}
+_RESTS = {
+    "Running": "Nothing is due; it is observed with every pass and repaired when it drifts.",
+    "Stopped": "Nothing is due; it stays stopped, and is stopped again when it is started elsewhere.",
+    "Retired": "Nothing is due; it stays retired.",
+}
+_ALONE = "No gitops-agent is running, so nothing is noticed or done until one is: gitops-agent run (or once)."
 
 
 def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
-    drifted = any(each["type"] == "Drifted" for each in agent["conditions"])
-    waits = [_WAITS[each["code"]] for each in shape["findings"] if each["code"] in _WAITS]
-    frozen = any(each["code"] == "Frozen" for each in shape["findings"])
-    if waits and (frozen or drifted or not agent["ready"]):
-        yield waits[0]
-        return
+    """What happens to it next: the first that holds. While no gitops-agent runs, nothing happens by itself."""
+    stays, alone = _stays(shape, agent), shape["running"] is False
+    if stays or not alone:
+        tried = _tried_again(shape, agent, now)
+        yield stays or tried or _waits(shape, agent) or _moves(agent) or _rests(shape, agent)
+    if alone:
+        yield _ALONE
+
+
+def _stays(shape: Shape, agent: Shape) -> str:
+    """That it is not acted on, where that is so, and until when."""
+    codes = [each["code"] for each in shape["findings"] if each["code"] in _STAYS]
     if hands_off_text(agent):
-        yield _WAITS["Paused" if agent["pause"] else "ObserveMode"]
-        return
+        codes.append("Paused" if agent["pause"] else "ObserveMode")
+    down = agent["lifecycle"] == "Running" and not agent["ready"]
+    return f"It {'stays down' if down else 'is left as it is'} {_STAYS[codes[0]]}." if codes else ""
+
+
+def _waits(shape: Shape, agent: Shape) -> str:
+    """What it waits for, where that is another agent, another gitops-agent or a rollout."""
+    codes = [*(each["code"] for each in shape["findings"]), *(each["reason"] for each in agent["conditions"])]
+    return next((_WAITS[code] for code in codes if code in _WAITS), "")
+
+
+def _tried_again(shape: Shape, agent: Shape, now: float) -> str:
     failing = _failing(shape, agent)
     at = agent["nextTryAt"] or min(filter(None, (each["nextTryAt"] for each in failing)), default=None)
-    if at is not None:
-        hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
-        is_hopeless = failing and all(attempt["permanent"] for attempt in failing)
-        yield f"It is tried again {ahead(epoch(at), now)} ({at}){hopeless if is_hopeless else ''}."
-    elif agent["ready"]:
-        yield "Nothing is due; it is observed with every pass and repaired when it drifts."
-    else:
-        yield "It is looked at again with the next pass."
+    if at is None:
+        return ""
+    hopeless = ", and regularly after that, but will fail until that is fixed, here or by a commit"
+    is_hopeless = failing and all(attempt["permanent"] for attempt in failing)
+    return f"It is tried again {ahead(epoch(at), now)} ({at}){hopeless if is_hopeless else ''}."
+
+
+def _moves(agent: Shape) -> str:
+    """How an agent that nothing is tried on becomes as desired: by itself, or by people."""
+    reasons = {each["type"]: each["reason"] for each in agent["conditions"] if each["status"]}
+    if "Stuck" in reasons:
+        return "It is left alone until it makes progress again, or people decide as said above."
+    if reasons.get("Stalled") == "HealthTimeout":
+        return "It is Ready as soon as its checks pass; otherwise it waits for a fix or a revert."
+    if agent["ready"] and reasons.get("Stalled") in ("Backoff", "CannotApply"):
+        return "It runs again, and is held to fail until it has stayed Ready for a minute."
+    if "Stalled" in reasons:
+        return "It waits for people: what they can do is said above."
+    if agent["ready"]:
+        return ""
+    is_moving = "Reconciling" in reasons
+    return f"It is {'on its way, and is looked at until it is Ready' if is_moving else 'looked at again soon'}."
+
+
+def _rests(shape: Shape, agent: Shape) -> str:
+    head = shape["newest"]
+    if head is not None and head["commit"] != agent["observedCommit"] and head["phase"] == "Reconciling":
+        return f"It follows {short(head['commit'])} in a later wave, once those before are Ready and stay so."
+    return _RESTS[agent["lifecycle"]]
 
 
 def _because(condition: Shape) -> str:

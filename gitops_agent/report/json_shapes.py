@@ -250,6 +250,9 @@ def explanation_shape(
     }
 
 
-def control_shape(controls: Iterable[Control], meaning: str, *, running: bool) -> Shape:
+def control_shape(
+    controls: Iterable[Control], meaning: str, approved: Mapping[str, str] = MappingProxyType({}), *, running: bool
+) -> Shape:
     """The answer of ``freeze``, ``unfreeze``, ``approve`` and ``retry``."""
-    return {"controls": list(map(to_json, controls)), "meaning": meaning, "running": running}
+    shape: Shape = {"controls": list(map(to_json, controls)), "meaning": meaning, "running": running}
+    return {**shape, "approved": [{"agent": agent, "verb": verb} for agent, verb in sorted(approved.items())]}

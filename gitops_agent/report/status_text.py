@@ -145,7 +145,7 @@ def _standing(shape: Shape, style: Style) -> tuple[str, str]:
 def rollout_line(rollout: Shape) -> str:
     """How far the newest commit has got through the fleet, in one line."""
     total = sum(rollout["waves"])
-    state = f"held: {escape_control(rollout['failed'])}" if rollout["failed"] else "under way"
+    state = f"held: {escape_control(rollout['failed']).rstrip('.')}" if rollout["failed"] else "under way"
     wave = f"wave {rollout['released']} of {len(rollout['waves'])}"
     return f"rollout {state}; {wave}, {total - rollout['waiting']} of {total} agents"
 

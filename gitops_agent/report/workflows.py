@@ -143,7 +143,7 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
         return
     followed = known.journal.commit_record(rollout.commit)
     waves = [f"wave {number + 1}" for number in range(len(rollout.waves))]
-    waiting = counted(len(rollout.waiting), "agent")
+    waiting = f"{counted(len(rollout.waiting), 'agent')} {'waits' if len(rollout.waiting) == 1 else 'wait'}"
     way_out = (
         f"gitops-agent rollback undoes the commit, gitops-agent retry {short(rollout.commit)} tries it again, "
         "or push a better one"
@@ -157,7 +157,7 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
         since=followed.started_at if followed else None,
         commit=rollout.commit,
         reason="GateFailed" if rollout.failed else "",
-        message=f"{rollout.failed}; {waiting} wait" if rollout.failed else f"{waiting} wait for their wave",
+        message=f"{rollout.failed.rstrip('.')}; {waiting}" if rollout.failed else f"{waiting} for a later wave",
         way_out=way_out if rollout.failed else "",
     )
 
@@ -313,7 +313,9 @@ def workflows_text(shape: Shape, style: Style = PLAIN, *, now: float) -> str:
 
 def _checkpoint(each: Shape) -> str:
     done, following = len(each["done"]), each["next"]
-    return f"{done} done, next {following}" if following else f"{done} of {done} done"
+    return (
+        ", ".join(filter(None, (f"{done} done" if done else "", f"next {following}" if following else ""))) or "-"
+    )
 
 
 def _state_cell(each: Shape) -> Cell:

@@ -61,10 +61,17 @@ def accept(
 ) -> CommitsState:
     """The records when the head may be followed: it supersedes what was open, and takes back what it reverts."""
     open_ = (each for each in commits.newest_first if each.sha != head.sha and not each.phase.terminal)
-    why = f"superseded by {head.short}"
-    closed = [replace(record, phase=Phase.SUPERSEDED, finished_at=now, summary=why) for record in open_]
+    closed = [
+        replace(each, phase=Phase.SUPERSEDED, finished_at=now, summary=_superseded(each, head)) for each in open_
+    ]
     commits = commits.updated(closed)
     return commits.updated(_marked(brought, commits, source, lookup).values()) if brought else commits
+
+
+def _superseded(record: CommitRecord, head: Revision) -> str:
+    """That a newer commit came; of one that waited for people also that it did, and why."""
+    was = f"; it was {record.phase}: {record.summary}" if record.phase is Phase.BLOCKED else ""
+    return f"superseded by {head.short}{was}"
 
 
 def refuse(
@@ -141,7 +148,9 @@ def stopped(
 ) -> CommitRecord:
     """A commit that is not enforced: Invalid, Refused or Blocked."""
     reasons = errors(findings) or findings
-    first = f"{reasons[0].address}: {reasons[0].summary}" if reasons else phase.value
+    # Its own sha is beside it wherever this is read.
+    where = f"{reasons[0].address}: " if reasons and not record.sha.startswith(reasons[0].address) else ""
+    first = f"{where}{reasons[0].summary}" if reasons else phase.value
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return replace(
         record,

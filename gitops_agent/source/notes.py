@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from gitops_agent.errors import SourceUnavailable
+from gitops_agent.model.quantity import counted
 from gitops_agent.settings import Settings
 from gitops_agent.source.git_environment import identity
 from gitops_agent.source.git_text import NewCommit, note_change, parse_entries
@@ -50,7 +51,7 @@ class Notes:
         with mirror.exclusive():
             known = [sha for sha in notes if mirror.git.find(sha, "commit")]
             changes = [note_change(sha, notes[sha]) for sha in known]
-            message = f"Notes of {self.settings.instance} on {len(known)} commit(s)\n"
+            message = f"Notes of {self.settings.instance} on {counted(len(known), 'commit')}\n"
             if known:
                 commit = NewCommit(mirror.git.ref(mirror.notes_ref) or "", message, changes)
                 mirror.git.write_commits(mirror.notes_ref, identity(self.settings), commit)

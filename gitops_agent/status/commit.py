@@ -104,9 +104,8 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
         held_finding = (_held(record, why, rollout),) if rollout is not None and behind else ()
         found = (*running.findings, *held_finding)
         keep = f"; the rollout is held, {_keep(behind, 'what it has', 'what they have')}" if behind else ""
-        return replace(
-            running, phase=Phase.DEGRADED, finished_at=now, summary=why + keep, findings=found, cause=""
-        )
+        text = f"{why.rstrip('.')}{keep}"
+        return replace(running, phase=Phase.DEGRADED, finished_at=now, summary=text, findings=found, cause="")
     if progress.gate_is_open and wave:
         return replace(running, summary=f"{wave} is Ready, {counted(held, 'agent')} to follow")
     if not progress.open_agents:

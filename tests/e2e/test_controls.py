@@ -33,7 +33,7 @@ def test_a_freeze_stops_repair_until_it_is_lifted_and_survives_a_restart(fleet: 
         plan = fleet.call("plan")
         assert plan.code == 4
         assert "none of this will happen now: frozen until it is lifted: looking into it" in plan.out
-        assert "Next\n  It stays as it is until the freeze ends." in fleet.call("explain", "a").out
+        assert "Next\n  It stays down until the freeze ends." in fleet.call("explain", "a").out
 
         # What the scope does not cover is repaired as ever.
         other = fleet.kill("b")
@@ -66,8 +66,12 @@ def test_nine_of_twelve_are_lost_only_with_the_right_digest(fleet: Fleet) -> Non
     assert (answer["phase"], answer["enforced"]) == ("Blocked", good)
     assert fleet.pids() == before
 
+    shown = fleet.call("approve", digest, "--reason", "they moved to another fleet").out
+    three = ", ".join(map(fleet.key, NINE[:3]))
+    assert shown.startswith(f"approved: 9 deletions: {three} and 6 more\nplan {digest} (")
     said = fleet.ask("approve", digest, "--reason", "they moved to another fleet")
     assert said["controls"][0]["target"] == digest
+    assert said["approved"] == [{"agent": fleet.key(name), "verb": "delete"} for name in NINE]
     assert not said["running"]
     answer = fleet.once()
     assert (answer["phase"], answer["enforced"]) == ("Converged", bad)
@@ -76,9 +80,21 @@ def test_nine_of_twelve_are_lost_only_with_the_right_digest(fleet: Fleet) -> Non
     # The same once more is asked about once more: that approval was for what has been done.
     fleet.revert("HEAD")
     assert fleet.once()["phase"] == "Converged"
-    fleet.revert("HEAD")
+    again = fleet.revert("HEAD")
     assert fleet.once(code=4)["phase"] == "Blocked"
     assert len(fleet.pids()) == 12
+    shown = fleet.call("workflows").out
+    assert "stuck: MassDelete" in shown
+    assert "0 of 0" not in shown
+
+    # That it was blocked is not forgotten when a newer commit comes.
+    head = fleet.revert("HEAD")
+    assert fleet.once()["phase"] == "Converged"
+    old = next(each for each in fleet.ask("history")["commits"] if each["commit"] == again)
+    why = f"superseded by {head[:10]}; it was Blocked: 9 of 12 agents"
+    assert (old["phase"], old["summary"][: len(why)]) == ("Superseded", why)
+    assert why in fleet.call("history", COLUMNS="250").out
+    assert fleet.note(again).startswith(f"{fleet.instance}: S{why[1:]}")
 
 
 def by_note(fleet: Fleet, digest: str) -> str:

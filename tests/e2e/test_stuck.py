@@ -55,6 +55,8 @@ def test_a_tool_call_that_is_open_for_too_long_is_stuck_on_every_surface(fleet: 
         told = fleet.call("explain", "a").out
         assert "turn 7 for" in told
         assert "tool calls in progress: crm.lookup for" in told
+        assert "In the way\n  Stuck since" in told
+        assert "Next\n  It is left alone until it makes progress again, or people decide as said above.\n" in told
         assert fleet.pid("a") == pid, "it was left alone"
 
         call.unlink()

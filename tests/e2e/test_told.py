@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.fleet import Fleet, Json, until
 
+ALONE = "No gitops-agent is running, so nothing is noticed or done until one is: gitops-agent run (or once)."
+
 
 def findings(answer: Json) -> list[Any]:
     return [tuple(finding.values()) for finding in answer["findings"]]
@@ -75,6 +77,11 @@ def test_what_holds_an_agent_is_told_where_people_look(fleet: Fleet) -> None:
         in_the_way = fleet.call("explain", name).out.partition("In the way\n")[2].partition("\nNext")[0]
         assert code in in_the_way
         assert way_out in in_the_way
+        assert "ProcessGone" not in in_the_way, "that it is down is said under Live"
+    assert f"Next\n  It stays down while it is paused.\n  {ALONE}" in fleet.call("explain", "held").out
+    observed = "It stays down because its document asks to observe it only."
+    assert f"Next\n  {observed}\n  {ALONE}" in fleet.call("explain", "seen").out
+    assert f"Next\n  {ALONE}" in fleet.call("explain", "free").out, "nothing is repaired while none runs"
     assert "3 of 5 ready; 1 stopped, 1 paused, 1 only observed" in status
     assert "In the way\n  Nothing." in fleet.call("explain", "free").out
     conditions = {name: fleet.condition(fleet.status(), name) for name in ("free", "parked")}
@@ -89,7 +96,9 @@ def test_an_agent_that_keeps_ending_is_explained_by_its_own_words(fleet: Fleet) 
     told = fleet.call("explain", "crash").out
     assert f"gitops-agent logs {fleet.key('crash')}):\n    | no such model" in told
     assert "exited with code 3" in told
-    assert "Next\n  It is tried again " in told
+    assert f"Next\n  {ALONE}" in told, "it is not tried again while none runs"
+    with fleet.running():
+        until(lambda: "Next\n  It is tried again " in fleet.call("explain", "crash").out, "tried again")
     assert fleet.ask("explain", "crash")["lastOutput"][-1] == "no such model"
 
 
@@ -104,6 +113,60 @@ def test_an_orphan_is_explained_by_the_name_that_its_finding_prints(fleet: Fleet
     assert (told.code, told.err) == (0, "")
     assert f"No document declares {fleet.key('lost')}, and something of it is there:" in told.out
     assert str(fleet.pid("lost")) in told.out
+    assert "and something of it is there" in fleet.call("status", fleet.key("lost")).out
+    for text in (told.out, orphan["detail"]):
+        assert "If this instance also runs with another state directory, it may belong to that one." in text
+
+
+def test_what_comes_next_is_said_of_agents_that_rest_and_of_those_on_their_way(fleet: Fleet) -> None:
+    fleet.commit(
+        fleet.agents("crm", runtime={"minUptime": "5m"}, rollout={"healthTimeout": "10m"})
+        | fleet.agents("bot", rollout={"dependsOn": [fleet.key("crm")]})
+        | fleet.agents("gone", lifecycle="Retired")
+        | fleet.agents("rests", lifecycle="Stopped")
+    )
+    with fleet.running():
+        until(lambda: any(each["code"] == "WaitingForDependency" for each in fleet.status()["findings"]), "a pass")
+        for name, coming in (
+            ("crm", "It is on its way, and is looked at until it is Ready."),
+            ("bot", "It goes on as soon as what it depends on is Ready."),
+            ("gone", "Nothing is due; it stays retired."),
+            ("rests", "Nothing is due; it stays stopped, and is stopped again when it is started elsewhere."),
+        ):
+            assert fleet.call("explain", name).out.endswith(f"Next\n  {coming}\n")
+        assert "It was never started: what that commit asks of it waits." in fleet.call("explain", "bot").out
+
+
+def test_what_comes_next_is_said_of_agents_that_a_rollout_has_not_reached(fleet: Fleet) -> None:
+    names = ("a", "b", "c")
+    first = fleet.commit(fleet.agents(*names) | {"p.yaml": fleet.policy(rollout={"bake": "5m"})})
+
+    def behind() -> list[str]:
+        """Agents that keep the first commit, once another has been released to one of them."""
+        status = fleet.status()
+        kept = [each["agent"] for each in status["agents"] if each["observedCommit"] == first]
+        return kept if status["rollout"] and len(kept) == 2 else []
+
+    with fleet.running():
+        fleet.await_phase(first, "Converged")
+        slow = fleet.commit(fleet.agents(*names, runtime={"command": ["sleep", "601"]}))
+        waiting = until(behind, "the canary alone follows")[0]
+        told = fleet.call("explain", waiting).out
+        assert told.endswith(
+            f"Next\n  It follows {slow[:10]} in a later wave, once those before are Ready and stay so.\n"
+        )
+        bad = fleet.commit(fleet.agents(*names, runtime={"command": ["sh", "-c", "exit 3"]}))
+        fleet.await_phase(bad, "Degraded")
+        told = fleet.call("explain", waiting).out
+        assert (
+            f"The newest commit {bad[:10]} is Degraded and is not enforced here.\n  That commit failed its gate: "
+            in told
+        )
+        assert told.endswith(
+            "Next\n  It keeps what it runs, and is repaired by that, until the rollout goes on.\n"
+        )
+        for text in (told, fleet.call("status").out, fleet.call("workflows").out):
+            assert ".;" not in text
 
 
 def test_an_agent_that_was_deleted_is_remembered(fleet: Fleet) -> None:

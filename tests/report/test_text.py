@@ -274,6 +274,32 @@ def test_a_repair_that_worked_is_not_in_the_way() -> None:
     assert ".." not in text
 
 
+@pytest.mark.parametrize(
+    ("ready", "reason", "coming"),
+    [
+        (
+            False,
+            "HealthTimeout",
+            "It is Ready as soon as its checks pass; otherwise it waits for a fix or a revert.",
+        ),
+        (False, "NotMarked", "It waits for people: what they can do is said above."),
+        (True, "HookFailed", "It waits for people: what they can do is said above."),
+        (True, "Backoff", "It runs again, and is held to fail until it has stayed Ready for a minute."),
+        (False, "", "It is looked at again soon."),
+    ],
+)
+def test_what_comes_next_where_nothing_is_tried(ready: bool, reason: str, coming: str) -> None:
+    stalled = (a_condition(ConditionType.STALLED, True, reason=reason),) if reason else ()
+    status = a_status(ready=ready, conditions=(a_condition(status=ready), *stalled), next_try_at=None)
+    assert explain_text(Explanation(BOT, NOW, status)).endswith(f"Next\n  {coming}")
+
+
+def test_a_lease_of_another_is_waited_for() -> None:
+    held = a_finding(code="LeaseHeld", address=str(BOT))
+    text = explain_text(Explanation(BOT, NOW, a_status(ready=False, next_try_at=None), findings=[held]))
+    assert text.endswith("Next\n  It goes on as soon as the other gitops-agent lets go of it.")
+
+
 @pytest.mark.parametrize("code", ["ObserveMode", "Paused", "WaitingForDependency", "Frozen"])
 def test_what_holds_an_agent_is_in_the_way_and_in_the_table(code: str) -> None:
     hold = a_finding(code=code, severity=Severity.INFO, address=str(BOT), summary="not now", detail="Go on by X.")

@@ -10,7 +10,7 @@ from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Circuit
 from gitops_agent.model.plan import Action, Plan, Verdict
-from gitops_agent.model.quantity import iso, seconds
+from gitops_agent.model.quantity import counted, iso, seconds
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.verdicts import due, let_pass, trim
 from gitops_agent.plan.reasons import Hold
@@ -48,7 +48,7 @@ def _findings(
         actions = "1 action waits" if count == 1 else f"{count} actions wait"
         yield Hold.BREAKER_OPEN.finding(
             f"driver {driver}",
-            f"rests {when}: {len(circuit.failing)} agents failed in a row",
+            f"rests {when}: {counted(len(circuit.failing), 'agent')} failed in a row",
             f"{actions}. Last error: {circuit.error.rstrip('.')}. After the rest one action is tried, and if it "
             "succeeds everything goes on by itself; if not, the rest is longer. gitops-agent doctor looks at what "
             "drivers need.",

@@ -36,5 +36,5 @@ def _busy(plan: Plan, context: PlanContext) -> frozenset[AgentKey]:
 
 def _finding(agent: AgentKey, others: list[AgentKey]) -> Finding:
     names = ", ".join(map(str, others))
-    detail = f"It is built as soon as these are Ready: {names}. See gitops-agent explain {others[0]}."
+    detail = f"It goes on as soon as these are Ready: {names}. See gitops-agent explain {others[0]}."
     return Hold.WAITING_FOR_DEPENDENCY.finding(agent, f"waits for {names}", detail)

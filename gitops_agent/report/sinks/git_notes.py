@@ -137,7 +137,7 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
     if record.phase not in (Phase.CONVERGED, Phase.PENDING, Phase.RECONCILING) and record.summary:
         summary = clipped(escape_control(redact(record.summary)), 160)
         # "Superseded by …" rather than "Superseded, superseded by …".
-        parts = [summary.capitalize()] if record.phase is Phase.SUPERSEDED else [*parts, summary]
+        parts = [summary[:1].upper() + summary[1:]] if record.phase is Phase.SUPERSEDED else [*parts, summary]
     elif record.phase is Phase.CONVERGED and "done: " in record.summary:
         parts.append(clipped(escape_control(redact(record.summary)), 160))
     if now is not None and now.cause not in record.summary:
