@@ -91,17 +91,21 @@ def test_a_canary_that_exits_while_it_bakes_fails_the_gate(started: World, resta
     assert record.summary.startswith("acme/a00 did not stay up since its release")
 
 
-def test_what_is_not_its_own_fault_begins_the_bake_anew(started: World) -> None:
-    sha = started.repository.commit(fleet(GOOD))
-    canary = runtime_key(key(until_baking(started)))
-    started.clock.advance(9)
-    started.live.edit(canary, command=["by hand"])
-    started.run()
-    assert started.phase(sha) is Phase.RECONCILING
-    started.clock.advance(9)
-    started.run()
-    assert len(following(started, "better")) == 1, "ten seconds from the restart on"
-    assert started.converge().phase is Phase.CONVERGED
+@pytest.mark.parametrize("uptime", ["1s", "0s"], ids=["not Ready for a moment", "Ready in the same pass"])
+def test_what_is_not_its_own_fault_begins_the_bake_anew(world: World, uptime: str) -> None:
+    first, good = ({"runtime": {"command": [command], "minUptime": uptime}} for command in ("first", "better"))
+    world.repository.commit(fleet(first), policy=BAKE)
+    world.converge()
+    sha = world.repository.commit(fleet(good))
+    canary = runtime_key(key(until_baking(world)))
+    world.clock.advance(9)
+    world.live.edit(canary, command=["by hand"])
+    world.run()
+    assert world.phase(sha) is Phase.RECONCILING
+    world.clock.advance(9)
+    world.run()
+    assert len(following(world, "better")) == 1, "ten seconds from the restart on"
+    assert world.converge().phase is Phase.CONVERGED
 
 
 # -- a commit with one wave: there is no gate before the verdict, so the verdict itself waits

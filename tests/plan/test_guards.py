@@ -237,6 +237,15 @@ def test_a_scoped_pass_can_not_slip_one_deletion_of_many_through() -> None:
     assert scoped.allowed == ()
 
 
+def test_a_scoped_pass_can_not_slip_one_stop_of_many_through() -> None:
+    members = fleet(10)
+    desired = [make.stopped(declared) for declared, *_ in members[:8]] + without(members, 8)
+    bases = [base for _, base, _ in members]
+    scoped = make.plan(make.snapshot(desired), [members[0][2]], bases, scope=frozenset({members[0][0].key}))
+    assert scoped.blocked
+    assert scoped.allowed == ()
+
+
 def test_a_block_holds_what_the_commit_asks_and_repairs_the_rest() -> None:
     members, healthy, dead, conflict = fleet(5), *(make.running(f"other/{n}", {"a": 1}) for n in ("x", "y", "z"))
     wanted = [
