@@ -22,7 +22,7 @@ from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.order import order_actions
-from gitops_agent.plan.reasons import ReasonCode
+from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
 from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
@@ -122,10 +122,18 @@ def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observa
 
 def _compared(three_way: ThreeWay, health: Health | None) -> Iterator[Differing]:
     difference = compare(three_way)
+    if health is not None and health.state is HealthState.STUCK and _is_only_reported(three_way, difference):
+        # "Restart it when it suits" would hide that it is in the middle of something.
+        difference = Difference.IN_SYNC
     if health is not None and not _concerns(health, three_way, difference):
         health = None
     if health is not None or difference is not Difference.IN_SYNC:
         yield three_way, difference, health
+
+
+def _is_only_reported(three_way: ThreeWay, difference: Difference) -> bool:
+    live = three_way.live
+    return difference is Difference.DRIFT and live is not None and live.reason in ONLY_REPORTED
 
 
 def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bool:

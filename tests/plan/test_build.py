@@ -39,6 +39,17 @@ def test_health_restarts_a_runtime_that_is_in_sync() -> None:
     assert action.evidence == SAID
 
 
+def test_a_rotated_secret_does_not_hide_that_an_agent_is_stuck() -> None:
+    """A hint to restart it when it suits would be wrong while a tool call is open."""
+    declared, recorded, seen = make.running("acme/bot", {"a": 1})
+    rotated = replace(seen, reason="SecretRotated")
+    stuck = Health(HealthState.STUCK, "ToolCallStuck", "a tool call is open.")
+    for observed in (seen, rotated):
+        [action] = make.plan(make.snapshot([declared]), [observed], [recorded], {declared.key: stuck}).actions
+        assert (action.reason, action.drift_class) == ("ToolCallStuck", Class.STUCK_PROGRESS)
+        assert action.decision is Decision.ASK
+
+
 def test_health_does_not_restart_what_is_stopped_dead_foreign_or_not_a_runtime() -> None:
     declared, recorded, seen = make.running("acme/bot", {"a": 1})
     healths = {declared.key: STUCK}
