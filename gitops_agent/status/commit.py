@@ -116,7 +116,11 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
             running, summary=f"all that it changes is Ready, and has to stay so for {trial.pauses[-1]:g} s"
         )
     if progress.is_frozen:
-        return replace(running, phase=Phase.BLOCKED, summary="frozen with work waiting")
+        waits = not progress.open_agents.isdisjoint(summary.record.frozen)
+        count = len(progress.open_agents)
+        unready = f"{counted(count, 'agent')} {'was' if count == 1 else 'were'} Ready"
+        why = "frozen with work waiting" if waits else f"frozen before {unready}"
+        return replace(running, phase=Phase.BLOCKED, summary=why)
     waiting = f"waiting for {len(progress.open_agents)} of {total} agents"
     return replace(running, summary=f"{wave}, {waiting}" if wave else waiting)
 

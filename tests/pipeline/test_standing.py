@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from gitops_agent.cli.progress import _level, _summary
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.quantity import clock, iso
-from gitops_agent.model.status import CommitRecord, ConditionType, Phase
+from gitops_agent.model.status import MAX_EVENTS, CommitRecord, ConditionType, Phase
 from gitops_agent.report.json_shapes import status_shape
 from gitops_agent.report.sinks.git_notes import parse_note, render_note
 from gitops_agent.report.status_text import status_text
 from gitops_agent.testing.memory_driver import config_key, runtime_key
 
 from .repository import key
+from .test_stops import TakesTime
 from .world import World
 
 ONE = runtime_key(key("one"))
@@ -137,6 +139,33 @@ def test_a_count_in_the_note_is_of_its_moment_and_a_restart_alone_does_not_rewri
     assert len({written for _, written in counts[6:]}) == 1, counts
 
 
+def test_of_a_long_time_the_newest_events_are_kept(world: World) -> None:
+    sha = world.commit("one", "two")
+    world.converge()
+    for number in range(MAX_EVENTS):
+        world.live.remove(ONE)
+        world.converge()
+        world.clock.advance(900)
+        world.run()
+        assert len(kinds(world, sha)) == number + 1
+    world.live.remove(runtime_key(key("two")))
+    world.converge()
+    assert len(kinds(world, sha)) == MAX_EVENTS
+    assert kinds(world, sha)[0] == ("Repaired", "acme/two"), "newest first"
+
+
+def test_many_that_are_repaired_at_once_are_one_event(world: World) -> None:
+    names = [f"bot-{number}" for number in range(20)]
+    sha = world.commit(*names)
+    world.converge()
+    for name in names[:4]:
+        world.live.edit(config_key(key(name)), instructions="Be rude.")
+    world.converge()
+    [event] = record(world, sha).since_verdict
+    assert (event.kind.value, event.subject) == ("Repaired", "*")
+    assert event.text == "4 agents (acme/bot-0, acme/bot-1, acme/bot-2 and 1 more): FieldsDiffer"
+
+
 def test_a_crash_loop_is_told_once_and_not_with_every_restart(world: World) -> None:
     sha = world.commit("one", "two")
     world.converge()
@@ -180,6 +209,20 @@ def test_a_freeze_is_in_the_note_and_so_is_its_end(world: World) -> None:
     assert (now.phase, now.cause, now.frozen) == (Phase.CONVERGED, "", ())
 
 
+def test_a_freeze_while_agents_are_still_starting_does_not_speak_of_work(world: World) -> None:
+    never = {"probes": {"readiness": {"exec": {"command": ["false"]}, "period": "1s"}}}
+    sha = world.repository.commit({"one": never, "two": {}})
+    world.run()
+    control(world, ControlVerb.FREEZE, "audit")
+    world.clock.advance(5)
+    assert exit_code(world.run()) == 4
+    assert (world.phase(sha), record(world, sha).summary) == (Phase.BLOCKED, "frozen before 1 agent was Ready")
+
+    world.live.remove(ONE)
+    world.run()
+    assert record(world, sha).summary == "frozen with work waiting"
+
+
 def test_a_commit_that_is_not_valid_is_logged_as_an_error_and_one_that_a_guard_stops_as_a_warning(
     world: World,
 ) -> None:
@@ -205,6 +248,30 @@ def test_mass_drift_stops_work_and_the_note_says_so(world: World) -> None:
     assert "frozen (*)" in line
     assert exit_code(result) == 4
     assert ("Frozen", "*") in kinds(world, sha)
+
+
+def test_drift_that_keeps_coming_back_is_held_and_the_note_says_so_until_it_is_repaired(tmp_path: Path) -> None:
+    world = World(tmp_path / "state", TakesTime)
+    sha = world.commit("one", "two", "three")
+    world.converge()
+    for _ in range(5):
+        world.live.edit(config_key(key("one")), instructions="Be rude.")
+        world.run()
+        world.clock.advance(90)
+        world.run()  # each repair has lasted long enough to be no failure
+    world.live.edit(config_key(key("one")), instructions="Be rude.")
+    result = world.run()
+    line, body = note(world, sha)
+    assert line.startswith(f"prod-eu: Degraded since {clock(world.clock.now())} (Converged ")
+    assert line.endswith("3 of 3 ready: acme/one RepeatedDrift")
+    assert (body["phase"], body["sinceVerdict"][0]["kind"]) == ("Converged", "Held")
+    assert (exit_code(result), _level(result)) == (5, "warning")
+
+    world.clock.advance(600)  # the window has moved on
+    assert exit_code(world.converge()) == 0
+    assert ("Recovered", "acme/one") in kinds(world, sha)[:2]
+    assert note(world, sha)[0].startswith("prod-eu: Converged since ")
+    world.shut()
 
 
 def test_an_older_commit_keeps_its_verdict_and_the_newest_one_says_what_holds(world: World) -> None:
