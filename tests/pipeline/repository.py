@@ -194,6 +194,7 @@ class Repository:
             deletion_policy=DeletionPolicy(spec.deletion_policy),
             mode=Mode(spec.reconcile.mode),
             adopt=spec.adopt,
+            authority=tuple(sorted(spec.authority.items())),
             depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),
             health_timeout=seconds(spec.rollout.health_timeout),
             authority=tuple(sorted(spec.authority.items())),
