@@ -4,8 +4,8 @@ The count is that of the whole record against the whole snapshot, also in a scop
 as one of many must not slip through alone when an event later brings a pass for its agent only.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from gitops_agent.model.agent import DeletionPolicy, live_paths
 from gitops_agent.model.finding import Finding
@@ -25,8 +25,6 @@ from gitops_agent.plan.guards.verdicts import (
 )
 from gitops_agent.plan.reasons import Hold
 
-Runtimes = dict[AgentKey, list[Base]]
-
 
 def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     """Block when the losses reach ``min`` and exceed ``ratio`` of a tenant or of the fleet, in agents or in their
@@ -35,28 +33,41 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
     if not losing and not context.unreachable:
         return let_pass("mass_delete")
-    runtimes: Runtimes = defaultdict(list)
-    for key, base in context.bases.items():
-        if key.kind == Kind.RUNTIME and not base.retained:
-            runtimes[key.agent].append(base)
-    losses = {agent: sum(_loss(base, context) for base in known) for agent, known in runtimes.items()}
-    excused = {agent for agent in {*losing, *losses} if _is_excused(agent, runtimes.get(agent, ()), context)}
-    lost = {agent: count for agent, count in losses.items() if count and agent not in excused}
+    losses = Counter[AgentKey]()
+    for base in _runtimes(context):
+        if count := _loss(base, context):
+            losses[base.key.agent] += count
+    concerned = {*losses, *(action.key.agent for action in taking)}
+    runtimes = defaultdict[AgentKey, list[Base]](list)
+    for base in _runtimes(context):
+        if base.key.agent in concerned:
+            runtimes[base.key.agent].append(base)
+    excused = {agent for agent in concerned if _is_excused(agent, runtimes[agent], context)}
+    lost = {agent: count for agent, count in losses.items() if agent not in excused}
     ended = {agent for agent in lost if any(_is_lost(base, context) for base in runtimes[agent])}
     ended |= {a.key.agent for a in taking if a.key.kind == Kind.RUNTIME and takes_away(a)} - excused
-    tripped = tuple(_trips(ended, lost, runtimes, context))
+    tripped = tuple(_trips(ended, lost, context))
     taking = [action for action in taking if action.key.agent not in excused]
     if not tripped or _is_approved(taking, {*ended, *lost}, context):
         return let_pass("mass_delete")
     return block("mass_delete", plan, (_finding(plan, trip, way_out=trip is tripped[0]) for trip in tripped))
 
 
-def _trips(
-    ended: set[AgentKey], lost: dict[AgentKey, int], runtimes: Runtimes, context: PlanContext
-) -> Iterable[Trip]:
+def _runtimes(context: PlanContext) -> Iterator[Base]:
+    bases = context.bases.items()
+    return (base for key, base in bases if key.kind == Kind.RUNTIME and not base.retained)
+
+
+def _trips(ended: set[AgentKey], lost: dict[AgentKey, int], context: PlanContext) -> Iterable[Trip]:
     """The numbers that trip, counted in agents; then those that trip in replicas alone."""
+
+    def had() -> Counter[AgentKey]:
+        counts = Counter[AgentKey]()
+        for base in _runtimes(context):
+            counts[base.key.agent] += _instances(base, context)
+        return counts
+
     by_agents = list(trips(ended, context, lambda limits: limits.mass_delete))
-    had = {agent: sum(_instances(base, context) for base in known) for agent, known in runtimes.items()}
     by_replicas = weighed_trips(lost, had, context, lambda limits: limits.mass_delete, "replicas")
     known = {trip.scope for trip in by_agents}
     return [*by_agents, *(trip for trip in by_replicas if trip.scope not in known)]
@@ -101,10 +112,12 @@ def _instances(base: Base, context: PlanContext) -> int:
 
 def _loss(base: Base, context: PlanContext) -> int:
     """How many copies of a recorded runtime are no longer desired."""
-    if _is_lost(base, context):
-        return _instances(base, context)
     agent = context.snapshot.agents.get(base.key.agent)
     wanted = [each for each in agent.resources if each.key == base.key] if agent is not None else []
+    if wanted and wanted[0].fields == base.fields and not wanted[0].stopped:
+        return 0  # as of nearly every agent, so nothing is decoded for it
+    if _is_lost(base, context):
+        return _instances(base, context)
     field = context.catalog.instance_fields.get(base.driver, "")
     if not wanted or (field,) in live_paths(agent, base.key.kind):  # what live decides is not Git's to take
         return 0

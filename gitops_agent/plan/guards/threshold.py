@@ -41,24 +41,27 @@ class Trip:
 
 def trips(agents: Collection[AgentKey], context: PlanContext, pick: Pick) -> Iterator[Trip]:
     """Every number that these agents trip: of the fleet, then of the tenants that are not all of it."""
-    few = min((limit.min for limit in _limits(agents, context, pick).values()), default=len(agents) + 1)
-    if len(agents) < few:
-        return  # too few to trip anywhere, however small the fleet is: no need to count it
-    bases = context.bases.items()
-    recorded = {key.agent for key, base in bases if key.kind == Kind.RUNTIME and not base.retained}
-    yield from weighed_trips(dict.fromkeys(agents, 1), dict.fromkeys(recorded, 1), context, pick)
+
+    def recorded() -> dict[AgentKey, int]:
+        bases = context.bases.items()
+        return {key.agent: 1 for key, base in bases if key.kind == Kind.RUNTIME and not base.retained}
+
+    return weighed_trips(dict.fromkeys(agents, 1), recorded, context, pick)
 
 
 def weighed_trips(
     lost: Mapping[AgentKey, int],
-    had: Mapping[AgentKey, int],
+    had: Callable[[], Mapping[AgentKey, int]],
     context: PlanContext,
     pick: Pick,
     unit: str = "agents",
 ) -> Iterator[Trip]:
     """The same where agents weigh more than one: what each would lose, and what each has."""
-    limits, sizes, counts = _limits(lost, context, pick), Counter[str](), Counter[str]()
-    for weights, by_tenant in ((had, sizes), (lost, counts)):
+    limits, total = _limits(lost, context, pick), sum(lost.values())
+    if all(total < limit.min for limit in limits.values()):
+        return  # too few to trip anywhere, however small the fleet is: no need to count it
+    sizes, counts = Counter[str](), Counter[str]()
+    for weights, by_tenant in ((had(), sizes), (lost, counts)):
         for agent, weight in weights.items():
             by_tenant[agent.tenant] += weight
     for tenant, limit in limits.items():
