@@ -93,7 +93,13 @@ def fingerprint(observation: Observation) -> bytes:
     """
     seen, health = observation, observation.health
     rest = (
-        *(seen.driver, seen.owner, seen.state, seen.reason, seen.message, seen.address, seen.live),
+        seen.driver,
+        seen.owner,
+        seen.state,
+        seen.reason,
+        seen.message,
+        seen.address,
+        seen.live,
         [(item.source, item.said) for item in seen.evidence],
         [(item.id, item.started_at, item.ready, item.address) for item in seen.instances],
         health and (health.state, health.reason, health.message),

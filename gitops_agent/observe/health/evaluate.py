@@ -108,7 +108,7 @@ def suspicion(
     ``proven`` is the newest definition of the liveness probe that ever passed."""
     if target.suspicion is not None:
         return target.suspicion
-    if not history.probes and history.heartbeat is None:
+    if not history.is_asked:
         return None
     if history.uptime(monotonic) < seconds(target.spec.get("minUptime", "1s")):
         return None

@@ -260,9 +260,14 @@ class HealthHistory:
         return now.monotonic - known.written_at
 
     @property
+    def is_asked(self) -> bool:
+        """Whether it has a probe or a heartbeat."""
+        return bool(self.probes) or self.heartbeat is not None
+
+    @property
     def unanswered(self) -> bool:
         """Whether some probe has given no answer at all yet."""
-        return any(state.last is None for state in self.probes.values())
+        return bool(self.probes) and any(state.last is None for state in self.probes.values())
 
     def stale_probes(self, since: float) -> list[str]:
         """The probes whose last answer is to a question from before a moment."""
@@ -270,7 +275,7 @@ class HealthHistory:
 
     def next_look(self, monotonic: float) -> float | None:
         """When a probe is due, or the heartbeat or what it reports would last for too long."""
-        if not self.probes and self.heartbeat is None:
+        if not self.is_asked:
             return None
         moments = [state.due_at for state in self.probes.values()]
         if self.heartbeat is not None:

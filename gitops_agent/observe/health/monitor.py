@@ -6,6 +6,7 @@ HEAD. A probe is believed under the definition it has passed under: one that was
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.health import Health, HealthState, Progress
@@ -39,7 +40,19 @@ _PROBES = {LIVENESS_FAILED: "liveness"}
 
 _SETTLED = (HealthState.HEALTHY, HealthState.STOPPED)
 Statuses = Mapping[AgentKey, AgentStatus]
-Copy = tuple[AgentKey, str]
+
+
+class Copy(NamedTuple):
+    """One running copy whose health core has to find out, with what is remembered of it."""
+
+    target: HealthTarget
+    history: HealthHistory
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether some source finds it stuck, or could, or did when it was last asked."""
+        history, suspicion = self.history, self.target.suspicion
+        return suspicion is not None or history.is_asked or history.doubted_at is not None
 
 
 class HealthMonitor:
@@ -78,16 +91,16 @@ class HealthMonitor:
         Agents of the scope that are not among the targets (retired, removed) are not to be looked at again."""
         now, strangers = self._now(), self._strangers(targets)
         copies = {target.agent: self._remember(target, strangers.get(target.agent), now) for target in targets}
-        there = [copy for each in copies.values() for copy in each]
-        self._remember_proven(there)
+        watched = [copy for each in copies.values() for copy in each if copy.is_watched]
+        self._remember_proven(watched)
         self._take_answers()
-        self._ask_due(there, now)
-        undecided = {(copy.agent, copy.instance) for copy in there if self._is_undecided(copy, now)}
+        self._ask_due(watched, now)
+        undecided = {id(copy.history): copy.target.agent for copy in watched if self._is_undecided(copy, now)}
         ended = self._now()
         verdicts = {each.agent: self._verdict(each, copies[each.agent], ended, undecided) for each in targets}
         for agent in tuple(self._recheck) if scope is None else scope:
             self._recheck.pop(agent, None)
-        asked = {agent for agent, _ in undecided}
+        asked = set(undecided.values())
         for target in targets:
             dues = [verdicts[target.agent].recheck_at]
             dues += [ended.monotonic + DRIVER_RECHECK_SECONDS] if _is_unsettled(target) else []
@@ -118,20 +131,19 @@ class HealthMonitor:
         reported = self._reported() if new else {}
         return {agent: known for agent in new if (known := reported.get(agent)) is not None}
 
-    def _remember(
-        self, target: HealthTarget, reported: AgentStatus | None, now: ClockReading
-    ) -> tuple[HealthTarget, ...]:
-        """The copies whose health core has to find out, each with a history; what was seen of it is remembered."""
+    def _remember(self, target: HealthTarget, reported: AgentStatus | None, now: ClockReading) -> list[Copy]:
+        """The copies whose health core has to find out, each with what is remembered of it."""
         seen = target.runtime
         ours = seen is not None and seen.fields is not None and seen.owner is Owner.OURS and seen.health is None
         if seen is None or not ours or seen.started_at is None:
             self._histories.pop(target.agent, None)
-            return ()
-        copies, known = target.copies, self._histories.get(target.agent, {})
-        self._histories[target.agent] = {
-            copy.instance: self._followed_up(known.get(copy.instance), copy, reported, now) for copy in copies
-        }
-        return copies
+            return []
+        known = self._histories.get(target.agent, {})
+        found = [
+            Copy(copy, self._followed_up(known.get(copy.instance), copy, reported, now)) for copy in target.copies
+        ]
+        self._histories[target.agent] = {copy.instance: history for copy, history in found}
+        return found
 
     def _followed_up(
         self, known: HealthHistory | None, copy: HealthTarget, reported: AgentStatus | None, now: ClockReading
@@ -156,13 +168,10 @@ class HealthMonitor:
             if report.instance == copy.instance and _is_since(seen, report):
                 history.recall(report, now)
 
-    def _history(self, copy: HealthTarget) -> HealthHistory:
-        return self._histories[copy.agent][copy.instance]
-
-    def _remember_proven(self, targets: Sequence[HealthTarget]) -> None:
+    def _remember_proven(self, copies: Iterable[Copy]) -> None:
         """An agent that was Ready before we began had passed its probes as they are defined."""
-        strangers = {target.agent: target.probes.get("liveness") for target in targets}
-        strangers = {agent: spec for agent, spec in strangers.items() if spec and agent not in self._proven}
+        liveness = {copy.agent: history.probes.get("liveness") for copy, history in copies if history.probes}
+        strangers = {agent: each.spec for agent, each in liveness.items() if each and agent not in self._proven}
         if strangers:
             reported = self._reported()
             for agent, spec in strangers.items():
@@ -170,9 +179,8 @@ class HealthMonitor:
                 ready = known is not None and known.ready and known.lifecycle is Lifecycle.RUNNING
                 self._proven[agent] = spec if ready else None
 
-    def _ask_due(self, copies: Iterable[HealthTarget], now: ClockReading) -> None:
-        for copy in copies:
-            history = self._history(copy)
+    def _ask_due(self, copies: Iterable[Copy], now: ClockReading) -> None:
+        for copy, history in copies:
             for name, state in history.probes.items():
                 if state.due_at <= now.monotonic:
                     self._runs.start(copy, name, history, now, urgent=state.last is None or state.fails)
@@ -193,10 +201,10 @@ class HealthMonitor:
                 if state.passed and answer.name == "liveness":
                     self._proven[answer.agent] = state.spec
 
-    def _is_undecided(self, copy: HealthTarget, now: ClockReading) -> bool:
+    def _is_undecided(self, copy: Copy, now: ClockReading) -> bool:
         """Whether a source suspects a copy and not all others have been asked since: what a probe answered a
         period ago says nothing about a suspicion of now. Once decided, they are asked again all the same."""
-        history, reason = self._history(copy), self._suspicion(copy)
+        history, reason = copy.history, self._suspicion(copy)
         if reason is None:
             history.doubted_at = None
             return False
@@ -207,33 +215,31 @@ class HealthMonitor:
         since = history.doubted_at
         urgent = bool(history.stale_probes(since))
         for name in history.stale_probes(max(since, now.monotonic - STARTING_PERIOD_SECONDS)):
-            self._runs.start(copy, name, history, now, urgent=urgent)
+            self._runs.start(copy.target, name, history, now, urgent=urgent)
         self._take_answers()
         return bool(history.stale_probes(since))
 
-    def _suspicion(self, copy: HealthTarget) -> str | None:
-        return suspicion(copy, self._history(copy), self._proven.get(copy.agent), self._clock.monotonic())
+    def _suspicion(self, copy: Copy) -> str | None:
+        if not copy.is_watched:
+            return None
+        return suspicion(*copy, self._proven.get(copy.target.agent), self._clock.monotonic())
 
     def _verdict(
-        self,
-        target: HealthTarget,
-        copies: Sequence[HealthTarget],
-        now: ClockReading,
-        undecided: Container[Copy],
+        self, target: HealthTarget, copies: Sequence[Copy], now: ClockReading, undecided: Container[int]
     ) -> Health:
-        known = known_health(target)
+        known = known_health(target) if target.stopped or not copies else None
         if known is not None:
             return aggregate(known, target.others)
-        found = [self._copy_verdict(copy, now, (copy.agent, copy.instance) in undecided) for copy in copies]
-        together = combined(copies, found)
+        found = [self._copy_verdict(copy, now, id(copy.history) in undecided) for copy in copies]
+        together = combined([copy.target for copy in copies], found)
         if together.reason == REPLICAS_FOLLOW:
             together = self._followed(target.agent, together, now)
         return aggregate(together, target.others)
 
-    def _copy_verdict(self, copy: HealthTarget, now: ClockReading, undecided: bool) -> Health:
-        history = self._history(copy)
+    def _copy_verdict(self, each: Copy, now: ClockReading, undecided: bool) -> Health:
+        copy, history = each
         # Asked afresh, the source may report otherwise.
-        if not undecided and (reason := self._suspicion(copy)) is not None:
+        if not undecided and (reason := self._suspicion(each)) is not None:
             health = cross_checked(copy, history, reason, self._proven.get(copy.agent), now)
         else:
             health = alive(copy, history, now)
@@ -264,7 +270,9 @@ def _is_unsettled(target: HealthTarget) -> bool:
     """Whether some driver reports an object of an agent not to be healthy, and not when to look again."""
     own = target.runtime.health if target.runtime is not None else None
     reported = target.others if own is None else (own, *target.others)
-    return any(health.state not in _SETTLED and health.recheck_at is None for health in reported)
+    return bool(reported) and any(
+        health.state not in _SETTLED and health.recheck_at is None for health in reported
+    )
 
 
 def _was_ready(reported: AgentStatus, seen: Observation) -> bool:

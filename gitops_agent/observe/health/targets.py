@@ -82,13 +82,13 @@ def health_targets(
     """One target for each agent in scope that has a runtime."""
     seen, catalog = live.observed.seen, drivers.plugins.catalog
     executing = cache(drivers.executing)  # a driver has one answer for all of its agents
+    retired, kind = Lifecycle.RETIRED, Kind.RUNTIME  # looked up once: they are asked for of every agent
     found = []
     for agent in agents_in(snapshot, live.scope):
-        if agent.lifecycle is Lifecycle.RETIRED:
+        runtimes = [each for each in agent.resources if each.key.kind == kind]
+        if agent.lifecycle is retired or not runtimes:
             continue
-        runtime = next((each for each in agent.resources if each.key.kind == Kind.RUNTIME), None)
-        if runtime is None:
-            continue
+        runtime = runtimes[0]
         own, others = seen.get(runtime.key), _others(agent, runtime, seen)
         if runtime.stopped:  # nothing is asked of it but that it stops
             found.append(HealthTarget(agent.key, own, stopped=True, kept=runtime.kept, others=others))
@@ -121,4 +121,5 @@ def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
 def _others(agent: Agent, runtime: Resource, seen: Mapping[ResourceKey, Observation]) -> tuple[Health, ...]:
     """What drivers report of the health of an agent's other resources."""
     observed = [seen.get(each.key) for each in agent.resources if each is not runtime]
-    return tuple([each.health for each in observed if each is not None and each.health is not None])
+    reported = [each.health for each in observed if each is not None and each.health is not None]
+    return tuple(reported) if reported else ()
