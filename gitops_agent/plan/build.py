@@ -163,8 +163,10 @@ def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
     scope = context.scope
     wanted = {resource.key for agent in agents_in(context.snapshot, scope) for resource in agent.resources}
-    known = (key for keys in (context.bases, observed) for key in keys if key not in wanted)
-    return {key for key in known if scope is None or key.agent in scope}
+    known = (context.bases, observed)
+    if scope is None:
+        return {key for keys in known for key in keys if key not in wanted}
+    return {key for keys in known for key in keys if key.agent in scope and key not in wanted}
 
 
 def _approved(action: Action, three_way: ThreeWay, context: PlanContext) -> Action:

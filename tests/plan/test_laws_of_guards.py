@@ -10,12 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gitops_agent.model.control import Control, ControlVerb
+from gitops_agent.model.fields import Fields
 from gitops_agent.model.outcome import Attempt, Circuit
 from gitops_agent.model.pace import MassReturn
 from gitops_agent.model.plan import Action, Decision, Effect, Plan, Verdict
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.plan.guards import GUARDS, evaluate, with_verdict
+from gitops_agent.plan.guards.mass_delete import mass_delete
 from gitops_agent.plan.guards.verdicts import is_from_commit, takes_away
 from tests.plan import make
 from tests.plan.fleets import KEYS, NAMES, snapshots, worlds
@@ -107,6 +109,30 @@ def test_guards_hold_and_nothing_else(desired: Snapshot, world: World, policy: A
         before = after
     if bare.actions:
         assert (before.held, before.actions, before.verdicts) == (plan.held, plan.actions, plan.verdicts)
+
+
+class Unlike(Fields):
+    """Fields that equal no others, so that they have to be looked into."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = Fields.__hash__
+
+
+@thorough
+@given(snapshots(free=False), worlds(), limits)
+def test_mass_delete_counts_the_same_when_it_looks_into_every_record(
+    desired: Snapshot, world: World, policy: Any
+) -> None:
+    desired = with_limits(desired, policy)
+    resources = [each for agent in desired.agents.values() for each in agent.resources]
+    bases = {each.key: make.base(each.key, each.fields.value) for each in resources} | world.bases
+    ready = frozenset(key.agent for key in bases)
+    context = make.context(desired, bases.values(), ready=ready, unreachable=frozenset({"elsewhere"}))
+    unlike = {key: replace(base, fields=Unlike(base.fields.raw)) for key, base in bases.items()}
+    plan = world.plan(desired)
+    assert mass_delete(plan, context) == mass_delete(plan, replace(context, bases=unlike))
 
 
 @thorough

@@ -5,7 +5,7 @@ as one of many must not slip through alone when an event later brings a pass for
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from gitops_agent.model.agent import DeletionPolicy, live_paths
 from gitops_agent.model.finding import Finding
@@ -14,7 +14,7 @@ from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.context import PlanContext, is_hands_off
-from gitops_agent.plan.guards.threshold import Trip, trips, weighed_trips
+from gitops_agent.plan.guards.threshold import Trip, runtimes_on_record, trips, weighed_trips
 from gitops_agent.plan.guards.verdicts import (
     block,
     how_to_approve,
@@ -33,37 +33,34 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
     if not losing and not context.unreachable:
         return let_pass("mass_delete")
-    losses = Counter[AgentKey]()
-    for base in _runtimes(context):
+    recorded, losses = runtimes_on_record(context), Counter[AgentKey]()
+    for base in recorded:
         if count := _loss(base, context):
             losses[base.key.agent] += count
     concerned = {*losses, *(action.key.agent for action in taking)}
     runtimes = defaultdict[AgentKey, list[Base]](list)
-    for base in _runtimes(context):
+    for base in recorded:
         if base.key.agent in concerned:
             runtimes[base.key.agent].append(base)
     excused = {agent for agent in concerned if _is_excused(agent, runtimes[agent], context)}
     lost = {agent: count for agent, count in losses.items() if agent not in excused}
     ended = {agent for agent in lost if any(_is_lost(base, context) for base in runtimes[agent])}
     ended |= {a.key.agent for a in taking if a.key.kind == Kind.RUNTIME and takes_away(a)} - excused
-    tripped = tuple(_trips(ended, lost, context))
+    tripped = tuple(_trips(ended, lost, recorded, context))
     taking = [action for action in taking if action.key.agent not in excused]
     if not tripped or _is_approved(taking, {*ended, *lost}, context):
         return let_pass("mass_delete")
     return block("mass_delete", plan, (_finding(plan, trip, way_out=trip is tripped[0]) for trip in tripped))
 
 
-def _runtimes(context: PlanContext) -> Iterator[Base]:
-    bases = context.bases.items()
-    return (base for key, base in bases if key.kind == Kind.RUNTIME and not base.retained)
-
-
-def _trips(ended: set[AgentKey], lost: dict[AgentKey, int], context: PlanContext) -> Iterable[Trip]:
+def _trips(
+    ended: set[AgentKey], lost: dict[AgentKey, int], recorded: Sequence[Base], context: PlanContext
+) -> Iterable[Trip]:
     """The numbers that trip, counted in agents; then those that trip in replicas alone."""
 
     def had() -> Counter[AgentKey]:
         counts = Counter[AgentKey]()
-        for base in _runtimes(context):
+        for base in recorded:
             counts[base.key.agent] += _instances(base, context)
         return counts
 

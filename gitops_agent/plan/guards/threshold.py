@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gitops_agent.model.control import EVERYTHING
 from gitops_agent.model.document import TenantPolicy, Threshold
 from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.observation import Base
 from gitops_agent.plan.context import PlanContext
 
 Pick = Callable[[TenantPolicy], Threshold | None]
@@ -39,12 +40,17 @@ class Trip:
         return f"{section} allows fewer than {self.limit.min} {self.unit} of {self.where}, or {share}"
 
 
+def runtimes_on_record(context: PlanContext) -> list[Base]:
+    """The bases of all runtimes, apart from those that were let go of."""
+    kind = Kind.RUNTIME  # looked up once: the record holds all that ten thousand agents consist of
+    return [base for key, base in context.bases.items() if key.kind == kind and not base.retained]
+
+
 def trips(agents: Collection[AgentKey], context: PlanContext, pick: Pick) -> Iterator[Trip]:
     """Every number that these agents trip: of the fleet, then of the tenants that are not all of it."""
 
     def recorded() -> dict[AgentKey, int]:
-        bases = context.bases.items()
-        return {key.agent: 1 for key, base in bases if key.kind == Kind.RUNTIME and not base.retained}
+        return {base.key.agent: 1 for base in runtimes_on_record(context)}
 
     return weighed_trips(dict.fromkeys(agents, 1), recorded, context, pick)
 
