@@ -126,15 +126,19 @@ def _thawed(state: State, target: Snapshot, around: PassContext) -> list[AgentKe
         return []
     away, placed = _away(target, around), frozenset(rollout.waiting)
     thawed = [key for key in rollout.left if key not in placed and not away(key)]
-    bases, agents = state.reconcile.bases, target.agents
-    return sorted(thawed, key=lambda key: _is_owed(agents.get(key), key, bases)) if thawed else []
+    return sorted(thawed, key=_owed(thawed, target, state.reconcile.bases).__contains__) if thawed else []
 
 
-def _is_owed(agent: Agent | None, key: AgentKey, bases: Mapping[ResourceKey, Base]) -> bool:
-    """Whether our record of an agent is not what its spec asks for."""
-    wanted = {each.key: each.fields for each in agent.resources} if agent is not None else {}
-    known = {each.key: each.fields for each in bases.values() if each.key.agent == key and not each.retained}
-    return wanted != known
+def _owed(keys: Iterable[AgentKey], target: Snapshot, bases: Mapping[ResourceKey, Base]) -> set[AgentKey]:
+    """Those of some agents of which our record is not what their spec asks for. The record is walked once: a
+    freeze may have left a whole fleet."""
+    known = {key: dict[ResourceKey, Fields]() for key in keys}
+    for base in bases.values() if known else ():
+        if base.key.agent in known and not base.retained:
+            known[base.key.agent][base.key] = base.fields
+    agents = {key: target.agents.get(key) for key in known}
+    wanted = {key: {r.key: r.fields for r in each.resources} if each else {} for key, each in agents.items()}
+    return {key for key in known if wanted[key] != known[key]}
 
 
 def _candidates(
@@ -146,7 +150,8 @@ def _candidates(
     on_record = {key.agent for key, base in bases.items() if not base.retained} if changed or left else set()
     moved = {key for key in changed & on_record if not asks_the_same(before.get(key), after.get(key))}
     owed = {key for key in left if key in on_record and key not in changed}
-    owed = {key for key in owed if away(key) or _is_owed(after.get(key), key, bases)}
+    here = {key for key in owed if not away(key)}
+    owed = (owed - here) | _owed(here, target, bases)
     gated = [key for key in moved | owed if not away(key)]
     ordered = waves.in_order(gated, before, after, rollout.released, state.status.agents.not_ready)
     unfinished = known.moving if known is not None and known.is_on_trial else ()
