@@ -78,7 +78,7 @@ def combined(copies: Sequence[HealthTarget], found: Sequence[Health]) -> Health:
 
 
 def _is_behind(copy: HealthTarget) -> bool:
-    return copy.runtime is not None and any(each.behind for each in copy.runtime.instances)
+    return copy.runtime is not None and bool(copy.runtime.instances) and copy.runtime.instances[0].behind
 
 
 def alive(target: HealthTarget, history: HealthHistory, now: ClockReading) -> Health:

@@ -102,17 +102,21 @@ class HealthMonitor:
             self._recheck.pop(agent, None)
         asked = set(undecided.values())
         for target in targets:
-            dues = [verdicts[target.agent].recheck_at]
-            dues += [ended.monotonic + DRIVER_RECHECK_SECONDS] if _is_unsettled(target) else []
-            dues += [ended.monotonic + STARTING_PERIOD_SECONDS] if target.agent in asked else []
-            if known := [at for at in dues if at is not None]:
-                self._recheck[target.agent] = min(known)
+            at = verdicts[target.agent].recheck_at
+            if _is_unsettled(target):
+                at = _earlier(at, ended.monotonic + DRIVER_RECHECK_SECONDS)
+            if target.agent in asked:
+                at = _earlier(at, ended.monotonic + STARTING_PERIOD_SECONDS)
+            if at is not None:
+                self._recheck[target.agent] = at
         return verdicts
 
     def unanswered(self, agents: Iterable[AgentKey]) -> frozenset[AgentKey]:
         """Those of some agents of which a probe has not answered since this process began."""
-        found = {agent: self._histories.get(agent, {}).values() for agent in agents}
-        return frozenset(agent for agent, known in found.items() if any(each.unanswered for each in known))
+        known = self._histories
+        return frozenset(
+            agent for agent in agents if agent in known for each in known[agent].values() if each.unanswered
+        )
 
     def forget(self, agents: Iterable[AgentKey]) -> None:
         """Agents that left Git are not looked at again."""
@@ -264,6 +268,10 @@ class HealthMonitor:
 def _is_since(seen: Observation, report: Progress) -> bool:
     """Whether a report is about the process that runs now, and not about an earlier one of the same number."""
     return seen.started_at is None or report.at >= seen.started_at
+
+
+def _earlier(at: float | None, other: float) -> float:
+    return other if at is None else min(at, other)
 
 
 def _is_unsettled(target: HealthTarget) -> bool:
