@@ -54,8 +54,10 @@ def seconds_until_paid(debts: Debts, now: Now, scope: str, per_minute: float) ->
 @dataclass(frozen=True, slots=True)
 class MassReturn:
     """Agents that were gone together and come back in waves. ``released``: when each was let go, in seconds of
-    active time. ``waiting``: those whose turn has not come. ``proven``: one of them has become Ready."""
+    active time. ``waiting``: those whose turn has not come. ``proven``: one of them has become Ready. ``cause``:
+    the code of what took them away, for people."""
 
     released: Mapping[AgentKey, float] = field(default_factory=dict)
     waiting: frozenset[AgentKey] = frozenset()
     proven: bool = False
+    cause: str = ""

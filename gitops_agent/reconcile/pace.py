@@ -15,6 +15,7 @@ from gitops_agent.model.state import State
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards.absence import is_on_its_way, returning_now
 from gitops_agent.plan.guards.drifts import explained_agents, gone_agents
+from gitops_agent.plan.reasons import Hold
 
 
 def admitted(state: State, plan: Plan, context: PlanContext, now: Now) -> State:
@@ -61,4 +62,5 @@ def _returning(plan: Plan, context: PlanContext) -> MassReturn | None:
     waiting = held | unseen - released.keys()
     if not waiting and not any(is_on_its_way(key, at, context) for key, at in released.items()):
         return None
-    return MassReturn(released, waiting, known.proven)
+    held_for = verdict.findings[0].code if verdict is not None and verdict.findings else ""
+    return MassReturn(released, waiting, known.proven, held_for or known.cause or str(Hold.HOST_RESTARTED))

@@ -97,6 +97,10 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     blocking, repeated = _blocking(record), record.held_by("oscillation")
     waits = dict.fromkeys(record.held_by("lease"), str(Hold.LEASE_HELD))
     waits |= dict.fromkeys(record.held_by("dependencies"), str(Hold.WAITING_FOR_DEPENDENCY))
+    returning = summary.state.reconcile.returning
+    back = (
+        dict.fromkeys((*returning.released, *returning.waiting), returning.cause) if returning is not None else {}
+    )
     rollout = summary.state.rollout.rollout if summary.is_halted else None
     behind = dict.fromkeys(rollout.behind, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
@@ -124,6 +128,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             blocked_by=blocking.get(key, ""),
             repeated=key in repeated,
             waits=waits.get(key, ""),
+            returning=back.get(key, ""),
             pause=agent.pause if agent.pause is not None and is_paused(agent, summary.now.wall) else None,
         )
 

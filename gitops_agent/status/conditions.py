@@ -51,7 +51,8 @@ class AgentView(NamedTuple):
     furthest that a next try may be away. ``due_at``: when a guard lets it be tried again, at the latest.
     ``blocked_by``: the code of the guard that holds what a commit asks of it until people decide. ``repeated``:
     its drift was repaired too often, and rests. ``waits``: the code of what it waits for: agents that
-    it depends on, or another gitops-agent. ``pause``: the one in force.
+    it depends on, or another gitops-agent. ``returning``: the code of what took it away together with many others:
+    it comes back in its turn. ``pause``: the one in force.
     """
 
     agent: Agent
@@ -71,6 +72,7 @@ class AgentView(NamedTuple):
     blocked_by: str = ""
     repeated: bool = False
     waits: str = ""
+    returning: str = ""
     pause: Pause | None = None
 
 
@@ -90,7 +92,7 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
         elif view.waits and owed is not None:
             statements.append((ConditionType.RECONCILING, True, view.waits, owed.message))
         elif not ready:
-            statements.append((ConditionType.RECONCILING, True, reason, message))
+            statements.append((ConditionType.RECONCILING, True, view.returning or reason, message))
         elif owed is not None:  # healthy, and its drift waits for its time
             statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
     if stalled is not None:

@@ -32,6 +32,8 @@ _OPEN = (Phase.PENDING, Phase.RECONCILING, Phase.SUPERSEDED)
 _STOPPED = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 _FOR_PEOPLE = frozenset(map(str, (Hold.MASS_DELETE, Hold.MASS_CHANGE, Hold.MASS_DRIFT, Hold.EMPTY_SOURCE)))
 _ONE_SHOT = ("HookFailed", "HookUnknown")  # of an agent that runs as it should: the commit that called it says so
+_IN_THE_WAY = (REPEATED_DRIFT, Hold.MASS_ABSENCE.value, Hold.HOST_RESTARTED.value)
+"""Why agents are on their way for longer than a moment, so that the fleet is not as its commit says meanwhile."""
 _NAMED = 3  # agents in one line
 _LISTED = 3  # events of one kind and reason in one pass; more become one
 _EVENT_CHARACTERS = 200
@@ -190,7 +192,7 @@ def _obstacle(status: AgentStatus) -> Obstacle | None:
         late = stalled.reason == "HealthTimeout" and ready is not None and not ready.status
         why, phase = ready if late else stalled, Phase.BLOCKED if stalled.reason in _FOR_PEOPLE else phase
     elif (moving := known.get(ConditionType.RECONCILING)) is not None:
-        why = moving if moving.reason == REPEATED_DRIFT else None
+        why = moving if moving.reason in _IN_THE_WAY else None
     elif not status.ready:
         why = ready
     if why is None:

@@ -197,7 +197,6 @@ class Repository:
             authority=tuple(sorted(spec.authority.items())),
             depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),
             health_timeout=seconds(spec.rollout.health_timeout),
-            authority=tuple(sorted(spec.authority.items())),
         )
         until = epoch(spec.reconcile.until) if spec.reconcile.until else None
         return (

@@ -384,3 +384,35 @@ def test_since_and_state_of_agents_that_ended(world: World) -> None:
     text = status_text(status_shape("x", state, [status], ()))
     assert "Absent" in text
     assert "Running" not in text.partition("\n")[2]
+
+
+def test_many_that_are_gone_at_once_are_in_the_note_until_the_last_is_back(world: World) -> None:
+    slow = {"runtime": {"minUptime": "60s"}, "rollout": {"healthTimeout": "5m"}}
+    names = [f"bot-{number:02}" for number in range(12)]
+    sha = world.repository.commit(dict.fromkeys(names, slow))
+    world.run()
+    world.clock.advance(61)
+    world.converge()
+    for name in names[:8]:
+        world.live.remove(runtime_key(key(name)))
+    seen = set()
+    for _ in range(60):
+        result = world.run()
+        line, body = note(world, sha)
+        ready = world.journal.state().status.agents.ready
+        assert body["now"]["phase"] == ("Converged" if ready == 12 else "Degraded"), ready
+        assert ("Degraded since" in line) is (ready < 12)
+        assert ("MassAbsence" in line) is (ready < 12)
+        assert ("Degraded since" in shown(world)) is (ready < 12)
+        seen.add(ready)
+        if ready == 12:
+            break
+        world.clock.advance(result.wait or 1.0)
+    assert ready == 12
+    assert min(seen) == 4
+    assert world.converge().phase is Phase.CONVERGED
+    died, recovered = (
+        [text for kind, text in kinds(world, sha) if kind == word] for word in ("Died", "Recovered")
+    )
+    assert died == ["*"], "once, for all of them"
+    assert recovered
