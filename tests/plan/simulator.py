@@ -50,6 +50,7 @@ class World:
         """The plan towards a snapshot."""
         options.setdefault("ready", frozenset(desired.agents))
         options.setdefault("now", make.NOW)
+        options.setdefault("catalog", make.CATALOG)
         repairs = options.pop("repairs", {})
         options["repairs"] = lambda key: repairs.get(key, ())
         context = PlanContext(snapshot=desired, bases=self.bases, **options)
