@@ -76,7 +76,7 @@ def test_input_order_never_changes_a_plan(desired: Snapshot, world: World, rando
     for each in (agents, bases, seen):
         random.shuffle(each)
     shuffled = replace(desired, agents=dict(agents))
-    context = PlanContext(now=make.NOW, snapshot=shuffled, bases=dict(bases), ready=frozenset(desired.agents))
+    context = make.context(shuffled, dict(bases).values(), ready=frozenset(desired.agents))
     assert build(shuffled, iter(seen), context, {}) == plan
 
 
