@@ -87,7 +87,8 @@ def progress_of(summary: Summary) -> Progress:
     open_agents = frozenset(unready | {action.key.agent for action in owed})
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
     if not (failure or late.isdisjoint(open_agents)):
-        failure = _why(sorted(late & open_agents), statuses)
+        waiting = record.held_by("dependencies")  # the cause is not in one that merely waits
+        failure = _why(sorted(late & open_agents, key=lambda key: (key in waiting, key)), statuses)
     for_people = not unready and bool(in_doubt) and all(in_doubt)
     progress = Progress(open_agents, failure, for_people, frozen, rollout)
     unfinished = {action.key.agent for action in (*owed, *record.running)}

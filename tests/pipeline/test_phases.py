@@ -321,6 +321,14 @@ def test_dependencies_are_ready_first_and_waiting_costs_no_time_of_one_s_own(wor
     assert world.run().phase is Phase.CONVERGED
 
 
+def test_a_failed_commit_names_the_agent_that_failed_before_one_that_waits_for_it(world: World) -> None:
+    slow = {"runtime": {"minUptime": "60s"}, "rollout": {"healthTimeout": "20s"}}
+    sha = world.repository.commit({"app": {"rollout": {"dependsOn": ["acme/db"]}}, "db": slow})
+    world.converge()
+    assert world.phase(sha) is Phase.DEGRADED
+    assert world.record(sha).summary.startswith("acme/db is not Ready: ")
+
+
 # -- blocked by a guard
 
 
