@@ -7,11 +7,13 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
+from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation, Owner
-from gitops_agent.model.plan import Action, Class, Decision, Plan
+from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb
 from gitops_agent.model.quantity import ago, counted, epoch, iso
 from gitops_agent.model.status import AgentStatus, ConditionType
+from gitops_agent.plan.reasons import ReasonCode
 from gitops_agent.ports import JournalReader
 from gitops_agent.report.json_shapes import NOTHING, findings_shape, to_json, value_at
 from gitops_agent.report.plan_text import DIGESTS, shown
@@ -34,8 +36,24 @@ _SEARCHED_OBSERVATIONS = 200  # the newest of one agent, searched for the beginn
 
 def drifting(plan: Plan) -> list[Action]:
     """The drift in a plan, the most worrying class first. What only a commit asks for is none."""
-    found = [action for action in plan.actions if action.drift_class is not Class.CHANGE]
+    actions = (_as_lost(action) if _is_lost(action) else action for action in plan.actions)
+    found = [action for action in actions if action.drift_class is not Class.CHANGE]
     return sorted(found, key=lambda action: (ORDER.index(action.drift_class), action.key))
+
+
+def _is_lost(action: Action) -> bool:
+    """Whether what was applied is no longer there, of something that a commit changes as well. For a plan that is
+    a change: it is created as desired now. While that waits, people who ask for drift must see that it is gone."""
+    applied = action.base is not None and not action.base.value.get(STOPPED)
+    return applied and action.verb is Verb.CREATE and action.reason == ReasonCode.SPEC_CHANGED
+
+
+def _as_lost(action: Action) -> Action:
+    """A change of what is gone, as drift from what was last applied."""
+    said = "; ".join(each.said for each in action.evidence) or "It is not there"
+    message = f"{said.rstrip('.')}. A change of it waits as well."
+    found = replace(action, drift_class=Class.MISSING_EXTERNAL, reason=ReasonCode.OBJECT_MISSING, message=message)
+    return replace(found, desired=action.base)
 
 
 def only(plan: Plan, *, agent: AgentKey | None = None, tenant: str | None = None) -> Plan:

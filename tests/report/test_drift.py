@@ -104,6 +104,31 @@ def test_what_a_commit_asks_for_is_no_drift() -> None:
     assert drift_text(quiet).startswith("prod-eu: no drift at a1a1a1a1a1 (12 agents, 2023-11-14T22:13:20Z)")
 
 
+def lost(**changes: Any) -> Action:
+    """What was applied and is gone, while a commit changes it."""
+    new = Fields.of({"replicas": 2, "spec": "t"})
+    values = {
+        "verb": Verb.CREATE,
+        "drift_class": Class.CHANGE,
+        "reason": "SpecChanged",
+        "desired": new,
+        "live": None,
+    }
+    return drifted(**(values | changes))
+
+
+def test_what_is_gone_is_drift_though_a_change_of_it_waits() -> None:
+    known = Past(seen(NOW - 5, None), seen(NOW - 9, {"replicas": 1, "spec": "s"}))
+    (drift,) = report(lost(), known=known)["drifts"]
+    assert (drift["class"], drift["reason"]) == ("MissingExternal", "ObjectMissing")
+    assert drift["since"] == iso(NOW - 5), "since it is gone, not since the change waits"
+
+
+@pytest.mark.parametrize("base", [None, Fields.of({"stopped": True})])
+def test_what_was_not_meant_to_be_there_before_a_change_is_not_gone(base: Fields | None) -> None:
+    assert report(lost(base=base))["drifts"] == []
+
+
 def test_an_import_shows_both_sides_and_is_no_drift() -> None:
     step = {"op": "replace", "path": "/replicas", "value": 3, "before": 1}
     imported = drifted(
