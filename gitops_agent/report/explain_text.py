@@ -37,7 +37,7 @@ def explain_text(shape: Shape, style: Style = PLAIN, *, now: float, everything: 
             "Desired": _desired(shape, agent),
             "Live": _live(agent, now),
             "Done": done,
-            "In the way": _in_the_way(shape, agent),
+            "In the way": _in_the_way(shape, agent, now),
             "Next": _next(shape, agent, now),
         }
     blocks = [style.paint(escape_control(shape["agent"]), "bold") + style.paint(as_of(shape), "dim")]
@@ -151,13 +151,22 @@ def _action(action: Shape) -> str:
     return sentence(f"{what} because {why} [{reason}], commit {commit}: {result}{took}{answer}")
 
 
-def _in_the_way(shape: Shape, agent: Shape) -> Iterator[str]:
+def _in_the_way(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
     failing = _failing(shape, agent)
     found = [*_turned_down(shape, agent), *_failures(failing), *_conditions(shape, failing), *_holds(shape)]
-    yield from found or ["Nothing."]
+    yield from found or [_not_ready(agent, now) or "Nothing."]
     if shape["lastOutput"]:
         yield f"Its last output (more: gitops-agent logs {shape['agent']}):"
         yield from (f"  | {_line(line)}" for line in shape["lastOutput"])
+
+
+def _not_ready(agent: Shape, now: float) -> str:
+    """What keeps an agent from being Ready where nothing else does, such as a probe that has not answered."""
+    ready = ready_condition(agent)
+    if ready is None or ready["status"]:
+        return ""
+    since = ready["lastTransitionTime"]
+    return f"Not Ready since {since} ({ago(epoch(since), now)}): {_because(ready)}."
 
 
 def _turned_down(shape: Shape, agent: Shape) -> Iterator[str]:
@@ -232,13 +241,23 @@ _ALONE = "No gitops-agent is running, so nothing is noticed or done until one is
 
 
 def _next(shape: Shape, agent: Shape, now: float) -> Iterator[str]:
-    """What happens to it next: the first that holds. While no gitops-agent runs, nothing happens by itself."""
+    """What is under way, and what happens to it next: the first that holds. While no gitops-agent runs, nothing
+    happens by itself."""
     stays, alone = _stays(shape, agent), shape["running"] is False
+    under_way = [] if alone else [_under_way(each, now) for each in shape["actions"] if each["result"] is None]
+    yield from under_way
     if stays or not alone:
-        tried = _tried_again(shape, agent, now)
-        yield stays or tried or _waits(shape, agent) or _moves(agent) or _rests(shape, agent)
+        follows = stays or _tried_again(shape, agent, now) or _waits(shape, agent) or _moves(agent)
+        yield from filter(None, [follows or ("" if under_way else _rests(shape, agent))])
     if alone:
         yield _ALONE
+
+
+def _under_way(action: Shape, now: float) -> str:
+    """What was begun and has not ended: which hook, or which verb on what."""
+    kind, _, name = own_name(action["resource"]).partition("/")
+    what = f"The hook {name}" if kind == "hook" else f"{action['verb'].capitalize()} {kind}/{name}"
+    return f"{what} has been running since {action['at']} ({ago(epoch(action['at']), now)})."
 
 
 def _stays(shape: Shape, agent: Shape) -> str:

@@ -29,7 +29,8 @@ from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.text import clipped, escape_control
 
 _LISTED_INSTANCES = 3  # shown of one agent in the table
-_WORST_FIRST = ("Halted", "Frozen", "Stuck", "Stalled")
+_HELD = ("Halted", "Frozen")  # these say nothing of the agent itself
+_WORST_FIRST = (*_HELD, "Stuck", "Stalled")
 
 
 def validate_text(shape: Shape, style: Style = PLAIN) -> str:
@@ -151,12 +152,14 @@ def rollout_line(rollout: Shape) -> str:
 
 
 class _Row(NamedTuple):
-    """One agent of the table, its instances, the condition that says most, and what holds it up besides."""
+    """One agent of the table, its instances, the condition that says most, and what holds it up besides.
+    ``down``: why it is not Ready, where the condition that says most is that it is held."""
 
     agent: Shape
     instances: list[tuple[str, str]]
     condition: Shape | None
     hold: Shape | None
+    down: Shape | None
 
 
 def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str) -> str:
@@ -186,11 +189,13 @@ def _row(agent: Shape, finding: Shape | None) -> _Row:
     hold = finding if condition is None or condition["type"] == "Ready" else None
     if hold is None and (text := hands_off_text(agent)):
         hold = {"code": "ObserveMode" if agent["pause"] is None else "Paused", "summary": text}
-    return _Row(agent, instances_of(agent["resources"]), condition, hold)
+    is_held = condition is not None and condition["type"] in _HELD
+    down = ready_condition(agent) if is_held and not agent["ready"] else None
+    return _Row(agent, instances_of(agent["resources"]), condition, hold, down)
 
 
 def _reasons(row: _Row) -> str:
-    reasons = [row.condition["reason"]] if row.condition else []
+    reasons = [each["reason"] for each in (row.down, row.condition) if each]
     return ", ".join([*reasons, row.hold["code"]] if row.hold else reasons) or "-"
 
 
@@ -199,12 +204,11 @@ def _since(moment: str, now: float | None) -> str:
 
 
 def _trouble(row: _Row) -> str:
-    agent, _, condition, hold = row
+    _, _, condition, hold, down = row
     if condition is None or (condition["type"] == "Ready" and condition["status"]):
         return hold["summary"] if hold else ""
-    if hold is not None:
-        return f"{condition['message']}; {hold['summary']}"
-    return _plain_message(agent, condition["message"])
+    messages = [each["message"] for each in (down, condition) if each] + ([hold["summary"]] if hold else [])
+    return _plain_message(row.agent, "; ".join(messages))
 
 
 def _plain_message(agent: Shape, text: str) -> str:

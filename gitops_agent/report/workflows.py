@@ -5,7 +5,7 @@ that is brought up or taken down, a hook, a rollout. What is stuck needs a perso
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
@@ -14,12 +14,11 @@ from gitops_agent.model.agent import Lifecycle
 from gitops_agent.model.control import freezes
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
-from gitops_agent.model.observation import Base
 from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.quantity import ago, ahead, counted, epoch
-from gitops_agent.model.state import State
+from gitops_agent.model.state import ReconcileState, State
 from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
 from gitops_agent.report.json_shapes import age_shape, shaper
@@ -81,7 +80,7 @@ def workflows_shape(known: WorkflowInputs) -> Shape:
     return {
         "stuck": sum(each.stuck for each in found),
         "workflows": list(map(_shape, found)),
-        "hooks": hook_counts(known.state.reconcile.bases),
+        "hooks": hook_counts(known.state.reconcile),
         "journalAgeSeconds": age_shape(known.state, known.now),
     }
 
@@ -92,11 +91,19 @@ def _shape(each: Workflow) -> Shape:
     return {key: None if value == "" and key != "message" else value for key, value in shape.items()}
 
 
-def hook_counts(bases: Mapping[ResourceKey, Base]) -> dict[str, int]:
-    """How the hooks on record stand: called with what end, to be called again, or only written down."""
-    shots = [OneShot.read(base.handle) for key, base in bases.items() if key.kind == Kind.HOOK]
+def hook_counts(reconcile: ReconcileState) -> dict[str, int]:
+    """How hooks stand: being called, called with what end, to be called again, or only written down."""
+    running = {key for key in _begun(reconcile) if key.kind == Kind.HOOK}
+    ended = [base for key, base in reconcile.bases.items() if key.kind == Kind.HOOK and key not in running]
+    shots = [OneShot.read(base.handle) for base in ended]
     states = Counter("recorded" if shot is None else (shot.result or "due").lower() for shot in shots)
-    return {state: states[state] for state in ("done", "failed", "unknown", "due", "recorded")}
+    states["running"] = len(running)
+    return {state: states[state] for state in ("running", "done", "failed", "unknown", "due", "recorded")}
+
+
+def _begun(reconcile: ReconcileState) -> frozenset[ResourceKey]:
+    """The resources with an effect that was begun and has no outcome yet."""
+    return frozenset(intent.action.key for intent in reconcile.open_intents.values())
 
 
 def _blocked(known: WorkflowInputs) -> Iterator[Workflow]:
@@ -165,17 +172,20 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
 def _actions(known: WorkflowInputs) -> Iterator[Workflow]:
     """What was begun and has no outcome yet."""
     for intent in known.state.reconcile.open_intents.values():
-        late = known.now - intent.at > _longest_seconds(intent)
+        late, key = known.now - intent.at > _longest_seconds(intent), intent.action.key
+        is_hook = key.kind == Kind.HOOK
         yield Workflow(
-            "action",
-            str(intent.action.key),
+            "hook" if is_hook else "action",
+            str(key),
             stuck=late,
-            next=str(intent.action.verb),
+            next=key.id if is_hook else str(intent.action.verb),
             since=intent.at,
             actor=intent.actor,
             commit=intent.commit,
             reason=intent.action.reason,
-            message="begun, and its outcome is not written down yet",
+            message="called, and has not answered yet"
+            if is_hook
+            else "begun, and its outcome is not written down yet",
             way_out="gitops-agent once (or a running daemon) settles it by looking" if late else "",
         )
 
@@ -187,9 +197,11 @@ def _longest_seconds(intent: Intent) -> float:
 
 
 def _hooks(known: WorkflowInputs) -> Iterator[Workflow]:
+    """The hooks that are to be called again, or that people have to decide on."""
+    begun = _begun(known.state.reconcile)
     for key, base in known.state.reconcile.bases.items():
         shot = OneShot.read(base.handle) if key.kind == Kind.HOOK else None
-        if shot is None or shot.result is Result.DONE:
+        if shot is None or shot.result is Result.DONE or key in begun:
             continue
         about = next((each for each in known.findings if each.address == str(key)), None)
         retry = f"gitops-agent retry {key.agent} calls it once more, under the same idempotency key"
@@ -282,7 +294,9 @@ def _of_agent(
 
 
 def _held(known: WorkflowInputs, agent: AgentKey, following: str) -> tuple[str, str]:
-    """The reason code and message of what the next checkpoint waits for: its next try, or a guard."""
+    """The reason code and message of what the next checkpoint waits for: its end, its next try, or a guard."""
+    if any(key.agent == agent and own_name(str(key)) == following for key in _begun(known.state.reconcile)):
+        return "", "under way"
     for key, attempt in known.state.reconcile.attempts.items():
         if key.agent == agent and own_name(str(key)) == following:
             return "Backoff", f"{attempt.error.rstrip('.')}; tried again {ahead(attempt.next_at, known.now)}"

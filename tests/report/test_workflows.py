@@ -216,10 +216,18 @@ def test_hooks_are_counted() -> None:
         base(ResourceKey(AgentKey("acme", f"a{number}"), "hook", "onRetired"), shot=shot)
         for number, shot in enumerate(shots)
     ]
-    assert hook_counts(bases(base(CONFIG), *made)) == dict.fromkeys(
-        ("done", "failed", "unknown", "due", "recorded"), 1
-    )
+    counts = dict.fromkeys(("done", "failed", "unknown", "due", "recorded"), 1)
+    assert hook_counts(ReconcileState(bases=bases(base(CONFIG), *made))) == {"running": 0, **counts}
     assert [each.stuck for each in workflows(known(bases=bases(*made)))] == [True, True, False]
+
+
+def test_a_hook_that_is_called_again_is_listed_once() -> None:
+    call = Intent("i", replace(an_action(verb=Verb.CREATE), key=HELLO), SHA, "p", "run", NOW - 5.0)
+    fleet = known(bases=bases(base(HELLO, shot=OneShot("g", None))), intents=[call])
+    (found,) = workflows(fleet)
+    assert (found.kind, found.next, found.since) == ("hook", "onProvisioned", NOW - 5.0)
+    assert found.message == "called, and has not answered yet"
+    assert "Hooks: 1 running." in workflows_text(fleet)
 
 
 def test_an_action_that_has_been_open_for_long_is_stuck() -> None:
