@@ -25,7 +25,7 @@ class Rollout:
     when it began. ``left``: agents that a freeze or a pause covered when their wave came: what the commit
     asks of them is reported, and done in waves of their own once that is over. ``runs``: the run in which each
     released agent was first seen up. ``earlier_health``: what was asked of the health of agents before, where the
-    commit asks less. ``unproven``: its only wave has still to bake before the commit is in."""
+    commit asks less. ``unproven``: its last wave has still to bake before the commit is in."""
 
     commit: str
     tree: str

@@ -189,9 +189,9 @@ def age_shape(state: State, now: float | None) -> float | None:
 
 
 def rollout_shape(state: State) -> Shape | None:
-    """The rollout of the newest commit; None when every agent follows it already."""
+    """The rollout of the newest commit; None when every agent follows it already and has proven itself."""
     rollout = state.rollout.rollout
-    if rollout is None or rollout.commit != state.source.head or rollout.done:
+    if rollout is None or rollout.commit != state.source.head or not rollout.is_on_trial:
         return None
     return {
         "commit": rollout.commit,

@@ -18,6 +18,7 @@ from gitops_agent.model.one_shot import OneShot
 from gitops_agent.model.outcome import Intent, Result
 from gitops_agent.model.plan import Verb
 from gitops_agent.model.quantity import ago, ahead, counted, epoch
+from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import ReconcileState, State
 from gitops_agent.model.status import AgentStatus, ConditionType, Phase
 from gitops_agent.ports import JournalReader
@@ -146,11 +147,10 @@ def _freezes(known: WorkflowInputs) -> Iterator[Workflow]:
 
 def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
     rollout = known.state.rollout.rollout
-    if rollout is None or rollout.done:  # once every agent follows the commit, the agents are listed themselves
+    if rollout is None or not rollout.is_on_trial:  # once it is proven, the agents are listed themselves
         return
     followed = known.journal.commit_record(rollout.commit)
     waves = [f"wave {number + 1}" for number in range(len(rollout.waves))]
-    waiting = f"{counted(len(rollout.waiting), 'agent')} {'waits' if len(rollout.waiting) == 1 else 'wait'}"
     way_out = (
         f"gitops-agent rollback undoes the commit, gitops-agent retry {short(rollout.commit)} tries it again, "
         "or push a better one"
@@ -164,9 +164,17 @@ def _rollout(known: WorkflowInputs) -> Iterator[Workflow]:
         since=followed.started_at if followed else None,
         commit=rollout.commit,
         reason="GateFailed" if rollout.failed else "",
-        message=f"{rollout.failed.rstrip('.')}; {waiting}" if rollout.failed else f"{waiting} for a later wave",
+        message=_why_waiting(rollout),
         way_out=way_out if rollout.failed else "",
     )
+
+
+def _why_waiting(rollout: Rollout) -> str:
+    count = len(rollout.waiting)
+    waiting = f"{counted(count, 'agent')} {'waits' if count == 1 else 'wait'}" if count else ""
+    if rollout.failed:
+        return "; ".join(filter(None, (rollout.failed.rstrip("."), waiting)))
+    return f"{waiting} for a later wave" if waiting else "its last wave has to stay Ready"
 
 
 def _actions(known: WorkflowInputs) -> Iterator[Workflow]:

@@ -34,7 +34,8 @@ def advance(state: State, source: SourceResult, live: Live, around: PassContext)
     state, decision = _advance(state, source, live, around)
     is_overdue = waves.pause_left(before, around.now.active) == 0.0 and state.rollout.rollout is before
     overdue_since = before.passed_at if before is not None and is_overdue else None
-    in_force = _as_last_applied(decision.in_force, state, around)
+    in_force = _with_pauses_of(decision.in_force, source.target, state.rollout)
+    in_force = _as_last_applied(in_force, state, around)
     return state, replace(
         decision, in_force=in_force, overdue_since=overdue_since, explained=around.catalog.explained
     )
@@ -64,9 +65,11 @@ def _advance(state: State, source: SourceResult, live: Live, around: PassContext
 
 def _may_be_shut(rollout: RolloutState, in_force: Snapshot | None, live: Live) -> bool:
     """Whether a gate that was open when we last looked may not be now: we could not look, or something exited."""
-    if live.observed.unreachable or rollout.rollout is None or in_force is None:
+    known = rollout.rollout
+    if live.observed.unreachable or known is None or in_force is None:
         return True
-    return bool(replaced(rollout.rollout, in_force.agents, live.observed.seen))
+    # What was proven may be started again without a word: only those left for later are still to follow.
+    return known.is_on_trial and bool(replaced(known, in_force.agents, live.observed.seen))
 
 
 def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:
@@ -154,13 +157,16 @@ def _candidates(
     owed = (owed - here) | _owed(here, target, bases)
     gated = [key for key in moved | owed if not away(key)]
     ordered = waves.in_order(gated, before, after, rollout.released, state.status.agents.not_ready)
-    unfinished = known.moving if known is not None and known.is_on_trial else ()
+    # What failed after every agent had followed is inherited: it holds no agent of another commit.
+    is_open = known is not None and known.is_on_trial and not (known.done and known.failed)
+    unfinished = known.moving if known is not None and is_open else ()
     reached = [key for key in unfinished if key in on_record and not away(key)]
     proving = {key for key in gated if key in owed or waves.proves(after.get(key), before.get(key))}
     asked = _earlier_health(state, [after[key] for key in {*gated, *reached} if key in after], reached)
     # What was left and now has a wave waits for it: the spec it follows until then was never applied.
     later = sorted((moved | owed).difference(gated) | set(left).intersection(gated))
-    return WaveCandidates(ordered, changed.difference(gated), reached, proving, asked, later)
+    kinds = {key: waves.kind_of_change(before.get(key), after.get(key)) for key in gated}
+    return WaveCandidates(ordered, changed.difference(gated), reached, proving, kinds, asked, later)
 
 
 def _earlier_health(
@@ -200,6 +206,20 @@ def _with_earlier_health(in_force: Snapshot, rollout: Rollout | None) -> Snapsho
     known = (key for key in rollout.on_trial if key in rollout.earlier_health and key in in_force.agents)
     judged = {key: replace(in_force.agents[key], earlier_health=rollout.earlier_health[key]) for key in known}
     return replace(in_force, agents={**in_force.agents, **judged}) if judged else in_force
+
+
+def _with_pauses_of(in_force: Snapshot, target: Snapshot | None, state: RolloutState) -> Snapshot:
+    """The snapshot with what a commit says about whether agents are acted on at all: a pause begins and ends at
+    once, also where the wave of its agent is still to come."""
+    if target is None or state.rollout is None or not transitions.is_under_way(state, target):
+        return in_force
+    now, then = target.agents, in_force.agents
+    moved = {
+        key: replace(then[key], mode=now[key].mode, pause=now[key].pause)
+        for key in state.rollout.waiting
+        if key in now and key in then and (then[key].mode, then[key].pause) != (now[key].mode, now[key].pause)
+    }
+    return replace(in_force, agents={**then, **moved}) if moved else in_force
 
 
 def _as_last_applied(in_force: Snapshot, state: State, around: PassContext) -> Snapshot:

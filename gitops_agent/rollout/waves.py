@@ -22,6 +22,9 @@ from gitops_agent.plan.order import depths, share, within_limits
 Agents = Mapping[AgentKey, Agent]
 Waves = tuple[tuple[AgentKey, ...], ...]
 
+MAX_CANARY_WAVES = 5
+"""Of a commit with more kinds of change, those that concern the fewest agents have no canary of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutStep:
@@ -35,14 +38,16 @@ class RolloutStep:
 class WaveCandidates:
     """How the agents a commit moves get there: ``gated`` wave by wave, in this order; ``free`` at once.
     ``reached`` are the agents that an unfinished rollout has reached. ``proving`` are those whose health says
-    something about the others: they run, and what runs changes. ``earlier_health``: what was asked of the health
-    of some, where the commit asks less. ``left``: those that a freeze or a pause covers, or that were left by
+    something about the others: they run, and what runs changes. ``kinds``: what of each changes, so that every
+    kind of change has a canary of its own. ``earlier_health``: what was asked of the health of some, where the
+    commit asks less. ``left``: those that a freeze or a pause covers, or that were left by
     an earlier commit: until their wave comes, nothing is done about them."""
 
     gated: Sequence[AgentKey] = ()
     free: Collection[AgentKey] = ()
     reached: Collection[AgentKey] = ()
     proving: Collection[AgentKey] = ()
+    kinds: Mapping[AgentKey, frozenset[str]] = field(default_factory=dict)
     earlier_health: Mapping[AgentKey, Fields] = field(default_factory=dict)
     left: Collection[AgentKey] = ()
 
@@ -50,7 +55,7 @@ class WaveCandidates:
 def begin(target: Snapshot, policy: PolicySpec, candidates: WaveCandidates) -> RolloutStep:
     """The rollout of a commit with its first wave released, and what needs no wave."""
     first, rest = _again(candidates, policy)
-    waves = (*((first,) if first else ()), *make_waves(rest, policy, candidates.proving))
+    waves = (*((first,) if first else ()), *make_waves(rest, policy, candidates.proving, candidates.kinds))
     tenants = {key.tenant for wave in waves for key in wave}
     rollout = Rollout(
         target.revision.sha,
@@ -84,9 +89,8 @@ def _on_failure(gated: Iterable[AgentKey], policy: PolicySpec) -> str:
 
 
 def _has_to_bake(waves: Waves, target: Snapshot) -> bool:
-    """Whether the verdict waits for the bake of a wave that is the only one. The last of several does not: an
-    exit there, in what may be thousands, says little about a commit that was proven before."""
-    return len(waves) == 1 and not _running(target).isdisjoint(waves[0])
+    """Whether the verdict waits for the bake of the last wave: it does where something of it runs."""
+    return bool(waves) and not _running(target).isdisjoint(waves[-1])
 
 
 def _rests(waves: Waves, target: Snapshot, policy: PolicySpec) -> tuple[float, ...]:
@@ -136,8 +140,9 @@ def regrouped(
         released=len(passed) + bool(tried),
         passed_at=rollout.passed_at if tried or not trial else None,
         pauses=_rests(waves, target, policy),
-        unproven=rollout.unproven and _has_to_bake(waves, target),
+        unproven=_has_to_bake(waves, target),
         left=tuple(dict.fromkeys((*rollout.left, *moved))),
+        runs=rollout.runs if rollout.is_on_trial else {},  # what was proven long ago may have been started again
     )
 
 
@@ -150,7 +155,7 @@ def _running(target: Snapshot) -> frozenset[AgentKey]:
 
 
 def pause_left(rollout: Rollout | None, active: float) -> float | None:
-    """Seconds until the next wave may go (of the only one: until it is proven), once the gate is open; None when
+    """Seconds until the next wave may go (of the last one: until it is proven), once the gate is open; None when
     nothing waits for that."""
     if rollout is None or not rollout.is_on_trial or rollout.failed or rollout.passed_at is None:
         return None
@@ -160,11 +165,12 @@ def pause_left(rollout: Rollout | None, active: float) -> float | None:
 
 def gated(rollout: Rollout, active: float, *, ready: bool, anew: bool = False) -> Rollout:
     """The rollout after a look at its gate: open since when, or shut. ``anew``: something was started again, so
-    that the time counts from now. The only wave of a commit is proven when its time is over."""
+    that the time counts from now. The last wave of a commit is proven when its time is over."""
     if not ready:
         return replace(rollout, passed_at=None)
     opened = rollout if rollout.passed_at is not None and not anew else replace(rollout, passed_at=active)
-    return replace(opened, unproven=False) if opened.done and pause_left(opened, active) == 0.0 else opened
+    is_proven = opened.done and pause_left(opened, active) == 0.0
+    return replace(opened, unproven=False, passed_at=None) if is_proven else opened
 
 
 def recovery_left(rollout: Rollout | None, active: float) -> float | None:
@@ -208,18 +214,49 @@ def _ends(new: Agent | None, old: Agent | None) -> bool:
     return new is None or (running and new.lifecycle is not Lifecycle.RUNNING)
 
 
-def make_waves(ordered: Sequence[AgentKey], policy: PolicySpec, proving: Collection[AgentKey] = ()) -> Waves:
+def kind_of_change(old: Agent | None, new: Agent | None) -> frozenset[str]:
+    """What differs between two specs of an agent, by the names of fields: agents of one kind prove something about
+    each other."""
+    before, after = ({each.key: each.fields for each in spec.resources} if spec else {} for spec in (old, new))
+    names: set[str] = set()
+    for key in before.keys() | after.keys():
+        one, other = before.get(key), after.get(key)
+        if one is None or other is None:
+            names.add(key.kind)
+        elif one != other:
+            mine, theirs = one.value, other.value
+            differing = (name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+            names.update(f"{key.kind}.{name}" for name in differing)
+    return frozenset(names)
+
+
+def make_waves(
+    ordered: Sequence[AgentKey],
+    policy: PolicySpec,
+    proving: Collection[AgentKey] = (),
+    kinds: Mapping[AgentKey, frozenset[str]] | None = None,
+) -> Waves:
     """The waves of some agents, in their order; no tenant has more in a wave than its own limits allow.
-    The canary is one that proves something, if there is any."""
+    The canary is one that proves something, if there is any; each kind of change has one, in a wave of its own:
+    new instructions that work say nothing about a new program."""
     totals = Counter(key.tenant for key in ordered)
     telling = [key for key in ordered if key in proving] or ordered
     limits = {tenant: limits_of(policy, tenant).rollout for tenant in totals}
     shares = {tenant: share(own.second, totals[tenant]) for tenant, own in limits.items()}
-    canary = within_limits(_tenants(telling), policy.rollout.canary, lambda tenant: limits[tenant].canary)
-    rest = [key for key in ordered if key not in canary]
+    alike: dict[frozenset[str], list[AgentKey]] = {}
+    for key in telling:
+        alike.setdefault((kinds or {}).get(key, frozenset()), []).append(key)
+    common = sorted(alike.values(), key=len, reverse=True)[:MAX_CANARY_WAVES]
+    canaries = [
+        within_limits(_tenants(group), policy.rollout.canary, lambda tenant: limits[tenant].canary)
+        for group in alike.values()
+        if group in common
+    ]
+    tried = {key for wave in canaries for key in wave}
+    rest = [key for key in ordered if key not in tried]
     second = within_limits(_tenants(rest), share(policy.rollout.second, len(ordered)), shares.__getitem__)
     last = [key for key in rest if key not in second]
-    return tuple(tuple(wave) for wave in (canary, second, last) if wave)
+    return tuple(tuple(wave) for wave in (*canaries, second, last) if wave)
 
 
 def _tenants(agents: Iterable[AgentKey]) -> Iterator[tuple[AgentKey, str]]:
@@ -242,7 +279,8 @@ def announced(rollout: Rollout, known: Rollout | None) -> tuple[Finding, ...]:
     )
     detail = (
         f"{'Next' if is_under_way else 'First'} goes {waves[0][0]}. Each wave must have been Ready for {rest:g} s,"
-        " without an exit, before the next; if one is not, the rest keeps what it has (onFailure: "
+        " without an exit, before the next, and the last before the commit is in; if one is not, the rest keeps "
+        "what it has (onFailure: "
         f"{rollout.on_failure})."
     )
     return (Finding(Severity.INFO, "Waves", rollout.commit[:10], summary, detail),)

@@ -101,7 +101,9 @@ def _views(summary: Summary) -> Iterator[AgentView]:
     back = (
         dict.fromkeys((*returning.released, *returning.waiting), returning.cause) if returning is not None else {}
     )
-    rollout = summary.state.rollout.rollout if summary.is_halted else None
+    known = summary.state.rollout.rollout
+    left = dict.fromkeys(known.left, known.commit) if known is not None else {}
+    rollout = known if summary.is_halted else None
     behind = dict.fromkeys(rollout.behind, rollout) if rollout is not None else {}
     # A hook that takes its time changes nothing about its agent.
     busy = {action.key.agent for action in record.running if action.key.kind != Kind.HOOK}
@@ -129,6 +131,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             repeated=key in repeated,
             waits=waits.get(key, ""),
             returning=back.get(key, ""),
+            left=left.get(key, ""),
             pause=agent.pause if agent.pause is not None and is_paused(agent, summary.now.wall) else None,
         )
 

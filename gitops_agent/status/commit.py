@@ -30,6 +30,8 @@ def commit_phase(summary: Summary) -> Summary:
     record = summary.state.commits.records.get(target.revision.sha) if target is not None else None
     if record is None:
         return summary
+    if _goes_on(record, summary.state.rollout.rollout):
+        record = replace(record, phase=Phase.RECONCILING, finished_at=None)
     if record.phase.terminal:
         return _gate_of_superseded(summary, record)
     blocked, unreachable = summary.record.decision.blocked, summary.record.live.observed.unreachable
@@ -51,6 +53,12 @@ def commit_phase(summary: Summary) -> Summary:
         # Where somebody is still down, the trees that failed stay on record.
         summary = _converged(summary, forward=not (record.reverts or updated.cause or in_doubt))
     return summary.with_rollout(judged_agents=frozenset()) if updated.phase.terminal else summary
+
+
+def _goes_on(record: CommitRecord, rollout: Rollout | None) -> bool:
+    """Whether a commit was in but for agents that were paused, and these follow in waves of their own now."""
+    is_mine = rollout is not None and rollout.commit == record.sha and not rollout.failed
+    return record.phase is Phase.CONVERGED and is_mine and rollout is not None and not rollout.done
 
 
 def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:

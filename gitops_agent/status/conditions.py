@@ -52,7 +52,8 @@ class AgentView(NamedTuple):
     ``blocked_by``: the code of the guard that holds what a commit asks of it until people decide. ``repeated``:
     its drift was repaired too often, and rests. ``waits``: the code of what it waits for: agents that
     it depends on, or another gitops-agent. ``returning``: the code of what took it away together with many others:
-    it comes back in its turn. ``pause``: the one in force.
+    it comes back in its turn. ``left``: the commit of which it was left out, while a wave of its own is still to
+    come. ``pause``: the one in force.
     """
 
     agent: Agent
@@ -73,6 +74,7 @@ class AgentView(NamedTuple):
     repeated: bool = False
     waits: str = ""
     returning: str = ""
+    left: str = ""
     pause: Pause | None = None
 
 
@@ -132,10 +134,12 @@ def _failing_since(previous: AgentStatus | None, commit: str, *, ready: bool) ->
 
 def _behind_at(view: AgentView) -> str | None:
     """The commit last applied to an agent that owes something to a later one; None where it owes nothing."""
-    if not any(is_from_commit(action) for action in view.pending if action.key.kind != Kind.HOOK):
+    owes = view.left or any(is_from_commit(each) for each in view.pending if each.key.kind != Kind.HOOK)
+    if not owes:
         return None
     bases = [base for each in view.agent.resources if (base := view.bases.get(each.key)) is not None]
-    return max(bases, key=lambda base: base.applied_at).commit if bases else ""
+    applied = max(bases, key=lambda base: base.applied_at).commit if bases else ""
+    return None if view.left and view.left == applied else applied
 
 
 def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
@@ -145,7 +149,7 @@ def _still_says_it(status: AgentStatus, view: AgentView, commit: str) -> bool:
     return (
         health is not None
         and health.state in _READY_STATES
-        and not (view.pending or view.unreachable or view.frozen or view.busy or view.halted)
+        and not (view.pending or view.unreachable or view.frozen or view.busy or view.halted or view.left)
         and status.ready
         and status.observed_commit == commit
         and status.lifecycle is view.agent.lifecycle is not Lifecycle.RETIRED

@@ -44,7 +44,7 @@ class Progress:
         """Whether the next wave may follow: what the waves so far have changed is as it should be.
         What the commit creates counts for the commit, not for the gate: a new agent may have to wait for the port
         of an old one that goes with a later wave."""
-        if self.rollout is None or self.rollout.done:
+        if self.rollout is None or not self.rollout.is_on_trial:
             return not self.open_agents
         return (self.open_agents - self.frozen).isdisjoint(self.rollout.moving)
 

@@ -117,6 +117,8 @@ def is_busy(summary: Summary) -> bool:
         return True
     if rollout is not None and not (rollout.done or rollout.failed or record.decision.blocked):
         return True
+    if pause_left(rollout, summary.now.active):  # its last wave bakes
+        return True
     agents, waiting = record.snapshot.agents, record.held_by("dependencies")
     return any(
         key not in waiting or all(other in known and known[other].ready for other in agents[key].depends_on)

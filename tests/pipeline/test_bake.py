@@ -58,9 +58,9 @@ def test_each_wave_is_ready_for_the_bake_time_and_nothing_is_polled(started: Wor
         assert result.wait is not None
         started.clock.advance(result.wait)
     assert result.phase is Phase.CONVERGED
-    # One second of uptime and ten of bake between two waves; the last one has only to be Ready.
+    # One second of uptime and ten of bake after each wave; after the last one, too, before the commit is in.
     assert {size: round(at) for size, at in seen.items()} == {1: 0, 3: 11, 20: 22}
-    assert round(started.clock.monotonic() - began) == 23
+    assert round(started.clock.monotonic() - began) == 33
 
 
 def test_time_in_which_we_are_not_there_is_no_bake_time(started: World) -> None:
@@ -106,6 +106,68 @@ def test_what_is_not_its_own_fault_begins_the_bake_anew(world: World, uptime: st
     world.run()
     assert len(following(world, "better")) == 1, "ten seconds from the restart on"
     assert world.converge().phase is Phase.CONVERGED
+
+
+def test_every_kind_of_change_has_a_canary(started: World) -> None:
+    """New instructions that work say nothing about a program that dies."""
+    words = {name: {**fleet(FIRST)[name], "instructions": "Be brief."} for name in ("a00", "a01")}
+    bad = started.repository.commit(fleet({"runtime": {"command": ["typo"]}}) | words)
+    for _ in range(40):
+        for name in following(started, "typo"):  # it is Ready for a while, and dies before its bake is over
+            if started.clock.now() - started.live.live[runtime_key(key(name))].started_at > 5:
+                started.live.remove(runtime_key(key(name)))
+        result = started.run()
+        started.clock.advance(min(2.0, result.wait or 2.0))
+        assert len(following(started, "typo")) <= 1
+    assert started.phase(bad) is Phase.DEGRADED
+    assert len(following(started, "first")) >= 19
+
+
+def test_the_last_wave_is_proven_too(started: World) -> None:
+    sha = started.repository.commit(fleet(GOOD))
+    for _ in range(60):
+        result = started.run()
+        if len(following(started, "better")) == 20:
+            break
+        started.clock.advance(result.wait or 1.0)
+    started.clock.advance(3)
+    started.run()
+    assert started.phase(sha) is Phase.RECONCILING
+    started.live.remove(runtime_key(key("a17")))
+    started.run()
+    assert started.phase(sha) is Phase.DEGRADED
+    assert "acme/a17 did not stay up since its release" in started.record(sha).summary
+
+
+def test_what_a_commit_with_one_agent_broke_holds_no_other_agent(started: World) -> None:
+    broken = fleet(BROKEN_BODY, ALONE)
+    started.repository.commit(fleet(FIRST) | broken)
+    assert started.converge().phase is Phase.DEGRADED
+    sha = started.repository.commit(fleet(FIRST) | broken | fleet(GOOD, ["a05"]))
+    started.converge()
+    assert following(started, "better") == {"a05"}
+    assert (started.phase(sha), started.record(sha).cause) == (Phase.DEGRADED, "Inherited")
+
+
+def test_a_commit_on_top_of_one_that_bakes_is_proven_by_its_own_agents(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"bake": "10s", "onFailure": "Revert"}})
+    world.converge()
+    world.repository.commit(fleet(FIRST) | fleet(GOOD, ALONE))
+    until_baking(world)
+    world.clock.advance(6)
+    typo = fleet({"runtime": {"command": ["typo"]}}, ["a05"])
+    bad = world.repository.commit(fleet(FIRST) | fleet(GOOD, ALONE) | typo)
+    for _ in range(40):
+        result = world.run()
+        if "a05" in following(world, "typo"):
+            world.clock.advance(2)
+            world.live.remove(runtime_key(key("a05")))
+            break
+        world.clock.advance(result.wait or 1.0)
+    world.run()
+    assert world.phase(bad) is Phase.DEGRADED
+    world.converge()
+    assert "typo" not in {world.live.live[runtime_key(key(n))].fields.value["command"][0] for n in ("a00", "a05")}
 
 
 # -- a commit with one wave: there is no gate before the verdict, so the verdict itself waits

@@ -145,6 +145,76 @@ def test_one_that_was_paused_is_repaired_while_its_wave_is_still_to_come(world: 
     assert following(world, "better") == set(NAMES)
 
 
+@pytest.mark.parametrize("how", ["freeze", "pause"])
+def test_what_was_left_follows_though_another_was_started_again_meanwhile(started: World, how: str) -> None:
+    until = float(int(started.clock.now()) + 3600)
+    pause = {"reconcile": {"paused": True, "until": iso(until), "reason": "audit"}} if how == "pause" else {}
+    if how == "freeze":
+        people(started).freeze("acme/a07", "a look", None)
+    before = started.repository.head
+    sha = started.repository.commit(fleet(GOOD) | {"a07": {**fleet(GOOD)["a07"], **pause}})
+    started.converge()
+    started.clock.advance(100)
+    started.live.remove(runtime_key(key("a00")))
+    started.converge()
+    if how == "freeze":
+        people(started).unfreeze("acme/a07", "looked")
+    else:
+        started.clock.jump(3700.0)
+    started.run()
+    assert started.status("a07").applied_commit in (before, sha)
+    assert (started.status("a07").applied_commit == sha) is ("a07" in following(started, "better"))
+    assert started.converge().phase is Phase.CONVERGED
+    assert following(started, "better") == set(NAMES)
+    assert started.status("a07").applied_commit == sha
+
+
+def test_one_that_waits_for_its_wave_after_a_freeze_shows_what_it_runs(started: World) -> None:
+    before = started.repository.head
+    people(started).freeze("acme/a07", "a look", None)
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.converge()
+    people(started).unfreeze("acme/a07", "looked")
+    started.run()
+    assert started.status("a07").applied_commit == before
+
+
+def test_a_commit_that_is_in_but_for_paused_agents_goes_on_when_they_follow(world: World) -> None:
+    world.repository.commit(fleet(FIRST), policy={"rollout": {"bake": "10s"}})
+    world.converge()
+    until = float(int(world.clock.now()) + 100)
+    pause = {"reconcile": {"paused": True, "until": iso(until), "reason": "audit"}}
+    sha = world.repository.commit({name: {**spec, **pause} for name, spec in fleet(GOOD).items()})
+    assert world.converge().phase is Phase.CONVERGED
+    world.clock.advance(101)
+    world.run()
+    world.run()
+    assert len(following(world, "better")) == 1
+    assert world.phase(sha) is Phase.RECONCILING
+    assert world.converge().phase is Phase.CONVERGED
+    assert following(world, "better") == set(NAMES)
+    assert world.record(sha).changed == 20
+
+
+def test_a_pause_ends_at_once_though_the_wave_of_its_agent_is_still_to_come(started: World) -> None:
+    pause = {"reconcile": {"paused": True, "reason": "audit"}}
+    paused = {"a07": {**fleet(FIRST)["a07"], **pause}}
+    started.repository.commit(fleet(FIRST) | paused)
+    started.converge()
+    started.repository.commit(fleet(BROKEN_BODY) | {"a07": {**fleet(BROKEN_BODY)["a07"], **pause}})
+    assert started.converge().phase is Phase.DEGRADED
+    started.live.remove(runtime_key(key("a07")))
+    started.run()
+    assert "a07" not in following(started, "first")
+    started.repository.commit(fleet(BROKEN_BODY))
+    started.run()
+    assert started.status("a07").pause is None
+    started.clock.advance(2)
+    started.run()
+    assert following(started, "typo") == {"a00"}
+    assert "a07" in following(started, "first"), "repaired, by what was last applied to it"
+
+
 # -- an end that is in Git is acted on when it comes
 
 
