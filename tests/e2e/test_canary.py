@@ -65,3 +65,16 @@ def test_a_fleet_of_one_is_taken_back_too(fleet: Fleet) -> None:
     assert answer["commit"] != bad
     assert answer["phase"] == "Converged"
     assert fleet.note(bad).splitlines()[0].startswith(f"{fleet.instance}: Degraded")
+
+
+def test_new_instructions_for_one_prove_nothing_about_a_new_program_for_others(fleet: Fleet) -> None:
+    policy = fleet.policy(rollout={"bake": "3s"})
+    fleet.commit(fleet.agents(*NAMES, **GOOD) | {"p.yaml": policy})
+    fleet.once()
+    before = {name: fleet.pid(name) for name in NAMES}
+    words = fleet.agents("a", **{**GOOD, "instructions": "Be brief."})
+    bad = fleet.commit(words | fleet.agents("b", "c", "d", **changed(command=SHORT_LIFE)))
+    answer = fleet.once(code=5)
+    assert (answer["commit"], answer["phase"]) == (bad, "Degraded")
+    assert fleet.pid("a") != before["a"]
+    assert {name: fleet.pid(name) for name in ("c", "d")} == {name: before[name] for name in ("c", "d")}
