@@ -20,13 +20,15 @@ _UNNAMED = Revision("folder", "folder", (), author="", authored_at=0.0, committe
 
 class FolderReader:
     """Reads a folder as if it were the tree of a commit. Links are reported as such and never followed.
-    ``named_up_to``: files of at most so many bytes are named by their content, as git names them."""
+    ``named_up_to``: files of at most so many bytes are named by their content, as git names them.
+    ``before``: the reader of the commit that it follows."""
 
-    def __init__(self, path: Path, named_up_to: int = -1) -> None:
+    def __init__(self, path: Path, named_up_to: int = -1, before: BlobReader | None = None) -> None:
         if not path.is_dir():
             raise UsageError(f"not a folder: {path}", hint="give the folder of a desired repository")
         self._root = path
         self._named_up_to = named_up_to
+        self._before = before
         self._paths: dict[str, str] = {}
 
     def entries(self, sha: str) -> Sequence[TreeEntry]:
@@ -35,8 +37,9 @@ class FolderReader:
         return list(self._walk(self._root, ""))
 
     def changed(self, old_sha: str, new_sha: str) -> Sequence[TreeEntry]:
-        """Never asked: a folder is loaded once, and has no commits that could differ."""
-        raise NotImplementedError
+        """The files that the commit before does not have, or has with other content."""
+        known = {(each.path, each.blob) for each in self._before.entries(old_sha)} if self._before else ()
+        return [each for each in self.entries(new_sha) if (each.path, each.blob) not in known]
 
     def blobs(self, ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of files by the ids that they were listed with."""
@@ -74,14 +77,18 @@ class FolderReader:
 
 
 def validate_folder(
-    path: Path, plugins: Plugins, settings: Settings, before: Snapshot | None = None
+    path: Path,
+    plugins: Plugins,
+    settings: Settings,
+    before: Snapshot | None = None,
+    reader_before: BlobReader | None = None,
 ) -> tuple[Finding, ...]:
     """Every finding about the folder as desired state that follows another one; valid when none is an error."""
     files = {agent.origin.path for agent in before.agents.values()} if before is not None else ()
     # Only a file that is gone may have moved, and only then contents are compared.
     has_gone = any(not (path / file).exists() for file in files)
     try:
-        reader = FolderReader(path, settings.limits.file_bytes if has_gone else -1)
+        reader = FolderReader(path, settings.limits.file_bytes if has_gone else -1, reader_before)
         return Loader(reader, plugins, settings).load(_UNNAMED, before).findings
     except InvalidDesiredState as invalid:
         return invalid.findings

@@ -26,7 +26,7 @@ from gitops_agent.snapshot.file_reader import FileReader
 from gitops_agent.snapshot.index import Index, is_current
 from gitops_agent.snapshot.positions import located
 from gitops_agent.snapshot.tree import REGULAR, TreeChanges
-from gitops_agent.snapshot.vanished import vanished_documents
+from gitops_agent.snapshot.vanished import Since, vanished_documents
 from gitops_agent.snapshot.yaml_documents import too_large
 from gitops_agent.support.gc import gc_paused
 
@@ -64,7 +64,7 @@ class Loader:
             raise _refused(revision, [error(Code.MISSING_PATH, place, summary, way_out)])
         last = self._last
         if last is not None and last.snapshot.revision.tree == revision.tree:
-            if slips := vanished_documents(in_force, last.index, last.tree, {}):
+            if slips := vanished_documents(in_force, last.index, last.tree, {}, self._since(revision)):
                 raise _refused(revision, slips)
             self._last = replace(last, snapshot=replace(last.snapshot, revision=revision))
             return self._last.snapshot
@@ -106,7 +106,8 @@ class Loader:
         failed = files.failed.values()
         findings = tree.findings + tree.notes() + index.findings
         findings += [finding for file in failed for finding in file.findings]
-        findings += vanished_documents(in_force, index, tree, {file.path: file.names for file in failed})
+        names = {file.path: file.names for file in failed}
+        findings += vanished_documents(in_force, index, tree, names, self._since(revision))
         issues = [issue for file in failed for issue in file.issues]
         # A reference to a name in a file with errors is not reported as well.
         issues += index.issues(suspects={name for file in failed for name in file.names})
@@ -117,6 +118,9 @@ class Loader:
             self._cache.trim(index.files)
         snapshot = Snapshot(revision, index.agents, _policy(index), in_order(findings + index.warnings()))
         return _Loaded(snapshot, tree, index)
+
+    def _since(self, revision: Revision) -> Since:
+        return lambda in_force: self._reader.changed(in_force.revision.sha, revision.sha)
 
     def _tree(self, revision: Revision, last: _Loaded | None) -> TreeChanges:
         """What differs from the last good load; all of the tree when there is none, or the rules changed."""

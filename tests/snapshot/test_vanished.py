@@ -150,9 +150,18 @@ def test_a_file_that_gitopsignore_hides_is_still_there() -> None:
         ({PATH: f"{GOOD}---\n{agent('two')}"}, {PATH: agent("two")}),  # one of two, by hand
         ({PATH: f"{GOOD}---\n{agent('two')}"}, {PATH: f"# not now\n---\n{agent('two')}"}),
         ({PATH: GOOD}, {PATH: agent("bot", lifecycle="Retired")}),
+        ({PATH: GOOD, "templates/bot.example": GOOD}, {"templates/bot.example": GOOD}),  # a copy was there before
     ],
 )
 def test_what_people_do_on_purpose_is_none(before: dict[str, Content], after: dict[str, Content]) -> None:
     world = World()
     good = world.load({**before, **ALSO})
     world.loader.load(world.reader.commit({**after, **ALSO}), good)
+
+
+def test_a_file_that_was_moved_is_found_beside_a_copy_that_was_there_before() -> None:
+    world = World()
+    copies: dict[str, Content] = {"a.example": GOOD, "z.example": GOOD}
+    good = world.load({PATH: GOOD, **ALSO, **copies})
+    found = world.refuse_after(good, world.reader.commit({f"{PATH}.bak": GOOD, **ALSO, **copies}))
+    assert [each.address for each in found if each.code == "VanishedDocument"] == [f"{PATH}.bak:1:1"]
