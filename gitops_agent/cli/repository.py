@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gitops_agent.drivers.plugins import Plugins
     from gitops_agent.model.snapshot import Snapshot
     from gitops_agent.settings import Settings
+    from gitops_agent.source.work_tree import CommitReader
 
 
 def init(
@@ -45,7 +46,8 @@ def validate(
 ) -> int:
     """Check a folder of documents, offline, and report every error at once as file:line:col.
 
-    In a git work tree it is compared with HEAD: a file that lost its agent is an error, as after a push.
+    In a git work tree it is compared with the upstream of the branch as last fetched, or else with HEAD: a file
+    that lost its agent is an error, as after a push.
     """
     from gitops_agent.drivers.plugins import load_plugins
     from gitops_agent.model.finding import errors
@@ -54,29 +56,30 @@ def validate(
     from gitops_agent.snapshot.folder import validate_folder
 
     plugins, settings = load_plugins(), call.settings()
-    before, compared_with = _head(folder, plugins, settings, call.environment)
-    findings = validate_folder(folder, plugins, settings, before)
+    before, reader, compared_with = _before(folder, plugins, settings, call.environment)
+    findings = validate_folder(folder, plugins, settings, before, reader)
     show(call, validate_shape(findings, compared_with), validate_text)
     return 3 if errors(findings) else 0
 
 
-def _head(
+def _before(
     folder: Path, plugins: "Plugins", settings: "Settings", environment: Mapping[str, str]
-) -> tuple["Snapshot | None", str | None]:
-    """The desired state of HEAD at a folder, and HEAD in words; None for what does not exist."""
+) -> tuple["Snapshot | None", "CommitReader | None", str | None]:
+    """The desired state of the commit that a folder follows, its reader, and its name; None for what does not
+    exist."""
     from gitops_agent.errors import SourceError
     from gitops_agent.snapshot.folder import snapshot_of
-    from gitops_agent.source.work_tree import head_of
+    from gitops_agent.source.work_tree import commit_before
 
     try:
-        head = head_of(folder, environment, settings.git_timeout)
+        reader = commit_before(folder, environment, settings.git_timeout)
     except SourceError as problem:
-        return None, f"nothing: {problem.message}"
-    if head is None:
-        return None, None
-    before = snapshot_of(head, plugins, settings)
-    name = f"HEAD {head.sha[:10]}"
-    return before, name if before is not None else f"nothing: {name} is not valid, or not all here"
+        return None, None, f"nothing: {problem.message}"
+    if reader is None:
+        return None, None, None
+    before = snapshot_of(reader, plugins, settings)
+    is_known = before is not None
+    return before, reader, reader.name if is_known else f"nothing: {reader.name} is not valid, or not all here"
 
 
 def schema(call: Call) -> None:

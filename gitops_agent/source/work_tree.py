@@ -1,4 +1,4 @@
-"""The commit that a work tree of people stands on, as a reader of blobs. Only read; no remote is asked."""
+"""The commit that a work tree of people is compared with, as a reader of blobs. Only read; no remote is asked."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gitops_agent.source.git_text import parse_entries
 _NOTHING_REMOTE = {"GIT_ALLOW_PROTOCOL": ""}
 
 
-class HeadReader:
-    """Reads HEAD below one folder of a work tree. A ``ports.BlobReader`` of one commit."""
+class CommitReader:
+    """Reads one commit below one folder of a work tree. A ``ports.BlobReader``. ``name``: the commit in words."""
 
-    def __init__(self, runner: Runner, sha: str, folder: str) -> None:
-        self.sha = sha
+    def __init__(self, runner: Runner, ref: str, sha: str, folder: str) -> None:
+        self.name = f"{ref} {sha[:10]}"
         self._runner = runner
         self._tree = f"{sha}:{folder}"
 
     def entries(self, sha: str) -> Sequence[TreeEntry]:
-        """Every file of HEAD below the folder, whatever ``sha`` is; none when HEAD does not have the folder."""
+        """Every file below the folder, whatever ``sha`` is; none when the commit does not have the folder."""
         del sha
         answer = _answer(self._runner, "ls-tree", "-r", "-l", "-z", "--full-tree", self._tree)
         return parse_entries(answer.output) if answer.code == 0 else []
@@ -48,18 +48,25 @@ class HeadReader:
             rest = rest[start + size + 1 :]
 
 
-def head_of(folder: Path, environment: Mapping[str, str], timeout: float) -> HeadReader | None:
-    """The reader of HEAD at a folder; None outside of a work tree and before its first commit. SourceUnavailable
-    when git cannot be asked."""
+def commit_before(folder: Path, environment: Mapping[str, str], timeout: float) -> CommitReader | None:
+    """The reader of what was pushed: the upstream of the branch as it is known here, or else HEAD. None outside
+    of a work tree and before its first commit. SourceUnavailable when git cannot be asked."""
     place = folder.resolve()
     for root in (place, *place.parents):
         if (directory := _git_dir(root / ".git")) is not None:
             address = Address("path", str(root))
             variables = {**base_environment(environment, address, NOWHERE), **_NOTHING_REMOTE}
-            runner = Runner(directory, variables, timeout)
-            head = _answer(runner, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
             relative = "" if place == root else place.relative_to(root).as_posix()
-            return HeadReader(runner, head.text, relative) if head.code == 0 else None
+            return _first_of(("@{upstream}", "HEAD"), Runner(directory, variables, timeout), relative)
+    return None
+
+
+def _first_of(refs: Sequence[str], runner: Runner, folder: str) -> CommitReader | None:
+    for ref in refs:
+        commit = _answer(runner, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+        if commit.code == 0:
+            name = _answer(runner, "rev-parse", "--abbrev-ref", ref).text if ref != "HEAD" else ref
+            return CommitReader(runner, name, commit.text, folder)
     return None
 
 

@@ -1,4 +1,5 @@
-"""``validate`` of a working copy finds a slip before the push: it compares with HEAD, and asks no remote."""
+"""``validate`` of a working copy finds a slip before the push: it compares with the upstream of the branch as it
+is known here, without one with HEAD, and asks no remote."""
 
 from __future__ import annotations
 
@@ -44,6 +45,25 @@ def test_a_file_that_lost_its_agent_is_an_error_and_a_deleted_one_is_not(committ
     path.with_name("c.yaml").unlink()
     path.write_text(whole, encoding="utf-8")
     assert slips(committed, code=0) == []
+
+
+def test_a_copy_that_is_not_read_and_was_there_before_is_not_where_a_file_was_moved(committed: Fleet) -> None:
+    path = committed.work / "fleet" / "a.yaml"
+    committed.commit({"templates/a.yaml.example": path.read_text(encoding="utf-8")}, push=False)
+    path.unlink()
+    assert slips(committed, code=0) == []
+
+
+def test_a_slip_that_is_committed_and_not_pushed_is_found_by_the_upstream(fleet: Fleet) -> None:
+    pushed = fleet.commit({f"fleet/{name}.yaml": fleet.agent(name) for name in "ab"}, push=False)
+    fleet.git("push", "-q", "-u", "origin", "main")
+    shutil.rmtree(fleet.bare)
+    fleet.commit({"fleet/a.yaml": "# later\n"}, push=False)
+    answer = fleet.ask("validate", code=3)
+    assert answer["comparedWith"] == f"origin/main {pushed[:10]}"
+    assert "fleet/a.yaml:1:1" in [each["address"] for each in answer["findings"]]
+    fleet.git("checkout", "-q", "--detach")
+    assert slips(fleet, code=0) == [], "no branch, so no upstream"
 
 
 def test_a_linked_work_tree_has_a_head_of_its_own(committed: Fleet, tmp_path: Path) -> None:
