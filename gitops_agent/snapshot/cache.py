@@ -26,6 +26,7 @@ FILE_NAME = "snapshot-cache.sqlite"
 SPARE_ROWS = 20_000
 """Rows that no file needs any more and that are kept all the same, for the day a commit is reverted."""
 
+_TABLE = "CREATE TABLE IF NOT EXISTS files (name BLOB PRIMARY KEY, data BLOB NOT NULL, version TEXT NOT NULL)"
 _SCAN_FROM_FILES = 500
 _CHECK_AFTER_ROWS = 1_000
 _NAME_BYTES = 16
@@ -87,14 +88,17 @@ class Cache:
         for setting in ("journal_mode = WAL", "synchronous = OFF", "cache_size = -16000"):
             connection.execute(f"PRAGMA {setting}")
         with connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL)")
-            if all(row[1] != "version" for row in connection.execute("PRAGMA table_info(units)")):
-                connection.execute("ALTER TABLE units ADD COLUMN version TEXT NOT NULL DEFAULT 'earlier'")
+            connection.execute(_TABLE)
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'units'").fetchone():
+                # The table of a version that knows of no others: after a downgrade that one starts its own anew.
+                connection.execute("INSERT OR IGNORE INTO files SELECT name, data, 'earlier' FROM units")
+                connection.execute("DROP TABLE units")
+                connection.execute("DROP TABLE IF EXISTS meta")
 
     def _find(self, names: Mapping[bytes, tuple[str, str]], of_any_version: bool) -> dict[str, CompiledFile]:
         if self._connection is None:
             return {}
-        select = "SELECT name, data FROM units WHERE ? IN ('', version)"
+        select = "SELECT name, data FROM files WHERE ? IN ('', version)"
         version = "" if of_any_version else self._version
         if len(names) > _SCAN_FROM_FILES:
             rows: Iterable[tuple[bytes, object]] = self._connection.execute(select, (version,))
@@ -110,18 +114,18 @@ class Cache:
         self._unchecked += len(files)
         rows = [(_name(file.path, file.blob), _signed(encode(file)), self._version) for file in files]
         with self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?)", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
 
     def _trim(self, in_use: Mapping[str, CompiledFile]) -> None:
         if self._connection is None:
             return
         self._unchecked = 0
-        names = self._connection.execute("SELECT name FROM units").fetchall()
+        names = self._connection.execute("SELECT name FROM files").fetchall()
         if len(names) > len(in_use) + SPARE_ROWS:
             keep = {_name(file.path, file.blob) for file in in_use.values()}
             with self._connection:
                 unused = [row for row in names if row[0] not in keep]
-                self._connection.executemany("DELETE FROM units WHERE name = ?", unused)
+                self._connection.executemany("DELETE FROM files WHERE name = ?", unused)
 
     def _attempt(self, work: Callable[[], Any]) -> Any:
         """The result of some work; None when the disk does not allow it."""

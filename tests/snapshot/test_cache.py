@@ -129,7 +129,7 @@ def test_a_damaged_cache_is_never_fatal(restarting: Restarting, damage: str) -> 
             file.unlink()
         path.mkdir()
     else:
-        statement = "UPDATE units SET data = zeroblob(50)" if damage == "rows" else "DROP TABLE units"
+        statement = "UPDATE files SET data = zeroblob(50)" if damage == "rows" else "DROP TABLE files"
         with sqlite3.connect(path) as connection:
             connection.execute(statement)
         connection.close()
@@ -154,7 +154,7 @@ def test_the_cache_stays_bounded(restarting: Restarting, monkeypatch: pytest.Mon
     for turn in range(4):
         restarting.load({f"agents/t/x{n}.yaml": agent(f"x{n}", description=f"{turn}") for n in range(10)})
     with sqlite3.connect(restarting.path) as connection:
-        (count,) = connection.execute("SELECT COUNT(*) FROM units").fetchone()
+        (count,) = connection.execute("SELECT COUNT(*) FROM files").fetchone()
     connection.close()
     assert count <= 15
 

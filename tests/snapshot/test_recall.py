@@ -118,16 +118,34 @@ def test_what_is_not_known_in_full_is_not_recalled(
         upgrades.path.unlink()
     if lost == "row":
         with sqlite3.connect(upgrades.path) as connection:
-            connection.execute("UPDATE units SET data = zeroblob(50)")
+            connection.execute("UPDATE files SET data = zeroblob(50)")
     world = upgrades.version("2")
     if lost == "path":  # a rule about names: what it held must not look deleted
         monkeypatch.setattr("gitops_agent.snapshot.tree._unfit", lambda path: "is odd" * path.endswith("a.yaml"))
     assert world.loader.recall(good.revision) is None
 
 
-def test_a_cache_of_the_version_before_is_understood(upgrades: Upgrades, monkeypatch: pytest.MonkeyPatch) -> None:
+BEFORE = """
+CREATE TABLE IF NOT EXISTS meta (version TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS units (name BLOB PRIMARY KEY, data BLOB NOT NULL);
+"""
+"""What a version opens that knows of no other versions: unless ``meta`` names it, it empties ``units``."""
+
+
+def test_a_cache_of_the_version_before_is_understood_and_not_shared_with_it(
+    upgrades: Upgrades, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = upgrades.version("1").load(FLEET)
     with sqlite3.connect(upgrades.path) as connection:
-        connection.execute("ALTER TABLE units DROP COLUMN version")
+        connection.executescript(BEFORE)
+        connection.execute("INSERT INTO units SELECT name, data FROM files")
+        connection.executescript("DROP TABLE files; INSERT INTO meta VALUES ('0')")
     refuse_long_texts(monkeypatch)
-    assert content(upgrades.version("2").loader.recall(good.revision)) == content(good)
+    for _ in range(2):
+        assert content(upgrades.version("2").loader.recall(good.revision)) == content(good)
+    with sqlite3.connect(upgrades.path) as connection:  # back to the version before
+        connection.executescript(BEFORE)
+        assert connection.execute("SELECT version FROM meta").fetchall() == []
+        connection.execute("INSERT INTO units VALUES (x'00', x'00')")
+        connection.execute("INSERT INTO meta VALUES ('0')")
+    assert content(upgrades.version("2").loader.recall(good.revision)) == content(good), "and forth"
