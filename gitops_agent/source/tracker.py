@@ -123,17 +123,22 @@ class SourceTracker:
     def snapshot(self, sha: str | None) -> Snapshot | None:
         """The snapshot of a commit that was good once, if it can still be read. What this version has against it
         is among its findings: new rules are for new commits."""
+        try:
+            return self._accepted_once(sha)
+        except SourceError:
+            return None  # the mirror lost it: nothing is concluded
+
+    def _accepted_once(self, sha: str | None) -> Snapshot | None:
+        """The same; SourceError when the mirror cannot be read."""
         if sha is not None and sha not in self._snapshots:
+            revision = self._source.revision(sha)
             try:
-                revision = self._source.revision(sha)
                 self._snapshots[sha] = self._load(revision, None)
-            except SourceError:
-                return None  # the mirror lost it: nothing is concluded
             except InvalidDesiredState as refused:
+                recalled = self._recall(revision)
                 self._refused[sha] = refused
-                if (recalled := self._recall(revision)) is None:
-                    return None
-                self._snapshots[sha] = replace(recalled, findings=remarks(revision, refused))
+                if recalled is not None:
+                    self._snapshots[sha] = replace(recalled, findings=remarks(revision, refused))
         return self._snapshots.get(sha or "")
 
     def _valid_now(self, sha: str) -> Snapshot | None:
@@ -203,7 +208,8 @@ class SourceTracker:
             return self._reject(state, head, Phase.REFUSED, found, now), None
         state = self._accepted(state, head, now)
         snapshot, found = self._loaded(state, head, in_force, found, now)
-        if snapshot is None and head.sha == state.source.valid and (known := self.snapshot(head.sha)) is not None:
+        known = self._accepted_once(head.sha) if snapshot is None and head.sha == state.source.valid else None
+        if known is not None:
             return with_remarks(state, known), known  # on its way since before the rules were these
         if snapshot is None:
             return self._reject(state, head, Phase.INVALID, found, now), None

@@ -40,7 +40,7 @@ class Commit:
 
 class Repository:
     """Commits on one branch. ``down`` is raised by the next refreshes while it is set. ``remembers``: whether it
-    is known how a commit compiled that is refused now."""
+    is known how a commit compiled that is refused now. ``unreadable`` is raised by whoever asks for that."""
 
     branch, path = "main", "."
 
@@ -50,6 +50,7 @@ class Repository:
         self.head: str | None = None
         self.down: SourceError | None = None
         self.remembers = True
+        self.unreadable: SourceError | None = None
         self.refreshed = self.loaded = 0
         self.pushed: list[tuple[str, str]] = []
 
@@ -166,6 +167,8 @@ class Repository:
         self.commits[sha] = replace(self.commits[sha], errors=found)
 
     def recall(self, revision: Revision) -> Snapshot | None:
+        if self.unreadable is not None:
+            raise self.unreadable
         return self._compiled(self.commits[revision.sha]) if self.remembers else None
 
     def _compiled(self, commit: Commit) -> Snapshot:

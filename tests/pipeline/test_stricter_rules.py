@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gitops_agent.errors import SourceUnavailable
 from gitops_agent.model.passes import PassResult
 from gitops_agent.model.status import Phase
 from gitops_agent.testing.memory_driver import runtime_key
@@ -99,3 +100,18 @@ def test_when_it_is_not_known_how_it_compiled_nothing_is_touched_and_that_is_sai
     world.commit(*FLEET)
     assert world.converge().phase is Phase.CONVERGED
     assert not [each for each in world.run().findings if each.code == "SourceRefused"]
+
+
+def test_a_mirror_that_cannot_be_read_for_a_moment_is_waited_for(world: World) -> None:
+    good = world.commit(*FLEET)
+    world.converge()
+    before = dict(world.running)
+    del world.live.live[runtime_key(key("a1"))]
+    world.repository.unreadable = SourceUnavailable("the disk is away")
+    result = upgraded(world, good)
+    assert not result.executed
+    assert [each.summary for each in result.findings if each.code.startswith("Source")] == ["the disk is away"]
+    assert world.phase(good) is Phase.CONVERGED, "nothing is concluded"
+    world.repository.unreadable = None
+    assert verbs(world.run().executed) == [("create", "acme/a1:runtime/main")]
+    assert world.running == before
