@@ -61,14 +61,17 @@ def obstacles(statuses: AgentStatuses, agents: Collection[AgentKey]) -> dict[Age
 
 
 def obstacles_of(summary: Summary) -> dict[AgentKey, Obstacle]:
-    """Those after a pass. An agent that waits for another counts when nothing is on its way any more."""
+    """Those after a pass. An agent that waits for others counts when nothing is on its way any more."""
     statuses, agents = summary.state.status.agents, summary.record.snapshot.agents
     found = obstacles(statuses, agents.keys())
     if not found and not on_their_way(summary):
-        waiting = statuses.having(ConditionType.RECONCILING) & agents.keys()
-        waits = Hold.WAITING_FOR_DEPENDENCY.value
-        others = (statuses[key] for key in waiting if not statuses[key].is_hands_off)
-        found = {each.agent: Obstacle(each.agent, Phase.DEGRADED, waits, ready=each.ready) for each in others}
+        waiting = (statuses[key] for key in statuses.having(ConditionType.RECONCILING) & agents.keys())
+        reasons = ((each, each.find(ConditionType.RECONCILING)) for each in waiting if not each.is_hands_off)
+        found = {
+            each.agent: Obstacle(each.agent, Phase.DEGRADED, why.reason, ready=each.ready)
+            for each, why in reasons
+            if why is not None
+        }
     return found
 
 

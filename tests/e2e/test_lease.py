@@ -114,6 +114,22 @@ def test_a_holder_that_is_stopped_keeps_what_it_holds(fleet: Fleet) -> None:
         assert alive(fleet.pid("a"))
 
 
+def test_after_the_verdict_the_lease_is_named_as_what_is_in_the_way(fleet: Fleet) -> None:
+    second = twin(fleet)
+    sha = fleet.commit(fleet.agents("a"))
+    fleet.once()
+    with second.running() as other:
+        second.await_phase(sha, "Converged")
+        other.send_signal(signal.SIGSTOP)
+        until(lambda: state(other.pid) == "T", "the other is stopped")
+        try:
+            fleet.kill("a")
+            fleet.call("once", "--timeout", "1s")
+            assert fleet.status()["now"]["cause"] == f"{fleet.key('a')} LeaseHeld"
+        finally:
+            other.send_signal(signal.SIGCONT)
+
+
 def test_looking_takes_no_lease(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("a"))
     leases = fleet.state.parent / "leases"
