@@ -48,8 +48,8 @@ def _returning(plan: Plan, context: PlanContext) -> MassReturn | None:
     verdict = next((each for each in plan.verdicts if each.guard == "absence"), None)
     held = frozenset(key.agent for key in verdict.held) if verdict is not None else frozenset[AgentKey]()
     going = gone_agents(plan.allowed, context)
+    explained = explained_agents(plan.allowed, context)
     if not (held or context.returning):  # few are gone: only those whose host was restarted are counted
-        explained = explained_agents(plan.allowed, context)
         going = [key for key in going if key in explained]
     if (verdict is not None and verdict.freeze) or not (held or going or context.returning):
         return None
@@ -63,4 +63,5 @@ def _returning(plan: Plan, context: PlanContext) -> MassReturn | None:
     if not waiting and not any(is_on_its_way(key, at, context) for key, at in released.items()):
         return None
     held_for = verdict.findings[0].code if verdict is not None and verdict.findings else ""
-    return MassReturn(released, waiting, known.proven, held_for or known.cause or str(Hold.HOST_RESTARTED))
+    likely = Hold.HOST_RESTARTED if going and explained.issuperset(going) else Hold.MASS_ABSENCE
+    return MassReturn(released, waiting, known.proven, held_for or known.cause or str(likely))

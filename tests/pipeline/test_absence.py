@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gitops_agent.model.control import Control, ControlVerb
@@ -70,6 +72,22 @@ def test_eight_of_twelve_come_back_unasked_one_first_then_three_at_a_time(twelve
     assert not codes(twelve.run()) & {"MassAbsence", "MassDrift", "Frozen"}
     assert twelve.journal.state().reconcile.returning is None
     assert twelve.journal.state().control.controls == ()
+
+
+def test_a_mass_on_record_without_its_cause_is_no_restart_of_the_host(twelve: World) -> None:
+    kill(twelve, *TWELVE[2:10])
+    twelve.run()
+    causes = []
+    while (returning := twelve.journal.state().reconcile.returning) is not None:
+        causes.append(returning.cause)
+        state = twelve.journal.state()  # as an older version wrote it
+        reconcile = replace(state.reconcile, returning=replace(returning, cause=""))
+        twelve.journal.commit(replace(state, reconcile=reconcile))
+        twelve.boot()
+        twelve.clock.advance(1.0)
+        twelve.run()
+    assert set(causes) == {"MassAbsence"}
+    assert alive(twelve) == 12
 
 
 def test_events_one_by_one_are_one_mass(twelve: World) -> None:
