@@ -87,6 +87,17 @@ def test_the_first_line_is_for_people() -> None:
             "prod-eu: Invalid, a.yaml:1:1: unknown field",
         ),
         (
+            a_record(
+                phase=Phase.BLOCKED, agents=0, changed=0, finished_at=None, summary="4 of 10 agents would go"
+            ),
+            "prod-eu: Blocked, 4 of 10 agents would go",
+        ),
+        (
+            a_record(phase=Phase.BLOCKED, changed=1, finished_at=None, summary="frozen with work waiting"),
+            "prod-eu: Blocked, 12 agents, 1 changed, frozen with work waiting",
+        ),
+        (a_record(agents=0, changed=0), "prod-eu: Converged, 0 agents, 0 changed, 4.2 s"),
+        (
             a_record(agents=1, rolls_back_to=OTHER),
             "prod-eu: Converged, 1 agent, 3 changed, 4.2 s, rolls back to b2b2b2b2b2",
         ),

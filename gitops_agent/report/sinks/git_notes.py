@@ -130,7 +130,8 @@ def headline(instance: str, record: CommitRecord, redact: Redact = lambda value:
     parts = [str(record.phase)]
     if now is not None and record.phase is Phase.CONVERGED and now.since != record.finished_at:
         parts = [f"{record.phase} since {clock(now.since)}"]
-    if record.phase not in _UNPLANNED:
+    is_begun = record.is_in or record.agents or record.changed  # a guard may stop a commit before any of it
+    if record.phase not in _UNPLANNED and is_begun:
         parts += [counted(record.agents, "agent"), f"{record.changed} changed"]
         if record.started_at is not None and record.finished_at is not None:
             parts.append(span(record.finished_at - record.started_at))
