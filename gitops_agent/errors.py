@@ -10,6 +10,7 @@
     │       └── NothingToDo     exit 0   what was asked for is already so
     ├── ObserveError            exit 5   a driver could not give a complete answer: act on nothing of it
     ├── ApplyError              exit 5   a driver could not do it; ``permanent`` if trying again cannot help
+    │   ├── NotYet                       nothing was done, as something else is to happen first
     │   └── EffectSpent                  it was tried, did not succeed, and must not be tried twice
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
         └── NoJournal           exit 2   no pass has run in this state directory yet
@@ -90,6 +91,10 @@ class ApplyError(GitopsAgentError):
     def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.permanent = permanent
+
+
+class NotYet(ApplyError):
+    """A driver did nothing, because something else is to happen first. No failure, and no repair either."""
 
 
 class EffectSpent(ApplyError):

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel
 
-from gitops_agent.errors import ApplyError, EffectSpent, ObserveError
+from gitops_agent.errors import ApplyError, EffectSpent, NotYet, ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.bundle import compile_bundle
 from gitops_agent.model.catalog import (
@@ -52,7 +52,7 @@ __all__ += ["CredentialPoolSpec", "Strict", "health_fields", "iso", "memory_byte
 # The live part
 __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "ObserveError", "ObserveRequest"]
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
-__all__ += ["Applied", "ApplyError", "EffectSpent"]
+__all__ += ["Applied", "ApplyError", "EffectSpent", "NotYet"]
 # Capabilities
 __all__ += ["AS_IT_RUNS", "Closing", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
 __all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
@@ -119,7 +119,8 @@ class Driver(Protocol):
         Complete, or ObserveError: what is not returned does not exist."""
 
     def apply(self, action: Action, key: str) -> Applied:
-        """Make live equal to ``action.desired``, idempotently under ``key``; ApplyError otherwise."""
+        """Make live equal to ``action.desired``, idempotently under ``key``; ApplyError otherwise, NotYet when
+        nothing was done because something else is to happen first: that is no repair, and is tried again."""
 
 
 class Prechecking(Protocol):

@@ -22,7 +22,7 @@ from random import Random
 import structlog
 
 from gitops_agent.drivers.api import Driver, is_unchanged
-from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError
+from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError, NotYet
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
@@ -257,6 +257,8 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     except EffectSpent as problem:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
+    except NotYet as problem:
+        return outcome(Result.SKIPPED, _sentence(problem))
     except GitopsAgentError as problem:
         permanent = isinstance(problem, ApplyError) and problem.permanent
         return outcome(Result.FAILED, _sentence(problem), permanent=permanent)

@@ -9,15 +9,17 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitops_agent.drivers.local import apply
 from gitops_agent.drivers.local.handle import Handle, ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.procfs import ProcessTable, this_host
 from gitops_agent.drivers.local.stop import wait_gone
-from gitops_agent.errors import ApplyError
+from gitops_agent.errors import ApplyError, NotYet
 from gitops_agent.model.observation import Base
-from gitops_agent.model.plan import Class, Verb
+from gitops_agent.model.plan import Action, Class, Verb
 from tests.drivers.conftest import BOT, PYTHON, SLEEP, Fleet, action, alive, kill, process_key, until
 
 STUBBORN = (
@@ -210,6 +212,44 @@ def test_a_restart_of_one_stuck_replica_leaves_its_siblings_alone(fleet: Fleet) 
     fleet.driver.apply(stuck, "intent")
     assert fleet.pids()[0] == first
     assert second not in fleet.pids()
+
+
+LEAK = (
+    "import os, time; number = os.environ['MANAGED_AGENT_REPLICA']\n"
+    "held = bytearray(96 * 2**20 if number in {!r} else 0); print('up', flush=True); time.sleep(300)"
+)
+
+
+def over_limit(fleet: Fleet, leaking: str, **runtime: Any) -> tuple[Action, list[int]]:
+    """The restart of an agent of which these replicas are over their memory limit, and its pids."""
+    limits = {"limits": {"memory": "64Mi"}}
+    fields = fleet.run(PYTHON, "-c", LEAK.format(leaking), resources=limits, **runtime)
+    logs = [fleet.folder() / "logs" / f"{number}.log" for number in range(runtime["replicas"])]
+    until(lambda: all(log.read_text() for log in logs) and fleet.look().reason == "MemoryLimit")
+    base = fleet.bases[process_key(BOT)]
+    step = action(process_key(BOT), Verb.RESTART, desired=fields, seen=fleet.look(), base=base)
+    return replace(step, drift_class=Class.STUCK_PROGRESS, reason="MemoryLimit"), fleet.pids()
+
+
+def test_one_over_its_memory_limit_waits_only_for_an_unready_sibling_that_is_new(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, (first, second) = over_limit(fleet, "0", replicas=2)
+    step = replace(step, instances=(str(second),))
+    with pytest.raises(NotYet, match="1 to be replaced once its other replicas are Ready"):
+        fleet.driver.apply(step, "intent")
+    assert fleet.pids() == [first, second]
+    monkeypatch.setattr(apply, "age_of", lambda _: 122.0)
+    fleet.driver.apply(step, "intent")
+    assert first not in fleet.pids()
+    assert second in fleet.pids()
+
+
+def test_of_several_over_their_memory_limit_as_many_go_at_once_as_may_be_down(fleet: Fleet) -> None:
+    step, before = over_limit(fleet, "012", replicas=3, update={"maxUnavailable": 2})
+    done = fleet.driver.apply(step, "intent")
+    assert done.message.endswith("1 to follow")
+    assert set(fleet.pids()) & set(before) == {before[2]}
 
 
 def test_scaling_starts_and_stops_only_the_difference(fleet: Fleet) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import Driver, Observation, ObserveRequest
-from gitops_agent.errors import ApplyError, GitopsAgentError, ObserveError
+from gitops_agent.errors import ApplyError, GitopsAgentError, NotYet, ObserveError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import Fields
@@ -151,6 +151,15 @@ def test_what_moved_since_the_plan_is_left_alone(rig: Rig) -> None:
 def test_a_skipped_step_ends_the_lane(rig: Rig) -> None:
     rig.live.plant(config_key(ONE), {"by": "hand"})
     assert results(rig.run(*bring_up(ONE))) == {str(config_key(ONE)): Result.SKIPPED}
+
+
+def test_a_step_for_which_it_is_too_early_is_no_repair(rig: Rig) -> None:
+    def do(action: Action) -> None:
+        raise NotYet(f"{action.key}: 1 to follow")
+
+    rig.using(Doing(do))
+    ((_, outcome),) = rig.run(action(runtime_key(ONE), Verb.RESTART, Class.STUCK_PROGRESS))
+    assert (outcome.result, outcome.message) == (Result.SKIPPED, f"{runtime_key(ONE)}: 1 to follow")
 
 
 def test_steps_that_only_touch_our_record_call_no_driver(rig: Rig) -> None:

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Class, ObserveError, Verb
+from gitops_agent.drivers.api import Action, AgentKey, Applied, ApplyError, Class, NotYet, ObserveError, Verb
 from gitops_agent.drivers.local.assess import FAULTS, ReplicaSet
 from gitops_agent.drivers.local.handle import ReplicaHandle, decode, encode
 from gitops_agent.drivers.local.observe import IN_THE_WAY, ProcessObserver
 from gitops_agent.drivers.local.process_tree import ProcessTree, Replica, tree_of
-from gitops_agent.drivers.local.procfs import ProcessInfo, Table, this_host
+from gitops_agent.drivers.local.procfs import ProcessInfo, Table, age_of, this_host
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.drivers.local.stop import end_tree, send, send_group
 from gitops_agent.support.atomic_file import remove_at
@@ -47,6 +47,8 @@ class ProcessApplier(ProcessObserver):
         if task.action.verb in (Verb.STOP, Verb.DELETE) or wanted is None or wanted.replicas == 0:
             return self._end_all(task)
         done = self._converge(task, wanted)
+        if done.is_idle and done.left and task.records_nothing:
+            raise NotYet(f"{task.action.key}: {done.left} to be replaced once its other replicas are Ready")
         replicas = self._current(task, wanted)
         self._registry.watch(task.agent, wanted, replicas)
         return Applied(done.summary, encode(this_host(), replicas))
@@ -177,10 +179,16 @@ class _Task:
         known = action.base or action.desired
         self.how = Desired.of(known).stop if known is not None else FALLBACK
 
+    @property
+    def records_nothing(self) -> bool:
+        """Whether what is wanted is on record already."""
+        return self.action.base is not None and self.action.base == self.action.desired
+
     def next_to_replace(self, replica_set: ReplicaSet, wanted: Desired) -> tuple[set[int], int]:
         """The pids of the replicas to be replaced now, and how many are left for later.
         Those that are not well go at once: that costs nothing. Of the others as many as ``maxUnavailable`` leaves
-        room for, what is down already and what is not well counted."""
+        room for, what is down already and what is not well counted. For one that is at fault itself, what is not
+        well counts only while it may still be about to become Ready: one that never will must not keep it."""
         replicas, restarts = replica_set.replicas, self.action.verb is Verb.RESTART
         over = {r.proc.pid for r in replicas if r.ended is not None}
         unwell = over | {r.proc.pid for r in replicas if str(r.proc.pid) in self.action.instances}
@@ -189,9 +197,13 @@ class _Task:
         if restarts and self.action.drift_class is Class.STUCK_PROGRESS and self.action.reason not in FAULTS:
             wrong |= unwell | self._only(replicas)  # it is they that the restart is for
         missing = wanted.replicas - sum(replica.number < wanted.replicas for replica in replicas)
-        room = max(0, wanted.max_unavailable - missing - len(unwell))
+        starting = {r.proc.pid for r in replicas if age_of(r.proc) < wanted.settles_within} & unwell
         sound = [r.proc.pid for r in replicas if r.proc.pid in wrong - unwell]
-        return (wrong & unwell) | set(sound[:room]), len(sound[room:])
+        at_fault = [pid for pid in sound if pid in replica_set.faults]
+        chosen = at_fault[: max(0, wanted.max_unavailable - missing - len(starting))]
+        room = max(0, wanted.max_unavailable - missing - len(unwell) - len(chosen))
+        chosen += [pid for pid in sound if pid not in chosen][:room]
+        return (wrong & unwell) | {*chosen}, len(sound) - len(chosen)
 
     def _only(self, replicas: Iterable[Replica]) -> set[int]:
         """The pid of the one replica that ran when the action was planned, which core need not name; none where
@@ -208,6 +220,11 @@ class _Done:
     stopped: list[Replica] = field(default_factory=list)
     resumed: list[Replica] = field(default_factory=list)
     left: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it did nothing at all."""
+        return not (self.started or self.stopped or self.resumed)
 
     @property
     def summary(self) -> str:

@@ -167,6 +167,11 @@ class ProcessTable:
         return marks
 
 
+def age_of(proc: ProcessInfo) -> float:
+    """For how many seconds a process has run."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - proc.start / TICKS_PER_SECOND
+
+
 def booted_at(now: Callable[[], float]) -> float:
     """When this machine was booted, by the wall clock ``now``: the same number until that clock is set, also in
     another process. Two clocks are never read at one moment, so of a few readings the closest counts, rounded."""

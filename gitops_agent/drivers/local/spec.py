@@ -23,6 +23,7 @@ from gitops_agent.model.strict import SecretRef
 OWN_SETTINGS = "GITOPS_AGENT_"
 SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 MAX_GRACE_SECONDS = 3600.0
+SETTLE_SECONDS = 120.0  # beyond minUptime, for a new replica to become Ready: the default of healthTimeout
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
 
 _EXTERNAL, _STUCK = Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS
@@ -79,6 +80,7 @@ class Desired:
     memory_limit: int | None
     spec: str
     max_unavailable: int = 1
+    settles_within: float = SETTLE_SECONDS  # after which a replica that is not Ready keeps none waiting
     follows_secrets: bool = False  # restarted when a secret was rotated
     heartbeat: HeartbeatLimits | None = None
 
@@ -96,6 +98,7 @@ class Desired:
             memory_limit=value["memoryLimit"],
             spec=value["spec"],
             max_unavailable=value.get("maxUnavailable", 1),
+            settles_within=SETTLE_SECONDS + seconds(read_health(fields).get("minUptime", "1s")),
             follows_secrets=value.get(ON_SECRET_CHANGE) == "Restart",
             heartbeat=HeartbeatLimits.of(fields),
         )
