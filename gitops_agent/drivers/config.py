@@ -13,7 +13,14 @@ from typing import Any
 import orjson
 
 from gitops_agent.drivers.api import CONFIG, Class, Compilation, Context, ObserveRequest, Plugin, Reason
-from gitops_agent.drivers.local.agent_dir import OUR_LIMITS, TRANSIENT, AgentDir, read_regular
+from gitops_agent.drivers.local.agent_dir import (
+    BUNDLE,
+    BUNDLE_CAP_BYTES,
+    OUR_LIMITS,
+    TRANSIENT,
+    AgentDir,
+    read_regular,
+)
 from gitops_agent.errors import ApplyError, ObserveError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.fields import Fields
@@ -24,8 +31,6 @@ from gitops_agent.model.plan import Action, Verb
 from gitops_agent.support.atomic_file import remove_at, write_atomic_at
 
 DRIVER = "config"
-FILE = "config.json"
-SIZE_CAP_BYTES = 16 * 2**20
 KEYS = ("tenant", "name", "model", "instructions", "tools", "mcpServers", "limits")
 MISSING = "<missing>"  # for a key that was removed: it must not compare equal to anything desired
 CLOSED = Fields(b'{"stamp":[0,0,0,0]}')
@@ -97,13 +102,13 @@ class ConfigDriver:
     def _read(self, agent: AgentKey) -> Fields:
         try:
             with self._dirs.opened(agent) as folder:
-                data, _ = read_regular(FILE, SIZE_CAP_BYTES, folder)
+                data, _ = read_regular(BUNDLE, BUNDLE_CAP_BYTES, folder)
         except OSError as problem:
             if problem.errno in TRANSIENT:
                 where = f"{config_key(agent)}: cannot read {self._dirs.config(agent)}"
                 raise ObserveError(f"{where}: {problem.strerror}", hint=OUR_LIMITS) from None
             # A link, a pipe, a folder, a file without read permission: not what we wrote, so it differs.
-            return _compared({"unreadable": problem.strerror or f"{FILE} is {problem}"})
+            return _compared({"unreadable": problem.strerror or f"{BUNDLE} is {problem}"})
         try:
             content = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -155,12 +160,12 @@ class ConfigDriver:
     def _write(self, agent: AgentKey, bundle: Fields) -> Fields:
         text = orjson.dumps(bundle.value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         with self._dirs.opened(agent, create=True) as folder:
-            write_atomic_at(folder, FILE, text)
-            return stamp_of(os.stat(FILE, dir_fd=folder, follow_symlinks=False))
+            write_atomic_at(folder, BUNDLE, text)
+            return stamp_of(os.stat(BUNDLE, dir_fd=folder, follow_symlinks=False))
 
     def _delete(self, agent: AgentKey) -> None:
         with suppress(FileNotFoundError, NotADirectoryError), self._dirs.opened(agent) as folder:
-            remove_at(folder, FILE)
+            remove_at(folder, BUNDLE)
         with suppress(OSError):  # logs and work stay: what an agent wrote is not ours to delete
             self._dirs.folder(agent).rmdir()
 

@@ -27,7 +27,7 @@ class Intent:
 
 
 class Result(StrEnum):
-    """How an action ended. SKIPPED: live was not as planned, or it is too early. UNKNOWN: settled later by looking."""
+    """How an action ended. SKIPPED: live moved meanwhile, or it is early. UNKNOWN: settled later by looking."""
 
     DONE = "Done"
     FAILED = "Failed"

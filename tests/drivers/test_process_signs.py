@@ -9,6 +9,7 @@ import os
 import queue
 import selectors
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from gitops_agent.drivers.local import watch
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.procfs import ProcessTable
@@ -70,11 +72,58 @@ def _move_folder(path: Path) -> None:
     path.parent.rename(path.parent.with_name("elsewhere"))
 
 
+def _pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("mine"))
+    path.with_name("mine").rename(path)
+
+
+def _endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 @pytest.mark.parametrize("done", [_edit, Path.unlink, _replace, _link, _move_folder])
 def test_a_changed_bundle_is_an_event(fleet: Fleet, bundle: Path, done: Callable[[Path], None]) -> None:
     events = watching(fleet, BOT)
     done(bundle)
     assert events.get(timeout=10) == (BOT, "BundleChanged")
+
+
+@pytest.mark.parametrize("done", [_pipe, _endless])
+def test_a_bundle_that_cannot_be_read_to_its_end_keeps_no_other_waiting(
+    fleet: Fleet, bundle: Path, done: Callable[[Path], None]
+) -> None:
+    other = BOT._replace(name="other")
+    fleet.run(*SLEEP, agent=other)
+    events = watching(fleet, BOT, other)
+    done(bundle)
+    assert events.get(timeout=10) == (BOT, "BundleChanged")
+    os.kill(*fleet.pids(other), signal.SIGKILL)
+    assert events.get(timeout=10) == (other, "ProcessExited")
+    fleet.driver.stop()
+    assert fleet.driver.watcher._thread is None
+
+
+def test_a_watcher_that_hangs_does_not_keep_the_end_waiting(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a dead file system, which no test can have."""
+    monkeypatch.setattr(watch, "END_SECONDS", 0.1)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hang(_signs: Signs) -> None:
+        entered.set()
+        go_on.wait()
+
+    fleet.run(*SLEEP)
+    watching(fleet, BOT)
+    monkeypatch.setattr(Signs, "gather", hang)
+    (fleet.folder() / "config.json").write_text("{}")
+    assert entered.wait(10)
+    ending = threading.Thread(target=fleet.driver.stop, daemon=True)
+    ending.start()
+    ending.join(10)
+    ended = not ending.is_alive()
+    go_on.set()
+    assert ended
 
 
 def test_a_bundle_that_is_edited_back_after_its_repair_is_an_event_again(fleet: Fleet, bundle: Path) -> None:

@@ -16,6 +16,8 @@ from gitops_agent.model.key import AgentKey
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+BUNDLE = "config.json"
+BUNDLE_CAP_BYTES = 16 * 2**20
 OUR_LIMITS = "see the limits of gitops-agent (open files, memory) and the disk"
 TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN}
 """Errors that are about this moment and this machine, and not about what is there."""
@@ -36,7 +38,7 @@ class AgentDir:
 
     def config(self, agent: AgentKey) -> str:
         """The bundle of the agent (``MANAGED_AGENT_CONFIG``)."""
-        return f"{self._agents}/{agent.tenant}/{agent.name}/config.json"
+        return f"{self._agents}/{agent.tenant}/{agent.name}/{BUNDLE}"
 
     def work(self, agent: AgentKey) -> str:
         """The working directory of an agent that declares none."""
@@ -115,7 +117,7 @@ class AgentDir:
 
 def is_bundle_or_heartbeat(name: str) -> bool:
     """Whether a file in the folder of an agent is its bundle or a heartbeat."""
-    return name == "config.json" or (name.startswith("heartbeat-") and name.endswith(".json"))
+    return name == BUNDLE or (name.startswith("heartbeat-") and name.endswith(".json"))
 
 
 def _subfolders(path: str) -> list[str]:

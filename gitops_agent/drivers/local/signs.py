@@ -11,13 +11,18 @@ import errno
 import os
 import selectors
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 import structlog
 
-from gitops_agent.drivers.local.agent_dir import AgentDir, is_bundle_or_heartbeat
+from gitops_agent.drivers.local.agent_dir import (
+    BUNDLE,
+    BUNDLE_CAP_BYTES,
+    AgentDir,
+    is_bundle_or_heartbeat,
+    read_regular,
+)
 from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.handle import ReplicaHandle
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
@@ -50,11 +55,12 @@ class _Bundle(NamedTuple):
     settled: int = 0
 
     @classmethod
-    def at(cls, path: str) -> "_Bundle":
-        """The bundle as it is."""
-        stamp = _stamp(path)
+    def at(cls, dirs: AgentDir, agent: AgentKey) -> "_Bundle":
+        """The bundle as it is. The agent may have put anything in its place: that is never waited for."""
+        stamp = _stamp(dirs.config(agent))
         try:
-            return cls(stamp, crc32(Path(path).read_bytes()))
+            with dirs.opened(agent) as folder:
+                return cls(stamp, crc32(read_regular(BUNDLE, BUNDLE_CAP_BYTES, folder)[0]))
         except OSError:
             return cls(stamp, 0)
 
@@ -130,7 +136,7 @@ class Signs:
         self._beats = {identity: beat for identity, beat in self._beats.items() if identity in there}
         for agent in watched:
             if agent not in self._bundles:
-                self._bundles[agent] = _Bundle.at(self._dirs.config(agent))
+                self._bundles[agent] = _Bundle.at(self._dirs, agent)
             if self._events is not None and agent not in self._events:
                 self._watch(agent, self._events)
 
@@ -205,11 +211,11 @@ class Signs:
 
     def _is_edited(self, agent: AgentKey, now: float) -> bool:
         """Whether the bundle was written anew, and not put right."""
-        known, path = self._bundles[agent], self._dirs.config(agent)
-        if known.stamp == _stamp(path):
+        known = self._bundles[agent]
+        if known.stamp == _stamp(self._dirs.config(agent)):
             return False
         settled = known.checksum if now - known.since >= SETTLED_SECONDS else known.settled
-        found = self._bundles[agent] = _Bundle.at(path)._replace(since=now, settled=settled)
+        found = self._bundles[agent] = _Bundle.at(self._dirs, agent)._replace(since=now, settled=settled)
         return found.checksum != settled
 
     def _suspension(self, known: ReplicaHandle, is_announced: bool) -> str | None:

@@ -22,6 +22,7 @@ from gitops_agent.model.key import AgentKey
 
 log = structlog.get_logger(__name__)
 
+END_SECONDS = 5.0  # for a round to end
 FLOOD_POLL_SECONDS = 0.25  # while a log is flooded
 GATHER_SECONDS = 0.1  # after the first event in a folder, so that a file is read when it was written whole
 
@@ -64,14 +65,18 @@ class ProcessWatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the thread."""
+        """End, and wait for the thread, though not for ever. One that hangs keeps its descriptors: were they
+        closed, it would go on with those of other files."""
         if self._thread is None:
             return
         self._ending.set()
         self._wake()
-        self._thread.join()
-        self._thread = None
         self._registry.changed = lambda: None
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            log.warning("the process watcher does not end", waited_seconds=END_SECONDS)
+            return
+        self._thread = None
         for identity in tuple(self._handles):
             self._close(identity)
         self._signs.close()
