@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,20 @@ def test_a_mount_with_many_secrets_keeps_no_observation_from_ending(mount: DeadM
     healthy = tmp_path / "healthy"
     healthy.write_text("value")
     assert files.read(str(healthy)) == b"value", "others can still be started"
+
+
+def test_a_start_can_read_its_secrets_however_many_others_hang(
+    fleet: Fleet, mount: DeadMount, tmp_path: Path
+) -> None:
+    files, healthy = fleet.driver._context.environment._files, tmp_path / "healthy"
+    healthy.write_text("value")
+    mount.die()
+    with ThreadPoolExecutor(100) as starts:
+        failing = [starts.submit(files.read, mount.secret(str(number))) for number in range(100)]
+        assert all(isinstance(each.exception(), OSError) for each in failing)
+    assert mount.reads == 100, "each was asked"
+    fleet.run(*SLEEP, env=given(str(healthy)))
+    assert len(fleet.pids()) == 1
 
 
 def test_a_late_answer_is_not_taken_for_the_value_of_now(mount: DeadMount) -> None:

@@ -14,7 +14,9 @@ SECRET_CAP_BYTES = 65536
 START_SECONDS = 5.0  # for a file that an agent is to be started with
 LOOK_SECONDS = 0.25  # for one that is only compared
 MAX_HANGING_LOOKS = 16  # more than these together would keep an observation from ending in time
-MAX_READS = 64
+MAX_READS = 64  # side by side
+SLOW_SECONDS = 0.5  # then a read no longer counts among these: it keeps its thread, and no other from being read
+MAX_HANGING_READS = 1000
 
 
 class _Read(NamedTuple):
@@ -26,7 +28,7 @@ class SecretFiles:
     """The files that hold secrets, read on threads of their own. Shared by threads."""
 
     def __init__(self) -> None:
-        self._pool = DaemonPool("secret-files", MAX_READS)
+        self._pool = DaemonPool("secret-files", MAX_READS, slow_after=SLOW_SECONDS, spare=MAX_HANGING_READS)
         self._lock = threading.Lock()
         self._reads: dict[str, _Read] = {}
 
