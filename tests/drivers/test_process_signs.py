@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gitops_agent.drivers.local import watch
+from gitops_agent.drivers.local import marks, runner, start, watch
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.procfs import ProcessTable
@@ -25,7 +25,7 @@ from gitops_agent.drivers.local.registry import WatchedAgent
 from gitops_agent.drivers.local.signs import REST_SECONDS, SETTLED_SECONDS, Signs
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.model.key import AgentKey
-from tests.drivers.conftest import BOT, SLEEP, Fleet, until
+from tests.drivers.conftest import BOT, SLEEP, Fleet, kill, until
 
 Events = queue.Queue[tuple[AgentKey, str]]
 NO_POLL_SECONDS = 600.0
@@ -154,6 +154,39 @@ def test_a_suspension_and_its_end_are_events(fleet: Fleet, restarted: bool) -> N
         assert events.get(timeout=10) == (BOT, word)
     os.kill(pid, signal.SIGKILL)
     assert events.get(timeout=10) == (BOT, "ProcessExited")
+
+
+def _of_an_earlier_version(_fleet: Fleet) -> None:
+    """As it was started."""
+
+
+def _killed(fleet: Fleet) -> None:
+    (known,) = fleet.driver._registry.replicas(BOT)
+    kill(known.runner)
+    until(lambda: not ProcessTable().exists(known.runner) or fleet.driver._registry.reap())
+
+
+@pytest.mark.parametrize("lost", [_of_an_earlier_version, _killed])
+def test_a_suspension_that_no_runner_tells_of_is_noticed_by_the_poll(
+    make_fleet: Callable[..., Fleet],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lost: Callable[[Fleet], None],
+) -> None:
+    fleet = make_fleet(watch_every=0.2)
+    if lost is _of_an_earlier_version:
+        earlier = tmp_path / "runner.py"
+        earlier.write_text(Path(runner.__file__).read_text().replace(" _touch(folder)\n", " pass\n"))
+        monkeypatch.setattr(start, "RUNNER_COMMAND", (*start.RUNNER_COMMAND[:-1], str(earlier)))
+        monkeypatch.setattr(marks, "RUNNER_VERSION", "1")
+    fleet.run(*SLEEP)
+    (pid,) = fleet.pids()
+    events = watching(fleet, BOT)
+    lost(fleet)
+    os.kill(pid, signal.SIGSTOP)
+    assert events.get(timeout=10) == (BOT, "Suspended")
+    os.kill(pid, signal.SIGCONT)
+    assert events.get(timeout=10) == (BOT, "Resumed")
 
 
 def test_an_agent_that_suspends_itself_again_when_it_is_resumed_is_noticed_each_time(fleet: Fleet) -> None:

@@ -14,6 +14,7 @@ CONFIG = "MANAGED_AGENT_CONFIG"
 DRIVER = "MANAGED_AGENT_DRIVER"
 OURS = "MANAGED_AGENT_"
 
+RUNNER_VERSION = "2"  # 2: it touches the folder of its agent when that is suspended or resumed
 UNNAMED_DRIVER = "process"  # what was started before drivers had names carries no mark of one, and never will
 
 _OWNER = OWNER.encode() + b"="
@@ -64,7 +65,7 @@ def read_marks(environ: bytes) -> Marks | None:
 def for_runner(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a runner that starts an agent with this one: the rest but marks is disguised."""
     disguised = {name if name.startswith(OURS) else PASSED + name: value for name, value in environment.items()}
-    return {**disguised, RUNNER: "1"}
+    return {**disguised, RUNNER: RUNNER_VERSION}
 
 
 def as_agent(environment: Mapping[str, str]) -> dict[str, str]:

@@ -118,6 +118,10 @@ class ProcessTable:
         end = line.rfind(b") ")
         return line[end + 2 : end + 3] == b"T"
 
+    def exists(self, pid: int) -> bool:
+        """Whether there is such a process; for a look at thousands."""
+        return os.path.exists(f"{self._root}/{pid}")  # noqa: PTH110
+
     def environ(self, pid: int) -> bytes | None:
         """The environment block of a process; None when it is gone or not ours to see."""
         return _slurp(f"{self._root}/{pid}/environ")

@@ -3,8 +3,8 @@ heartbeat moves on after it was stuck.
 
 Each is an event in the folder of the agent: the bundle and the heartbeats are there, and the runner touches it
 when the agent is suspended or resumed. An event only says where to look. An agent is looked at once a second at
-most, so that one that writes without a pause costs little. Those whose folder cannot be watched are looked at with
-every poll.
+most, so that one that writes without a pause costs little. Those whose folder cannot be watched, or whose
+runner is gone or of an earlier version, are looked at with every poll.
 """
 
 import errno
@@ -26,8 +26,10 @@ from gitops_agent.drivers.local.agent_dir import (
 from gitops_agent.drivers.local.folder_events import FolderEvents
 from gitops_agent.drivers.local.handle import ReplicaHandle
 from gitops_agent.drivers.local.heartbeat_file import read_heartbeat
+from gitops_agent.drivers.local.marks import RUNNER_VERSION, variables
 from gitops_agent.drivers.local.procfs import Identity, ProcessTable
 from gitops_agent.drivers.local.registry import WatchedAgent
+from gitops_agent.drivers.local.runner import RUNNER
 from gitops_agent.drivers.local.spec import HeartbeatLimits
 from gitops_agent.errors import ObserveError
 from gitops_agent.model.key import AgentKey
@@ -95,6 +97,8 @@ class Signs:
         self._announced: set[AgentKey] = set()
         self._looked_at: dict[AgentKey, float] = {}
         self._suspended: set[Identity] = set()
+        self._told: dict[ReplicaHandle, bool] = {}
+        self._untold: set[AgentKey] = set()
         self._bundles: dict[AgentKey, _Bundle] = {}
         self._beats: dict[Identity, _Beat] = {}
 
@@ -131,6 +135,7 @@ class Signs:
         # What happened to a replica before it was known as one is seen by a look.
         self._touched |= {agent for agent, each in watched.items() if self._watched.get(agent) != each}
         self._watched = watched
+        self._find_untold()
         there = {known.identity for each in watched.values() for known in each.replicas}
         self._suspended &= there
         self._beats = {identity: beat for identity, beat in self._beats.items() if identity in there}
@@ -166,7 +171,7 @@ class Signs:
     def look_at_unwatched(self, now: float) -> Iterator[Sign]:
         """What changed about the agents that give no events."""
         for agent in self._watched:
-            if self._events is None or agent not in self._events:
+            if self._events is None or agent not in self._events or agent in self._untold:
                 yield from self._look(agent, now)
 
     def _look(self, agent: AgentKey, now: float) -> Iterator[Sign]:
@@ -184,6 +189,19 @@ class Signs:
             limits = watched.desired.heartbeat
             if limits is not None and self._moves_on(agent, known, limits, now):
                 yield agent, "HeartbeatWritten"
+
+    def _find_untold(self) -> None:
+        """Find the agents whose suspension no runner tells of: it is gone, or of an earlier version."""
+        replicas = [(agent, known) for agent, each in self._watched.items() for known in each.replicas]
+        told = self._told
+        self._told = {known: told[known] if known in told else self._tells(known.runner) for _, known in replicas}
+        self._untold = {
+            agent for agent, known in replicas if not (self._told[known] and self._table.exists(known.runner))
+        }
+
+    def _tells(self, runner: int) -> bool:
+        given = variables(self._table.environ(runner) or b"") if runner else {}
+        return given.get(RUNNER) == RUNNER_VERSION
 
     def _watch(self, agent: AgentKey, events: FolderEvents) -> None:
         try:
