@@ -108,7 +108,8 @@ def fleet_standing(summary: Summary) -> Summary:
     record = summary.state.head
     if record is None:
         return summary
-    past = [each for each in summary.state.commits.records.values() if each.now is not None and each is not record]
+    records = summary.state.commits.records.values() if record.now is None else ()  # looked through once for each
+    past = [each for each in records if each.now is not None and each is not record]
     if past:  # an older commit keeps its verdict, and what happened while it was the newest
         older = summary.state.commits.updated(replace(each, now=None) for each in past)
         summary = summary.with_state(commits=older)
