@@ -174,6 +174,7 @@ def changed_entries(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V | None]
 
 # -- intents: at most one is open per resource, and none is closed that was never opened
 
+_IDS = select(schema.intents.c.id).where(schema.intents.c.id.in_(bindparam("ids", expanding=True)))
 _BY_ID = schema.intents.update().where(schema.intents.c.id == bindparam("intent_id"))
 _OLDER = schema.intents.update().where(
     schema.intents.c.key == bindparam("of_key"),
@@ -183,20 +184,22 @@ _OLDER = schema.intents.update().where(
 _OPEN: Row = dict.fromkeys(("result", "outcome", "finished_at", "duration", "outcome_handle", "permanent"))
 
 
-def begin_intents(connection: Connection, intents: Sequence[Intent]) -> None:
-    """Open intents: new ones as new rows, known ids in their place."""
+def begin_intents(connection: Connection, intents: Sequence[Intent], open_now: Mapping[str, Intent]) -> None:
+    """Open intents: new ones as new rows, known ids in their place. ``open_now``: those that are open, by id."""
     known = _known(connection, [intent.id for intent in intents])
-    connection.execute(_OLDER, [_superseded_by(intent) for intent in intents])
+    busy = {each.action.key: id_ for id_, each in open_now.items()}
+    if older := [each for each in intents if busy.get(each.action.key, each.id) != each.id]:
+        connection.execute(_OLDER, [_superseded_by(intent) for intent in older])
     if again := [intent for intent in intents if intent.id in known]:
         connection.execute(_BY_ID, [{**intent_row(each), **_OPEN, "intent_id": each.id} for each in again])
     insert(connection, schema.intents, [intent_row(intent) for intent in intents if intent.id not in known])
 
 
-def finish_intents(connection: Connection, outcomes: Sequence[Outcome]) -> None:
-    """Close intents with their outcomes."""
+def finish_intents(connection: Connection, outcomes: Sequence[Outcome], open_now: Mapping[str, Intent]) -> None:
+    """Close intents with their outcomes. ``open_now``: those that are open, by id."""
     if not outcomes:
         return
-    ids = {outcome.intent for outcome in outcomes}
+    ids = {outcome.intent for outcome in outcomes if outcome.intent not in open_now}
     if strangers := ids - _known(connection, ids):
         raise JournalError(
             f"outcomes without an intent: {', '.join(sorted(strangers))}",
@@ -218,7 +221,7 @@ def finished(known: ReconcileState, outcomes: Sequence[Outcome], found: Changes)
     closed = {outcome.intent for outcome in outcomes}
     return replace(
         known,
-        bases=_merged(known.bases, found.bases),
+        bases=known.bases.updated(found.bases),
         attempts=_merged(known.attempts, found.attempts),
         open_intents={id_: each for id_, each in known.open_intents.items() if id_ not in closed},
     )
@@ -238,8 +241,7 @@ def _merged(known: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V
 
 
 def _known(connection: Connection, ids: Iterable[str]) -> set[str]:
-    queries = (select(schema.intents.c.id).where(schema.intents.c.id.in_(part)) for part in chunks(ids))
-    return {found for query in queries for found in connection.execute(query).scalars()}
+    return {found for part in chunks(ids) for found in connection.execute(_IDS, {"ids": part}).scalars()}
 
 
 def _superseded_by(intent: Intent) -> Row:

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable
 
-from gitops_agent.errors import JournalError
+from gitops_agent.errors import JournalError, JournalTaken
 from gitops_agent.model.key import AgentKey
 from gitops_agent.ports import JournalReader
 
-PERIOD_SECONDS = 1.0
-"""How soon a control is noticed."""
+PERIOD_SECONDS = 0.7
+"""How often controls are looked for: a shared journal is asked up to 0.25 s later, and a second is promised."""
 
 
 class ControlWatcher:
@@ -45,6 +45,9 @@ class ControlWatcher:
         while not self._stop.wait(self._period):
             try:
                 newest = self._newest()
+            except JournalTaken:
+                self._notify()  # a pass finds out, and ends what is left of us
+                return
             except JournalError:
                 continue  # passes fail of the same cause and report it
             if newest != self._seen:

@@ -4,12 +4,24 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Column, Label, Select, String, func, or_, select, true, type_coerce
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    FromClause,
+    Label,
+    Select,
+    String,
+    func,
+    or_,
+    select,
+    true,
+    type_coerce,
+)
 
 from gitops_agent.journal import plans, schema, tables
+from gitops_agent.journal.database import Database
 from gitops_agent.journal.rows import Found, chunks, intent_of
 from gitops_agent.journal.schema import commits, decisions, intents, observations
-from gitops_agent.journal.sqlite import Database
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Observation
 from gitops_agent.model.outcome import Result
@@ -34,11 +46,23 @@ def _column(field: str) -> Label[Any]:
 
 _ENTRY = [_column(each.name) for each in fields(ActionRecord)]
 _CHANGING = [verb for verb in Verb if verb.touches_live or verb is Verb.RELEASE]
-_REPAIRS = (
-    intents.c.drift_class.in_([member for member in Class if member.is_drift]),
-    intents.c.verb.in_([verb for verb in Verb if verb.touches_live]),
-    intents.c.result == Result.DONE,
-)
+
+
+def _repairs(found: FromClause, since: float) -> tuple[ColumnElement[bool], ...]:
+    """What is true of actions against drift that were done since a moment. ``found``: the intents to look through,
+    chosen before by what they are indexed by: nearly all were done, and a database that has no statistics would
+    begin with those."""
+    return (
+        found.c.drift_class.in_([member for member in Class if member.is_drift]),
+        found.c.verb.in_([verb for verb in Verb if verb.touches_live]),
+        found.c.result == Result.DONE,
+        found.c.finished_at > since,
+    )
+
+
+def _newest(query: Select[Any]) -> FromClause:
+    """The newest intents that a query finds, as many as are looked through."""
+    return query.order_by(intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS).subquery()
 
 
 class History:
@@ -52,6 +76,16 @@ class History:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def term(self) -> int:
+        """The number under which this process writes a shared journal: whoever takes over has a greater one, and
+        from then on nothing more is written under this one. 0 without one."""
+        return self._database.term
+
+    def holder(self) -> str | None:
+        """The process that works with the journal now, in words; None when there is none, or it cannot be seen."""
+        return self._database.holder()
 
     def close(self) -> None:
         """Let go of the database."""
@@ -116,16 +150,16 @@ class History:
     def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """Actions against drift that were done since a moment, and when, among the newest of all: enough to know
         a mass by."""
-        newest = select(intents.c.seq).order_by(intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS)
-        query = select(intents).where(intents.c.seq.in_(newest), *_REPAIRS, intents.c.finished_at > since)
-        found = self._found(query.order_by(intents.c.seq.desc()))
-        return [(intent_of(row).action, row.finished_at) for row in found]
+        newest = _newest(select(intents))
+        query = select(newest).where(*_repairs(newest, since)).order_by(newest.c.seq.desc())
+        return [(intent_of(row).action, row.finished_at) for row in self._found(query)]
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
-        """When drift of a resource was repaired. A settled intent took no time of ours, and does not count."""
-        query = select(intents.c.finished_at).filter_by(agent=key.agent, key=key)
-        found = self._found(query.where(*_REPAIRS, intents.c.duration > 0.0, intents.c.finished_at > since))
-        return [at for (at,) in found]
+        """When drift of a resource was repaired, among the newest of its agent. A settled intent took no time of
+        ours, and does not count."""
+        newest = _newest(select(intents).filter_by(agent=key.agent))
+        query = select(newest.c.finished_at).where(*_repairs(newest, since), newest.c.duration > 0.0)
+        return [at for (at,) in self._found(query.where(newest.c.key == key))]
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
         """What was seen of an agent each time it changed, newest first: the answer to "since when"."""

@@ -5,13 +5,12 @@ A kill in the middle leaves the old schema or the new one, never half of it.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from sqlalchemy import Connection, inspect, select, text
 
 from gitops_agent.errors import JournalError, NoJournal
 from gitops_agent.journal import plans, schema, version_5
-from gitops_agent.journal.sqlite import MOVE_AWAY, Database
+from gitops_agent.journal.database import Database
 
 Step = str | Callable[[Connection], None]
 
@@ -33,6 +32,9 @@ STEPS: Mapping[int, tuple[Step, ...]] = {
 }
 """What leads to each version from the one before: SQL that SQLite and PostgreSQL share, and functions."""
 
+WRITER_TABLE = "writer"
+"""Where a shared database says who writes: made by ``postgres``, apart from the versions."""
+
 OLDEST_VERSION = min(STEPS) - 1
 """Earlier ones were never released."""
 
@@ -40,11 +42,11 @@ OLDEST_VERSION = min(STEPS) - 1
 def bring_up_to_date(database: Database) -> None:
     """Create the tables, or walk the missing steps; refuse a journal from the future."""
     with database.reading() as connection:
-        if _found(connection, database.path) == schema.VERSION:
+        if _found(connection, database) == schema.VERSION:
             return
-    with database.writing() as connection:
+    with database.writing(by_anyone=True) as connection:
         # Asked again inside the transaction: another process may have been faster.
-        found = _found(connection, database.path)
+        found = _found(connection, database)
         if found is None:
             schema.metadata.create_all(connection, checkfirst=False)
             connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
@@ -61,45 +63,39 @@ def bring_up_to_date(database: Database) -> None:
 def require_current(database: Database) -> None:
     """For readers: the journal has this version's schema, or JournalError says what to do."""
     with database.reading() as connection:
-        found = _found(connection, database.path)
+        found = _found(connection, database)
     if found is None:
-        raise no_journal(database.path)
+        raise no_journal(database)
     if found < schema.VERSION:
         raise JournalError(
-            f"{database.path}: the journal has schema {found}, this version reads {schema.VERSION}",
+            f"{database.place}: the journal has schema {found}, this version reads {schema.VERSION}",
             hint="start gitops-agent once or run of this version: it brings the journal up to date",
         )
 
 
-def no_journal(path: Path) -> NoJournal:
-    """The error for a state directory that no gitops-agent has worked in yet."""
-    return NoJournal(
-        f"{path}: there is no journal yet",
-        hint="run gitops-agent once or run first, or name the right directory with --state-dir",
-    )
+def no_journal(database: Database) -> NoJournal:
+    """The error for a place that no gitops-agent has worked with yet."""
+    return NoJournal(f"{database.place}: there is no journal yet", hint=database.advice.none_yet)
 
 
-def _found(connection: Connection, path: Path) -> int | None:
-    """The version of the schema in the file; None when it is empty."""
-    tables = inspect(connection).get_table_names()
+def _found(connection: Connection, database: Database) -> int | None:
+    """The version of the schema in the database; None when it is empty."""
+    place, advice = database.place, database.advice
+    # The row that says who writes is there before there is a journal.
+    tables = set(inspect(connection).get_table_names()) - {WRITER_TABLE}
     if not tables:
         return None
     version = None
     if schema.schema_version.name in tables:
         version = connection.execute(select(schema.schema_version.c.version)).scalar()
     if version is None:
-        raise JournalError(
-            f"{path}: this is a database, but not a journal of gitops-agent",
-            hint="name another directory with --state-dir, or move the file away",
-        )
+        raise JournalError(f"{place}: this is a database, but not a journal of gitops-agent", hint=advice.foreign)
     if version > schema.VERSION:
-        raise JournalError(
-            f"{path}: the journal has schema {version}, this version of gitops-agent knows up to {schema.VERSION}",
-            hint="install the newer gitops-agent that wrote it, or choose another --state-dir",
-        )
+        known = f"this version of gitops-agent knows up to {schema.VERSION}"
+        raise JournalError(f"{place}: the journal has schema {version}, {known}", hint=advice.newer)
     if version < OLDEST_VERSION:
         raise JournalError(
-            f"{path}: the journal has schema {version}, of a gitops-agent before the first release",
-            hint=MOVE_AWAY.format(path=path),
+            f"{place}: the journal has schema {version}, of a gitops-agent before the first release",
+            hint=advice.too_old,
         )
     return int(version)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Table, bindparam
+from sqlalchemy import Connection, Delete, Insert, Table, bindparam
 
 from gitops_agent.journal import schema
 from gitops_agent.model.observation import Observation
@@ -128,13 +128,26 @@ def chunks(values: Iterable[str]) -> list[list[str]]:
 def insert(connection: Connection, table: Table, values: Sequence[Row]) -> None:
     """Insert rows, if there are any."""
     if values:
-        connection.execute(table.insert(), values)
+        connection.execute(_insert(table), values)
 
 
 def delete(connection: Connection, table: Table, column: str, values: Iterable[Any]) -> None:
     """Delete the rows that have these values in a column."""
     if doomed := [{"doomed": value} for value in values]:
-        connection.execute(table.delete().where(table.c[column] == bindparam("doomed")), doomed)
+        connection.execute(_delete(table, column), doomed)
+
+
+# Made once: to build a statement takes as long as to carry it out.
+
+
+@cache
+def _insert(table: Table) -> Insert:
+    return table.insert()
+
+
+@cache
+def _delete(table: Table, column: str) -> Delete:
+    return table.delete().where(table.c[column] == bindparam("doomed"))
 
 
 def replace_rows(

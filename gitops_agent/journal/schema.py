@@ -2,7 +2,7 @@
 
 A column has (as ``key``) the name of the field that it holds, and gives back a value of its type; a new field of
 ``Base`` or ``Attempt`` is a new column, and needs a migration. Times are in seconds since the epoch. Only portable
-column types are used, so that the same tables serve SQLite now and PostgreSQL when the journal is shared.
+column types are used, so that the same tables serve SQLite, and PostgreSQL when the journal is shared.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -70,16 +70,19 @@ class Json(Text):
 
     cache_ok = True
 
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:  # noqa: ARG002
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:
         """Encodes; a value that is not JSON is kept as its text rather than refused."""
         encode = coder(self.hint).encode
+        # PostgreSQL looks into no JSON in which there is a NUL anywhere.
+        refused = "\\u0000" if dialect.name == "postgresql" else None
 
         def text(value: Any) -> str:
             found = encode(value)
             try:
-                return orjson.dumps(found).decode()
+                made = orjson.dumps(found).decode()
             except TypeError:
                 return orjson.dumps(_plain(found)).decode()
+            return made if refused is None or refused not in made else orjson.dumps(_plain(found)).decode()
 
         return text
 

@@ -14,6 +14,8 @@ from sqlalchemy import Connection, QueuePool, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gitops_agent.errors import JournalError
+from gitops_agent.journal import lock
+from gitops_agent.journal.database import Advice
 
 FILE_NAME = "journal.db"
 BUSY_SECONDS = 10.0
@@ -63,11 +65,23 @@ _OS_NAMES = {
 }
 
 
-class Database:
-    """A file of SQLite that gives transactions to read or to write in, and speaks JournalError only."""
+class SqliteDatabase:
+    """A file of SQLite that gives transactions to read or to write in, and speaks JournalError only.
+
+    Who writes is settled by the lock of the state directory, so there are no terms."""
+
+    shared = False
+    term = 0
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self.path = path
+        self.place = str(path)
+        self.advice = Advice(
+            none_yet="run gitops-agent once or run first, or name the right directory with --state-dir",
+            foreign="name another directory with --state-dir, or move the file away",
+            newer="install the newer gitops-agent that wrote it, or choose another --state-dir",
+            too_old=MOVE_AWAY.format(path=path),
+        )
         self.read_only = read_only
         self.mutex = RLock()
         self._kept: Connection | None = None
@@ -89,8 +103,9 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, by_anyone: bool = False) -> Iterator[Connection]:
         """One durable transaction; one at a time in this process."""
+        del by_anyone  # operators write here as the daemon does
         if self.read_only:
             raise JournalError(
                 f"{self.path}: the journal was opened for reading only", hint="open it without read_only"
@@ -116,6 +131,10 @@ class Database:
         if self._kept is None:
             self._kept = self.engine.connect()
         return self._kept
+
+    def holder(self) -> str | None:
+        """The process that works in the state directory now, in words."""
+        return lock.holder(self.path.parent)
 
     def close(self) -> None:
         """Let go of the file; the last one out merges the write-ahead log."""

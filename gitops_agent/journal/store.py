@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from sqlalchemy import Connection
 
 from gitops_agent.journal import changes, migrations, retention, rows, tables
+from gitops_agent.journal.database import Database
 from gitops_agent.journal.history import History
+from gitops_agent.journal.place import Place, SharedJournal
 from gitops_agent.journal.plans import (
     TRIMMED_EVERY,
     Decided,
@@ -25,14 +26,14 @@ from gitops_agent.journal.plans import (
     plan_row,
     trim,
 )
-from gitops_agent.journal.sqlite import FILE_NAME, Database, translated
+from gitops_agent.journal.sqlite import FILE_NAME, SqliteDatabase, translated
 from gitops_agent.model.control import Control
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.masking import Mask, masked
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import Attempt, Intent, Outcome
-from gitops_agent.model.plan import Plan
-from gitops_agent.model.state import CommitsState, LazyMap, State, trimmed
+from gitops_agent.model.plan import Action, Plan
+from gitops_agent.model.state import Bases, CommitsState, LazyMap, State, trimmed
 from gitops_agent.model.status import CommitRecord
 from gitops_agent.support.secrets import mask_patterns
 
@@ -43,16 +44,19 @@ _PRUNED = "journal.pruned_at"
 """The row that keeps when old history was last dropped."""
 
 
-def open_journal(state_dir: Path, *, read_only: bool = False, mask: Mask = mask_patterns) -> SqlJournal:
-    """The journal of a state directory, created or brought up to date. ``mask``: what hides secrets in all text
-    that is written.
+def open_journal(
+    place: Place, *, read_only: bool = False, mask: Mask = mask_patterns, writer: str = "", take_over: bool = False
+) -> SqlJournal:
+    """The journal of a state directory or of a shared database, created or brought up to date. ``mask``: what
+    hides secrets in all text that is written.
 
     Read-only it works while a daemon writes, and neither creates nor migrates: JournalError when there is none.
+
+    A shared journal has one writer at a time: ``writer`` is the name of this process, which writes under the next
+    term from now on. LockHeld names another one that lives; ``take_over`` (somebody else decided that it is our
+    turn) takes the term from it, and it writes nothing more. Without a name only controls can be written.
     """
-    path = state_dir / FILE_NAME
-    if read_only and not path.is_file():
-        raise migrations.no_journal(path)
-    database = Database(path, read_only=read_only)
+    database = _open(place, read_only=read_only, writer=writer, take_over=take_over)
     try:
         (migrations.require_current if read_only else migrations.bring_up_to_date)(database)
     except BaseException:
@@ -61,9 +65,24 @@ def open_journal(state_dir: Path, *, read_only: bool = False, mask: Mask = mask_
     return SqlJournal(database, mask)
 
 
-def has_journal(state_dir: Path) -> bool:
-    """Whether anything was ever recorded in this state directory (a kill may leave the file, empty)."""
-    path = state_dir / FILE_NAME
+def _open(place: Place, *, read_only: bool, writer: str, take_over: bool) -> Database:
+    if isinstance(place, SharedJournal):
+        from gitops_agent.journal.postgres import PostgresDatabase  # only who shares a journal needs the package
+
+        return PostgresDatabase(place, read_only=read_only, writer=writer, take_over=take_over)
+    database = SqliteDatabase(place / FILE_NAME, read_only=read_only)
+    if read_only and not database.path.is_file():
+        raise migrations.no_journal(database)
+    return database
+
+
+def has_journal(place: Place) -> bool:
+    """Whether anything was ever recorded there (a kill may leave a file, empty)."""
+    if isinstance(place, SharedJournal):
+        from gitops_agent.journal.postgres import has_tables
+
+        return has_tables(place)
+    path = place / FILE_NAME
     with translated(path):
         return path.is_file() and path.stat().st_size > 0
 
@@ -85,6 +104,11 @@ class SqlJournal(History):
         super().__init__(database)
         self._mask = mask
         self.inside = lambda _method: None
+        self._plans_written = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin anew: what is in memory is read again when it is asked for."""
         self._state: State | None = None
         self._version = 0
         self._owed: tables.Owed | None = None
@@ -93,7 +117,8 @@ class SqlJournal(History):
         self._recorded: Collection[Mark] = ()
         # What is on record of the commits of those plans, and how many plans were written since the last trim.
         self._decided: dict[str, set[Decided]] = {}
-        self._plans_written = 0
+        # The actions of the plans that were last written and held nothing to mask, by their ids.
+        self._clean: dict[int, Action] = {}
 
     def state(self) -> State:
         """The state as last committed, with the controls that other processes have added since."""
@@ -170,13 +195,13 @@ class SqlJournal(History):
 
         An id that is known is opened again in its place (a retry under the same idempotency key). An older intent
         for the same resource that is still open ends as Skipped: at most one is open per resource."""
-        intents = [masked(Intent, intent, self._mask) for intent in intents]
+        intents = [self._masked_intent(intent) for intent in intents]
         with self._database.mutex:
             before = self._current()
             if intents:
                 opened = changes.opened(before.reconcile.open_intents, intents)
                 with self._writing("begin") as connection:
-                    changes.begin_intents(connection, intents)
+                    changes.begin_intents(connection, intents, before.reconcile.open_intents)
                 self._state = replace(before, reconcile=replace(before.reconcile, open_intents=opened))
             return self._current()
 
@@ -199,7 +224,7 @@ class SqlJournal(History):
                 # Made before the transaction, so that memory never holds a change twice or not at all.
                 after = changes.finished(before.reconcile, outcomes, found)
                 with self._writing("finish") as connection:
-                    changes.finish_intents(connection, outcomes)
+                    changes.finish_intents(connection, outcomes, before.reconcile.open_intents)
                     changes.write(connection, found)
                 self._state = replace(before, reconcile=after)
             return self._current()
@@ -234,9 +259,14 @@ class SqlJournal(History):
 
     @contextmanager
     def _writing(self, method: str) -> Iterator[Connection]:
-        with self._database.writing() as connection:
-            yield connection
-            self.inside(method)
+        try:
+            with self._database.writing(by_anyone=method == "control") as connection:
+                yield connection
+                self.inside(method)
+        except BaseException:
+            if self._database.shared:
+                self._forget()  # the answer may be lost of what was done: only the database knows
+            raise
 
     def _write(self, found: changes.Changes, owed_to: Collection[str]) -> None:
         version = self._version + 1
@@ -270,7 +300,7 @@ class SqlJournal(History):
             "control": {"controls": tables.controls(connection)},
             "reconcile": {
                 "attempts": LazyMap(lambda: self._read(tables.attempts)),
-                "bases": LazyMap(lambda: self._read(tables.bases)),
+                "bases": Bases(lambda: self._read(tables.bases)),
                 "open_intents": LazyMap(lambda: self._read(tables.open_intents)),
             },
             "status": {"agents": tables.StoredStatuses(self._read)},
@@ -314,8 +344,21 @@ class SqlJournal(History):
     def _unrecorded(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         """The plans that are not on record, once per digest and commit."""
         found = {(plan.digest, plan.commit): plan for plan in plans if plan.actions}
-        new = (mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark))
-        return tuple(masked(Plan, found[mark], self._mask) for mark in new)
+        new = [mark for mark in found if mark not in self._recorded and not self._is_recorded(*mark)]
+        made = tuple(masked(Plan, found[mark], self._mask) for mark in new)
+        clean = (
+            action for mark, plan in zip(new, made, strict=True) if plan is found[mark] for action in plan.actions
+        )
+        self._clean = {id(action): action for action in clean} or self._clean
+        return made
+
+    def _masked_intent(self, intent: Intent) -> Intent:
+        """The intent masked. Its action needs no second look if its plan had nothing to mask: that is most of what
+        is to be looked at, and plans are carried out within seconds."""
+        if self._clean.get(id(intent.action)) is not intent.action:
+            return masked(Intent, intent, self._mask)
+        actor = self._mask(intent.actor)
+        return intent if actor == intent.actor else replace(intent, actor=actor)
 
     def _decisions(self, plans: Sequence[Plan], at: float) -> tuple[list[rows.Row], dict[str, set[Decided]]]:
         """The rows of decisions that are not on record yet, and by commit what is on record with them."""

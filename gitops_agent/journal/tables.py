@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 
 from gitops_agent.journal import rows, schema
+from gitops_agent.journal.portable import by_bytes, member_is_true, member_length, member_text
 from gitops_agent.journal.rows import CHUNK_ROWS, chunks
 from gitops_agent.model.control import Control
 from gitops_agent.model.fields import JSON
@@ -52,7 +53,7 @@ def open_intents(connection: Connection) -> dict[str, Intent]:
 
 def statuses(connection: Connection) -> dict[AgentKey, AgentStatus]:
     """The last reported status of every agent."""
-    query = select(schema.statuses.c.value).order_by(schema.statuses.c.agent)
+    query = select(schema.statuses.c.value).order_by(by_bytes(schema.statuses.c.agent))
     return {status.agent: status for status in connection.execute(query).scalars()}
 
 
@@ -64,8 +65,7 @@ def status(connection: Connection, agent: AgentKey) -> AgentStatus | None:
 def unsettled(connection: Connection) -> dict[AgentKey, AgentStatus]:
     """The statuses that say more than Ready, found without decoding the others: in a quiet fleet nearly all."""
     value = schema.statuses.c.value
-    more = func.coalesce(func.json_array_length(value, "$.conditions"), 0) != 1
-    query = select(value).where(more | (func.coalesce(func.json_extract(value, "$.ready"), 0) == 0))
+    query = select(value).where((member_length(value, "conditions") != 1) | ~member_is_true(value, "ready"))
     return {status.agent: status for status in connection.execute(query).scalars()}
 
 
@@ -146,7 +146,7 @@ def window(connection: Connection, head: str | None) -> dict[str, CommitRecord]:
     """What ``model.state.trimmed`` would leave of all records."""
     column = schema.commits.c
     other = column.sha != (head or "")
-    inherited = func.json_extract(column.value, "$.cause") == INHERITED
+    inherited = member_text(column.value, "cause") == INHERITED
     found = (
         *records(connection, column.phase == Phase.CONVERGED, other, limit=1),
         *records(connection, column.phase == Phase.DEGRADED, inherited, other, limit=1),

@@ -9,6 +9,7 @@ import orjson
 from sqlalchemy import Connection, Table, inspect, text
 
 from gitops_agent.journal import changes, rows, schema, tables
+from gitops_agent.journal.portable import count_on
 from gitops_agent.journal.rows import CHUNK_ROWS, delete, insert
 from gitops_agent.model.codec import from_json
 from gitops_agent.model.fields import JSON, Fields
@@ -53,6 +54,8 @@ def rebuild_tables(connection: Connection) -> None:
         for batch in found.partitions(CHUNK_ROWS):
             insert(connection, table, [convert({name: _value(name, row[name]) for name in row}) for row in batch])
         connection.execute(text(f"DROP TABLE old_{table.name}"))
+        if "seq" in table.c:
+            count_on(connection, table)
     schema.state.create(connection)
     schema.owed.create(connection)
 

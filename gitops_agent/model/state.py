@@ -25,7 +25,7 @@ from typing import TypeVar
 from gitops_agent.model.control import Control
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey, Scope
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import Attempt, Circuit, Intent
 from gitops_agent.model.pace import Debt, MassReturn
@@ -72,6 +72,54 @@ class LazyMap(Mapping[K, V]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+class Bases(LazyMap[ResourceKey, Base]):
+    """What was last applied, by resource; what there is of one agent is found without a look at all of it."""
+
+    @classmethod
+    def of(cls, known: Mapping[ResourceKey, Base]) -> "Bases":
+        """The same map, with that question answered."""
+        return known if isinstance(known, cls) else cls(lambda: known)
+
+    @cached_property
+    def _by_agent(self) -> Mapping[AgentKey, frozenset[ResourceKey]]:
+        return _by_agent(self._known)
+
+    def within(self, scope: Scope) -> Iterable[ResourceKey]:
+        """The resources on record of the agents in a scope (None: of all)."""
+        if scope is None:
+            return self._known.keys()
+        return [key for agent in scope for key in self._by_agent.get(agent, ())]
+
+    def updated(self, changed: Mapping[ResourceKey, Base | None]) -> "Bases":
+        """The same with some replaced and some (None) gone; costs what changed, and a copy of two maps."""
+        if not changed:
+            return self
+        known = {**self._known, **{key: base for key, base in changed.items() if base is not None}}
+        for key in (key for key, base in changed.items() if base is None):
+            known.pop(key, None)
+        made = Bases(lambda: known)
+        if "_by_agent" in self.__dict__:
+            made._by_agent = self._regrouped(changed)
+        return made
+
+    def _regrouped(self, changed: Mapping[ResourceKey, Base | None]) -> Mapping[AgentKey, frozenset[ResourceKey]]:
+        moved = {key for key, base in changed.items() if (base is None) is (key in self._known)}
+        if not moved:
+            return self._by_agent
+        groups = dict(self._by_agent)
+        for agent, keys in _by_agent(moved).items():
+            groups[agent] = groups.get(agent, frozenset()) ^ keys
+        return groups
+
+
+def _by_agent(keys: Iterable[ResourceKey]) -> dict[AgentKey, frozenset[ResourceKey]]:
+    """Resources by the agent that they belong to."""
+    groups: dict[AgentKey, list[ResourceKey]] = {}
+    for key in keys:
+        groups.setdefault(key.agent, []).append(key)
+    return {agent: frozenset(own) for agent, own in groups.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +189,8 @@ class RolloutState:
     ``enforced``: the last commit that every agent follows. ``released``: agents that follow another one, with its
     sha. ``rollout``: the newest rollout, under way, held or done. ``failed_trees``: not tried again by themselves.
     ``converged`` and ``converged_policy``: the last commit whose own changes are all in. ``judged_agents``: those
-    that must be Ready before that is so of the newest commit. ``unready_since`` and ``provisioning_since``: in
-    seconds of active time (``model.passes.Now``)."""
+    that must be Ready before that is so of the newest commit. ``unready_since``, ``final_since`` (that
+    waiting does not help) and ``provisioning_since``: in seconds of active time (``model.passes.Now``)."""
 
     enforced: str | None = None
     released: Mapping[AgentKey, str] = field(default_factory=dict)
@@ -154,6 +202,7 @@ class RolloutState:
     unready_since: Mapping[AgentKey, float] = field(default_factory=dict)
     provisioning_since: Mapping[AgentKey, float] = field(default_factory=dict)
     given_up: Mapping[AgentKey, GivenUpAgent] = field(default_factory=dict)
+    final_since: Mapping[AgentKey, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +211,15 @@ class ReconcileState:
     ``debts``: what the cap of actions a minute has not paid back. ``returning``: agents that were gone together,
     while they come back."""
 
-    bases: Mapping[ResourceKey, Base] = field(default_factory=dict)
+    bases: Bases = field(default_factory=lambda: Bases(dict))
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     open_intents: Mapping[str, Intent] = field(default_factory=dict)
     debts: Mapping[str, Debt] = field(default_factory=dict)
     returning: MassReturn | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bases", Bases.of(self.bases))
 
 
 @dataclass(frozen=True, slots=True)

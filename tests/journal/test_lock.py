@@ -26,6 +26,11 @@ with state_lock(Path(sys.argv[1])):
 """
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
 def hold(state: Path) -> tuple[subprocess.Popen[str], int]:
     """Another process that holds the lock and has started an agent."""
     holder = subprocess.Popen(

@@ -43,6 +43,11 @@ ENCODED = b64encode(f"user:{CANARY}".encode()).decode()
 TEXT = f"it printed {CANARY} and {ENCODED}"
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
 def telling(state: State) -> State:
     """The secret in every part of the state that holds text of others."""
     finding = Finding(Severity.WARNING, "HookFailed", "acme/bot", TEXT, TEXT)

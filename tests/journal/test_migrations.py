@@ -20,6 +20,11 @@ pytestmark = pytest.mark.unit
 VERSION_4 = (Path(__file__).parent / "version_4.sql").read_text()
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
 def write(state: Path, script: str) -> Path:
     state.mkdir(exist_ok=True)
     path = state / FILE_NAME

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.status import Phase
 
@@ -17,7 +17,7 @@ ONE, TWO = a_commit("1", 1), a_commit("2", 2)
 SINKS = ("notes", "sentry")
 
 
-def test_every_sink_owes_every_record_that_changed(state: Path, journal: SqlJournal) -> None:
+def test_every_sink_owes_every_record_that_changed(state: Place, journal: SqlJournal) -> None:
     now = journal.commit(with_records(journal.state(), ONE, TWO), owed_to=SINKS)
     assert journal.owed() == {sink: {"1": 1, "2": 1} for sink in SINKS}
     journal.commit(with_records(now, ONE, a_commit("2", 2, Phase.DEGRADED)), owed_to=SINKS)
@@ -33,7 +33,7 @@ def test_what_no_record_changed_is_not_owed(journal: SqlJournal) -> None:
 
 
 def test_what_was_delivered_is_forgotten_and_what_changed_meanwhile_is_not(
-    state: Path, journal: SqlJournal
+    state: Place, journal: SqlJournal
 ) -> None:
     now = journal.commit(with_records(journal.state(), ONE, TWO), owed_to=SINKS)
     under_way = journal.owed()["notes"]
@@ -46,11 +46,11 @@ def test_what_was_delivered_is_forgotten_and_what_changed_meanwhile_is_not(
         assert again.owed() == journal.owed()
 
 
-def test_a_version_is_never_given_twice(state: Path, journal: SqlJournal) -> None:
+def test_a_version_is_never_given_twice(state: Place, journal: SqlJournal) -> None:
     now = journal.commit(with_records(journal.state(), ONE), owed_to=["notes"])
     stale = journal.owed()["notes"]
     journal.delivered("notes", stale)
-    with open_journal(state) as again:
+    with open_journal(state, writer="again", take_over=True) as again:
         again.commit(with_records(again.state(), a_commit("1", 1, Phase.DEGRADED)), owed_to=["notes"])
         assert again.owed() == {"notes": {"1": 2}}
         again.delivered("notes", stale)

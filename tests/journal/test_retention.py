@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -60,7 +60,7 @@ def test_what_belongs_to_an_unsettled_commit_stays(journal: SqlJournal, phase: P
     assert journal.commit_record(a_commit().sha) is not None
 
 
-def test_the_last_observation_of_what_is_ours_stays(state: Path, journal: SqlJournal) -> None:
+def test_the_last_observation_of_what_is_ours_stays(state: Place, journal: SqlJournal) -> None:
     stranger = ResourceKey(AgentKey("acme", "gone"), "runtime", "main")
     journal.finish([], bases=[a_base(RUNTIME)])
     observe(journal, an_observation(observed_at=OLD), an_observation(stranger, observed_at=OLD))
@@ -72,7 +72,7 @@ def test_the_last_observation_of_what_is_ours_stays(state: Path, journal: SqlJou
     assert len(journal.observations(stranger.agent)) == 1
 
 
-def test_what_we_live_on_never_goes(state: Path, journal: SqlJournal) -> None:
+def test_what_we_live_on_never_goes(state: Place, journal: SqlJournal) -> None:
     journal.finish([], bases=[a_base(applied_at=OLD)], attempts={RUNTIME: Attempt(1, OLD, "no")})
     now = with_statuses(with_records(journal.state(), a_commit(), head=SHA), a_status())
     now = journal.commit(now, owed_to=["notes"])
@@ -87,7 +87,7 @@ def history(count: int) -> list[CommitRecord]:
     return [a_commit(f"{number:040}", number, finished_at=OLD) for number in range(count)]
 
 
-def test_old_records_of_commits_go_and_what_was_owed_of_them(state: Path, journal: SqlJournal) -> None:
+def test_old_records_of_commits_go_and_what_was_owed_of_them(state: Place, journal: SqlJournal) -> None:
     records = history(MAX_RECORDS + 10)
     records[1] = replace(records[1], phase=Phase.BLOCKED)
     records[2] = replace(records[2], finished_at=NEW)
@@ -111,7 +111,7 @@ def test_old_records_of_commits_go_and_what_was_owed_of_them(state: Path, journa
         assert again.owed() == journal.owed()
 
 
-def test_controls_go_when_they_have_no_effect_any_more(state: Path, journal: SqlJournal) -> None:
+def test_controls_go_when_they_have_no_effect_any_more(state: Place, journal: SqlJournal) -> None:
     def say(verb: ControlVerb, target: str, at: float = OLD, **more: Any) -> None:
         journal.control(Control(verb, target, "ada@host", at, "why", **more))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.finding import Finding, Severity
@@ -28,19 +28,19 @@ numbers = count()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("journal")
+def place(new_place: Callable[[], Place]) -> Place:
+    return new_place()
 
 
 @pytest.fixture(scope="module")
-def journal(folder: Path) -> Iterator[SqlJournal]:
-    with open_journal(folder) as opened:
+def journal(place: Place) -> Iterator[SqlJournal]:
+    with open_journal(place, writer="test") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def reader(folder: Path, journal: SqlJournal) -> Iterator[SqlJournal]:
-    with open_journal(folder, read_only=True) as opened:
+def reader(place: Place, journal: SqlJournal) -> Iterator[SqlJournal]:
+    with open_journal(place, read_only=True) as opened:
         yield opened
 
 
@@ -82,7 +82,7 @@ def test_observations(journal: SqlJournal, reader: SqlJournal, observation: Obse
 
 
 @given(state=values.states)
-def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
+def test_states(journal: SqlJournal, place: Place, state: State) -> None:
     """All parts, over whatever was there before: written by difference, read by another process."""
     before = journal.state()
     given = replace(
@@ -96,7 +96,7 @@ def test_states(journal: SqlJournal, folder: Path, state: State) -> None:
     control = replace(given.control, controls=written.control.controls)
     # Which records are held is the window's matter: a fresh look at the database, below, must give the same.
     assert written == replace(given, commits=written.commits, control=control)
-    with open_journal(folder, read_only=True) as again:
+    with open_journal(place, read_only=True) as again:
         assert again.state() == written
         for record in state.commits.records.values():
             assert again.commit_record(record.sha) == record

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.errors import JournalError
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.sqlite import FILE_NAME, _write_connection
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.fields import Fields
@@ -26,6 +27,7 @@ from gitops_agent.model.status import ConditionType, Phase
 from tests.support.decisions import decided
 from tests.support.statements import statements
 
+from .conftest import only_sqlite
 from .values import (
     BOT,
     CONFIG,
@@ -94,7 +96,7 @@ def open_of(state: State) -> list[tuple[str, float]]:
     return [(intent.id, intent.at) for intent in state.reconcile.open_intents.values()]
 
 
-def test_a_newer_intent_ends_an_older_one_of_the_same_resource(state: Path, journal: SqlJournal) -> None:
+def test_a_newer_intent_ends_an_older_one_of_the_same_resource(state: Place, journal: SqlJournal) -> None:
     journal.begin([an_intent("old"), an_intent("beside", an_action(CONFIG))])
     now = journal.begin([an_intent("new", at=25.0)])
     assert open_of(now) == [("beside", 20.0), ("new", 25.0)]
@@ -104,7 +106,7 @@ def test_a_newer_intent_ends_an_older_one_of_the_same_resource(state: Path, jour
         assert open_of(again.state()) == open_of(now)
 
 
-def test_an_intent_can_be_tried_again_under_its_id(state: Path, journal: SqlJournal) -> None:
+def test_an_intent_can_be_tried_again_under_its_id(state: Place, journal: SqlJournal) -> None:
     journal.begin([an_intent(), an_intent("beside", an_action(CONFIG))])
     now = journal.begin([an_intent(at=26.0)])
     assert open_of(now) == [("i1", 26.0), ("beside", 20.0)]
@@ -115,7 +117,7 @@ def test_an_intent_can_be_tried_again_under_its_id(state: Path, journal: SqlJour
     assert [entry.result for entry in journal.entries()] == [None, None]
 
 
-def test_finish_is_all_or_nothing(state: Path, journal: SqlJournal) -> None:
+def test_finish_is_all_or_nothing(state: Place, journal: SqlJournal) -> None:
     before = journal.begin([an_intent()])
     with pytest.raises(JournalError, match="without an intent: stranger"):
         journal.finish(
@@ -126,7 +128,7 @@ def test_finish_is_all_or_nothing(state: Path, journal: SqlJournal) -> None:
         assert reader.state() == before
 
 
-def test_bases_and_attempts_follow_what_is_finished(state: Path, journal: SqlJournal) -> None:
+def test_bases_and_attempts_follow_what_is_finished(state: Place, journal: SqlJournal) -> None:
     tried = Attempt(2, 50.0, "exit 1", permanent=True)
     first = journal.finish([], bases=[a_base(), a_base(CONFIG)], attempts={RUNTIME: tried, CONFIG: tried})
     newer = a_base(fields=Fields.of({"replicas": 3}), retained=True)
@@ -137,7 +139,7 @@ def test_bases_and_attempts_follow_what_is_finished(state: Path, journal: SqlJou
         assert again.state() == now
 
 
-def test_a_base_forgotten_and_applied_in_one_write_stays(state: Path, journal: SqlJournal) -> None:
+def test_a_base_forgotten_and_applied_in_one_write_stays(state: Place, journal: SqlJournal) -> None:
     journal.finish([], bases=[a_base()])
     now = journal.finish([], bases=[a_base(applied_at=99.0)], forgotten=[RUNTIME])
     assert now.reconcile.bases[RUNTIME].applied_at == 99.0
@@ -166,7 +168,7 @@ def test_commits_are_found_by_tree_and_by_the_beginning_of_their_sha(journal: Sq
     assert journal.commits(sha="%") == []
 
 
-def test_statuses_change_and_go(state: Path, journal: SqlJournal) -> None:
+def test_statuses_change_and_go(state: Place, journal: SqlJournal) -> None:
     other = AgentKey("acme", "other")
     now = journal.commit(with_statuses(journal.state(), a_status(), a_status(other)))
     now = journal.commit(with_statuses(now, a_status(ready=False), removed=[other]))
@@ -178,9 +180,10 @@ def test_statuses_change_and_go(state: Path, journal: SqlJournal) -> None:
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.booleans(), st.sets(st.sampled_from(EXTRA)))))
 def test_the_not_ready_and_the_drifted_are_the_same_read_or_remembered(
-    fleet: dict[str, tuple[bool, set[ConditionType]]],
+    new_place: Callable[[], Place], fleet: dict[str, tuple[bool, set[ConditionType]]]
 ) -> None:
-    with TemporaryDirectory() as folder, open_journal(Path(folder)) as journal:
+    place = new_place()
+    with open_journal(place, writer="test") as journal:
         made = []
         for name, (ready, extra) in fleet.items():
             status = a_status(AgentKey("acme", name), ready=ready)
@@ -188,20 +191,20 @@ def test_the_not_ready_and_the_drifted_are_the_same_read_or_remembered(
             more = (replace(first, type=each) for each in extra)
             made.append(replace(status, conditions=(first, *more)))
         remembered = journal.commit(with_statuses(journal.state(), *made)).status.agents
-        with open_journal(Path(folder), read_only=True) as reader:
+        with open_journal(place, read_only=True) as reader:
             read = reader.state().status.agents
             assert read.not_ready == remembered.not_ready
             assert [read.having(each) for each in EXTRA] == [remembered.having(each) for each in EXTRA]
             assert read == remembered
 
 
-def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: SqlJournal) -> None:
+def test_a_plan_is_recorded_once_per_digest_and_commit(state: Place, journal: SqlJournal) -> None:
     plan = a_plan(an_action(), an_action(CONFIG, decision=Decision.ALERT), held=frozenset({CONFIG}))
     now = journal.commit(journal.state(), plans=[plan, plan], at=1.0)
     journal.commit(now, plans=[plan], at=2.0)
-    with open_journal(state) as again:
-        again.commit(again.state(), plans=[plan], at=3.0)
-    journal.commit(now, plans=[a_plan(commit="b" * 40)], at=4.0)
+    with open_journal(state, writer="again", take_over=True) as again:
+        now = again.commit(again.state(), plans=[plan], at=3.0)
+        again.commit(now, plans=[a_plan(commit="b" * 40)], at=4.0)
     assert [(item.at, item.key, item.decision, item.held) for item in decided(journal)] == [
         (4.0, RUNTIME, Decision.REPAIR, False),
         (1.0, RUNTIME, Decision.REPAIR, False),
@@ -210,7 +213,7 @@ def test_a_plan_is_recorded_once_per_digest_and_commit(state: Path, journal: Sql
     assert [item.at for item in decided(journal, agent=BOT, commit=SHA)] == [1.0, 1.0]
 
 
-def test_observations_are_kept_when_they_say_something_new(state: Path, journal: SqlJournal) -> None:
+def test_observations_are_kept_when_they_say_something_new(state: Place, journal: SqlJournal) -> None:
     alive = AgentInstance("7")
     first = an_observation(evidence=(Evidence("kernel", "alive", 1.0),), instances=(alive,))
     same = replace(
@@ -223,7 +226,7 @@ def test_observations_are_kept_when_they_say_something_new(state: Path, journal:
     observe(journal, first, an_observation(CONFIG))
     observe(journal, same)
     observe(journal, gone, gone)
-    with open_journal(state) as again:
+    with open_journal(state, writer="again", take_over=True) as again:
         observe(again, gone)
         observe(again, an_observation(observed_at=33.0))
     seen = [item for item in journal.observations(BOT) if item.key == RUNTIME]
@@ -273,6 +276,7 @@ def test_a_pass_without_news_asks_the_database_nothing(journal: SqlJournal) -> N
     assert sent == []
 
 
+@only_sqlite
 def test_the_end_of_a_quiet_pass_writes_one_row(journal: SqlJournal) -> None:
     now = journal.commit(with_statuses(with_records(journal.state(), a_commit()), a_status()))
     sent = statements(journal)
@@ -298,6 +302,7 @@ def test_threads_share_it(journal: SqlJournal) -> None:
     assert journal.state().reconcile.open_intents == {}
 
 
+@only_sqlite
 def test_the_database_waits_for_the_disk_and_keeps_to_itself(state: Path, journal: SqlJournal) -> None:
     connection = _write_connection(state / FILE_NAME)
     names = ("journal_mode", "synchronous", "foreign_keys")

@@ -22,6 +22,11 @@ from .values import RUNTIME, a_base, an_intent, an_outcome, with_head
 BIG = Fields.of({"instructions": "x" * 200_000})
 
 
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
 def fill(journal: SqlJournal) -> None:
     """No more pages than there are now: SQLite says that the disk is full."""
     with journal._database.writing() as connection:

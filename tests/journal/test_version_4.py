@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
-from gitops_agent.journal.sqlite import FILE_NAME
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.store import SqlJournal, open_journal
-from gitops_agent.model.control import ControlVerb
+from gitops_agent.model.control import Control, ControlVerb
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.health import Evidence
 from gitops_agent.model.key import AgentKey, ResourceKey
@@ -19,6 +18,9 @@ from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.state import GivenUpAgent, LiveImport, RevertProposal, State
 from gitops_agent.model.status import ConditionType, Phase
 from tests.support.decisions import decided
+
+from .old import put_version_4
+from .values import an_intent
 
 pytestmark = pytest.mark.unit
 
@@ -35,12 +37,10 @@ CRM_RUNTIME = ResourceKey(CRM, "runtime", "process")
 
 
 @pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlJournal]:
-    folder = tmp_path_factory.mktemp("state")
-    connection = sqlite3.connect(folder / FILE_NAME)
-    connection.executescript((Path(__file__).parent / "version_4.sql").read_text())
-    connection.close()
-    with open_journal(folder) as opened:
+def journal(new_place: Callable[[], Place]) -> Iterator[SqlJournal]:
+    place = new_place()
+    put_version_4(place)
+    with open_journal(place, writer="test") as opened:
         yield opened
 
 
@@ -156,3 +156,13 @@ def test_history(journal: SqlJournal) -> None:
     assert {each.key for each in seen} >= {CRM_RUNTIME}
     assert all(each.evidence for each in seen)
     assert journal.owed() == {}
+
+
+def test_what_is_written_next_follows_what_was_there(journal: SqlJournal) -> None:
+    newest = journal.observations(CRM)[0]
+    journal.commit(journal.state(), observations=[replace(newest, message="moved on")])
+    journal.control(Control(ControlVerb.FREEZE, "acme", ADA, LAST_PASS))
+    journal.begin([an_intent("next", at=LAST_PASS)])
+    assert journal.observations(CRM)[0].message == "moved on"
+    assert journal.state().control.controls[-1].seq == 4
+    assert journal.entries()[0].intent == "next"

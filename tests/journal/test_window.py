@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gitops_agent.journal.place import Place
 from gitops_agent.journal.store import SqlJournal, open_journal
 from gitops_agent.model.state import MAX_RECORDS, CommitsState, State, trimmed
 from gitops_agent.model.status import CommitRecord, Phase
 from tests.support.statements import statements
 
+from .conftest import only_sqlite
 from .values import a_commit, with_records
 
 pytestmark = pytest.mark.unit
@@ -25,7 +27,7 @@ def held(state: State) -> list[int]:
     return [record.position for record in state.commits.newest_first]
 
 
-def test_it_reaches_back_to_the_last_that_converged_before_the_head(state: Path, journal: SqlJournal) -> None:
+def test_it_reaches_back_to_the_last_that_converged_before_the_head(state: Place, journal: SqlJournal) -> None:
     converged = [commit(number, Phase.CONVERGED) for number in (1, 4, 7)]
     others = [commit(number) for number in (2, 3, 5, 6)]
     now = journal.commit(with_records(journal.state(), *converged, *others, head="c7"))
@@ -37,7 +39,7 @@ def test_it_reaches_back_to_the_last_that_converged_before_the_head(state: Path,
     assert journal.commit_record("c1") == commit(1, Phase.CONVERGED)
 
 
-def test_what_is_rolled_back_by_one_of_them_belongs_to_them(state: Path, journal: SqlJournal) -> None:
+def test_what_is_rolled_back_by_one_of_them_belongs_to_them(state: Place, journal: SqlJournal) -> None:
     undone = commit(1, Phase.CONVERGED, rolled_back_by="c3")
     older = commit(0, Phase.CONVERGED, rolled_back_by="c1")
     now = journal.commit(
@@ -48,7 +50,7 @@ def test_what_is_rolled_back_by_one_of_them_belongs_to_them(state: Path, journal
         assert again.state() == now
 
 
-def test_a_branch_that_goes_back_finds_what_is_no_longer_in_memory(state: Path, journal: SqlJournal) -> None:
+def test_a_branch_that_goes_back_finds_what_is_no_longer_in_memory(state: Place, journal: SqlJournal) -> None:
     now = with_records(journal.state(), *(commit(number, Phase.CONVERGED) for number in range(5)), head="c4")
     now = journal.commit(now)
     assert held(now) == [4, 3]
@@ -66,12 +68,12 @@ def test_it_is_bounded_and_keeps_head_and_converged() -> None:
     assert trimmed(found, "c1") is found
 
 
-def cost(folder: Path, count: int) -> tuple[int, int]:
+def cost(place: Place, count: int) -> tuple[int, int]:
     """How many statements, and how many records, the first and a later look at the commits take."""
-    with open_journal(folder) as journal:
+    with open_journal(place, writer="test") as journal:
         records = (commit(number, Phase.CONVERGED if number % 3 else Phase.DEGRADED) for number in range(count))
         journal.commit(with_records(journal.state(), *records, head=f"c{count - 1}"))
-    with open_journal(folder) as journal:
+    with open_journal(place, writer="test") as journal:
         sent = statements(journal)
         now = journal.state()
         records_held = len(now.commits.records)
@@ -79,10 +81,11 @@ def cost(folder: Path, count: int) -> tuple[int, int]:
         return len(sent), records_held
 
 
-def test_five_thousand_commits_cost_what_ten_do(tmp_path: Path) -> None:
-    assert cost(tmp_path / "many", 5000) == cost(tmp_path / "few", 11)
+def test_five_thousand_commits_cost_what_ten_do(new_place: Callable[[], Place]) -> None:
+    assert cost(new_place(), 5000) == cost(new_place(), 11)
 
 
+@only_sqlite
 def test_the_questions_are_answered_by_indexes(journal: SqlJournal) -> None:
     journal.commit(with_records(journal.state(), *(commit(number) for number in range(20)), head="c19"))
     plans = []

@@ -259,6 +259,7 @@ rollout_states = st.builds(
     st.dictionaries(
         agent_keys, st.builds(GivenUpAgent, texts, texts, texts, times, st.none() | times), max_size=2
     ),
+    moments,
 )
 circuits = st.builds(
     Circuit,

@@ -57,7 +57,7 @@ def test_every_field_of_the_state_has_a_json_form() -> None:
     for part in get_type_hints(State).values():
         hints = get_type_hints(part)
         for each in fields(part):
-            if each.name != "agents":
+            if each.name not in ("agents", "bases"):
                 assert through_json(hints[each.name], getattr(part(), each.name)) == getattr(part(), each.name)
 
 
