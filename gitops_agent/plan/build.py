@@ -13,6 +13,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation, Owner
 from gitops_agent.model.plan import Action, Decision, Plan, plan_digest
 from gitops_agent.model.snapshot import Snapshot, agents_in
+from gitops_agent.model.state import Bases
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.action import finding_for, make_action, retained
 from gitops_agent.plan.classify import classify, is_young
@@ -20,6 +21,7 @@ from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
+from gitops_agent.plan.handover import as_kept, as_rested, is_moved_away
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.order import order_actions
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
@@ -53,6 +55,7 @@ def build(
         unwell = healths[three_way.key.agent].instances if three_way.key.agent in healths else ()
         action = make_action(three_way, classify(difference, three_way, context, health), health, unwell)
         action = as_hook(action, context) if action.key.kind == Kind.HOOK else action
+        action = as_rested(action, context) if three_way.is_kept else action
         actions.append(_approved(action, three_way, context))
     ordered = order_actions(actions, snapshot.agents, context.catalog)
     # A commit that asks for nothing is not what is judged: then it is the drift.
@@ -100,11 +103,13 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
     if paired == len(bases) + len(observed):
         return
     agents = context.snapshot.agents
+    leaving = {key.agent for key in _out_of_sight(context)}  # what is left of these is looked at another time
     for key in _unwanted(context, observed):
-        if key.agent in unknown:
+        if key.agent in unknown or key.agent in leaving:
             continue
         owner, base = agents.get(key.agent), bases.get(key)
-        yield from _compared(ThreeWay(key, owner, None, base, observed.get(key), context.catalog), None)
+        legs = ThreeWay(key, owner, None, base, observed.get(key), context.catalog)
+        yield from _compared(as_kept(legs, context), None)
 
 
 def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:
@@ -150,23 +155,31 @@ def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bo
 
 def _unknown(context: PlanContext) -> set[AgentKey]:
     """The agents with a resource that could not be observed, or with an action under way. Nothing is done to them:
-    no runtime may start on an unknown config, and no config may go from under a runtime that may be there."""
+    no runtime may start on an unknown config, and no config may go from under a runtime that may be there.
+    One that only leaves something behind where we cannot look is built in the other place: so it can be moved away
+    from a driver that is down. An exclusive one cannot: it may run there."""
     unreachable = context.unreachable
     if not unreachable:
-        return set(context.busy)
+        return {*context.busy, *context.unseen}
     agents = agents_in(context.snapshot, context.scope)
     wanted = {agent.key for agent in agents if any(each.driver in unreachable for each in agent.resources)}
-    return wanted | context.busy | {key.agent for key, base in context.bases.items() if base.driver in unreachable}
+    known = context.snapshot.agents
+    hidden = {key.agent for key in _out_of_sight(context) if not is_moved_away(key, known.get(key.agent))}
+    return wanted | context.busy | context.unseen | hidden
+
+
+def _out_of_sight(context: PlanContext) -> list[ResourceKey]:
+    """What is on record with a driver that could not be asked."""
+    unreachable = context.unreachable
+    return [key for key, base in context.bases.items() if base.driver in unreachable] if unreachable else []
 
 
 def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:
     """The resources in scope that are on record or live, and not desired."""
     scope = context.scope
     wanted = {resource.key for agent in agents_in(context.snapshot, scope) for resource in agent.resources}
-    known = (context.bases, observed)
-    if scope is None:
-        return {key for keys in known for key in keys if key not in wanted}
-    return {key for keys in known for key in keys if key.agent in scope and key not in wanted}
+    live = (key for key in observed if scope is None or key.agent in scope)
+    return {key for keys in (Bases.of(context.bases).within(scope), live) for key in keys if key not in wanted}
 
 
 def _approved(action: Action, three_way: ThreeWay, context: PlanContext) -> Action:

@@ -105,6 +105,16 @@ def _decide(difference: Difference, three_way: ThreeWay, confidence: Confidence)
     if difference in _DECISIONS:
         return _DECISIONS[difference]
     decision = _BY_CONFIDENCE[confidence]
+    live = three_way.live
+    if (
+        decision is Decision.REPAIR
+        and difference is Difference.DRIFT
+        and live is not None
+        and live.reason is not None
+    ):
+        # By a reason of its own a driver may say that repairing it is for people to decide.
+        own = three_way.catalog.reason(live.driver, live.reason)
+        decision = own.decision if own is not None else decision
     once_only = three_way.desired is not None and not three_way.desired.idempotent
     if difference is Difference.MISSING_EXTERNAL and once_only and decision is Decision.REPAIR:
         return Decision.ASK

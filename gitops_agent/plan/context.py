@@ -30,10 +30,12 @@ class PlanContext:
     """What the guards look at. ``bases`` is the whole record, also in a scoped pass. ``repairs`` says when drift
     of a resource was repaired lately, asked for the few that drifted again; ``recently_repaired``: when that of
     agents was repaired unasked, of those that were gone or of the others; ``drifted`` agents had drift waiting
-    when they were last observed, ``gone`` ones were not there. ``active``: seconds at work. ``returning``: who
-    comes back from a mass absence. ``owed``: the actions of a scope that a cap a minute has not paid back yet.
-    ``unreachable`` names the drivers that could not be asked: nothing is concluded about their resources. ``busy``
-    agents have an action under way and are not planned for.
+    when they were last observed, ``gone`` ones were not there. ``ready_since``: when a Ready agent became so.
+    ``active``: seconds at work. ``returning``: who comes back from a mass absence. ``owed``: the actions of a
+    scope that a cap a minute has not paid back yet.
+    ``unreachable`` names the drivers that could not be asked, ``unseen`` the agents that could not be looked at
+    although their drivers answered: nothing is concluded about either. ``busy`` agents have an action under way
+    and are not planned for.
     ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
     ``freezes`` are those of operators and of guards that tripped; ``frozen_since``: when those of the policy were
     first seen, by their scopes. ``approved``: the digests of approved actions. ``failed``: why this very tree
@@ -45,9 +47,11 @@ class PlanContext:
     bases: Mapping[ResourceKey, Base]
     attempts: Mapping[ResourceKey, Attempt] = field(default_factory=dict)
     ready: Container[AgentKey] = frozenset()
+    ready_since: Callable[[AgentKey], float] = lambda _key: 0.0
     scope: Scope = None
     repairs: Callable[[ResourceKey], Sequence[float]] = lambda _key: ()
     unreachable: AbstractSet[str] = frozenset()
+    unseen: AbstractSet[AgentKey] = frozenset()
     busy: AbstractSet[AgentKey] = frozenset()
     earlier_policy: PolicySpec | None = None
     freezes: Sequence[Control] = ()
@@ -108,8 +112,8 @@ def is_hands_off(agent: Agent | None, now: float) -> bool:
 
 def time_given(agent: Agent, policy: PolicySpec) -> float:
     """Seconds an agent may take to become Ready: its own time, or less if the policy says so."""
-    most = limits_of(policy, agent.key.tenant).rollout.health_timeout
-    return agent.health_timeout if most is None else min(agent.health_timeout, seconds(most))
+    limit = limits_of(policy, agent.key.tenant).rollout.health_timeout
+    return agent.health_timeout if limit is None else min(agent.health_timeout, seconds(limit))
 
 
 # -- from the state of an instance to the context of a plan
@@ -146,9 +150,11 @@ def context_for(
         bases=state.reconcile.bases,
         attempts=state.reconcile.attempts,
         ready=Ready(agents, live.health),
+        ready_since=partial(_ready_since, agents),
         scope=live.scope,
         repairs=partial(_repairs, around, state, now - max(windows)),
         unreachable=frozenset(live.observed.unreachable),
+        unseen=live.observed.unseen_agents,
         busy=frozenset(action.key.agent for action in around.running),
         earlier_policy=earlier_policy,
         freezes=around.directives.freezes,
@@ -177,6 +183,11 @@ def _unexplained(agents: AgentStatuses, catalog: Catalog, *, absent: bool) -> fr
         and each.reason not in catalog.explained | ONLY_REPORTED
         and is_absence_code(catalog, each.reason) is absent
     )
+
+
+def _ready_since(agents: AgentStatuses, key: AgentKey) -> float:
+    ready = agents[key].find(ConditionType.READY) if key in agents else None
+    return ready.last_transition_at if ready is not None else 0.0
 
 
 class Ready(Container[AgentKey]):

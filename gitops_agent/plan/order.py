@@ -1,4 +1,5 @@
-"""Order: teardown first and backwards, then bring-up along dependsOn. Independent of the order of input.
+"""Order: teardown first and backwards, then bring-up along dependsOn; of an agent that moves the other way round.
+Independent of the order of input.
 
 And how many at a time, where a number bounds that: of the fleet, and of each tenant.
 """
@@ -13,6 +14,7 @@ from gitops_agent.model.catalog import BUILT_IN, HOOK, RUNTIME, Catalog
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.policy_merge import percent
+from gitops_agent.plan.handover import is_left, moves
 
 T = TypeVar("T")
 TEARDOWN = frozenset({Verb.DELETE, Verb.STOP, Verb.RELEASE, Verb.FORGET})
@@ -22,9 +24,11 @@ def order_actions(
     actions: Iterable[Action], agents: Mapping[AgentKey, Agent], catalog: Catalog = BUILT_IN
 ) -> tuple[Action, ...]:
     """The actions in the order in which they are to be done.
-    Teardown comes first so that an agent that moved (to another tenant or driver) never runs twice."""
+    Teardown comes first, so that an agent that moved to another tenant, or is exclusive, never runs twice. What
+    moves to another driver is built there before what it leaves behind goes."""
     listed = tuple(actions)
     depth = depths({action.key.agent for action in listed}, agents)
+    moving = {key: agent for key, agent in moves(listed, agents).items() if not agent.exclusive}
 
     def place(action: Action) -> tuple[int, AgentKey, float, str, str]:
         """Where an action comes in bring-up: dependencies first, then by agent, then by kind."""
@@ -33,9 +37,18 @@ def order_actions(
         rank = RUNTIME.position - 0.5 if ends else catalog.position(key.kind)
         return depth[key.agent], key.agent, rank, key.kind, key.id
 
-    teardown = sorted((action for action in listed if action.verb in TEARDOWN), key=place, reverse=True)
-    bring_up = sorted((action for action in listed if action.verb not in TEARDOWN), key=place)
-    return (*teardown, *bring_up)
+    def turn(action: Action) -> tuple[int, AgentKey, int, float, str, str]:
+        """The same with the steps of a handover: what is left is kept up, the new one is built, what is left goes
+        backwards. Hooks are last, because they wait for all that."""
+        level, key, rank, kind, name = place(action)
+        if key not in moving or not is_left(action.key, moving[key]):
+            return level, key, 3 if kind == HOOK.name else 1, rank, kind, name
+        ends = action.verb in TEARDOWN
+        return level, key, 2 if ends else 0, -rank if ends else rank, kind, name
+
+    first = [action for action in listed if action.verb in TEARDOWN and action.key.agent not in moving]
+    rest = [action for action in listed if action.verb not in TEARDOWN or action.key.agent in moving]
+    return (*sorted(first, key=place, reverse=True), *sorted(rest, key=turn))
 
 
 def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict[AgentKey, int]:

@@ -143,6 +143,10 @@ class Hold(StrEnum):
     )
     BACKOFF = "Backoff", "The last try failed; it is tried again at the time shown."
     WAITING_FOR_DEPENDENCY = "WaitingForDependency", "An agent named in dependsOn is not Ready yet."
+    HANDOVER_WAITS = (
+        "HandoverWaits",
+        "It moves to another driver: the old one runs until the new one is Ready (exclusive: it goes first).",
+    )
     WAITING_TO_BE_READY = "WaitingToBeReady", "The hooks of an agent wait until it is Ready for the first time."
     HOST_RESTARTED = (
         "HostRestarted",
@@ -170,7 +174,7 @@ def meaning_of(catalog: Catalog, driver: str, code: str | None) -> Reason | None
     """What a reason code means: in the terms of its driver, or else of core; None for one that neither knows."""
     if code is None:
         return None
-    return catalog.reasons.get((driver, code)) or _MEANINGS.get(code)
+    return catalog.reason(driver, code) or _MEANINGS.get(code)
 
 
 def is_absence_code(catalog: Catalog, code: str) -> bool:

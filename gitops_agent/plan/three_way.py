@@ -18,7 +18,8 @@ Value = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class ThreeWay:
     """The three legs of one resource; ``agent`` is None once its document has left Git.
-    ``catalog`` says what the reasons of drivers mean."""
+    ``catalog`` says what the reasons of drivers mean. ``is_kept``: Git wants it elsewhere, and what is desired is
+    what was last applied (``plan/handover.py``)."""
 
     key: ResourceKey
     agent: Agent | None
@@ -26,6 +27,7 @@ class ThreeWay:
     base: Base | None
     live: Observation | None
     catalog: Catalog = BUILT_IN
+    is_kept: bool = False
 
     @property
     def present(self) -> bool:
@@ -59,7 +61,9 @@ class ThreeWay:
         if not paths and not self.desired.stopped:
             return self.desired.fields
         value = self.desired.fields.value
-        if self.live_fields is not None:
+        # What is started again begins as Git says: of a stopped one live shows no more than that it is.
+        was_stopped = self.base is not None and self.base.fields.value.get(STOPPED) is True
+        if self.live_fields is not None and not was_stopped:
             value = with_live_values(value, self.live_fields.value, paths)
         if self.desired.stopped:
             value[STOPPED] = True

@@ -63,12 +63,14 @@ def test_a_hook_for_the_end_is_called_between_the_runtime_and_the_config() -> No
     assert ended == ["t/a:runtime/x", "t/a:hook/onRetired", "t/a:config/x"]
 
 
-def test_a_moved_agent_is_stopped_before_it_is_started() -> None:
-    old = make.key("t/a", identity="pm2")
-    plan = make.plan(
-        make.snapshot([make.agent("t/a", {"a": 1})]), [make.live(old, {"a": 1})], [make.base(old, {"a": 1})]
-    )
-    assert make.verbs(plan) == [("delete", "t/a:runtime/pm2"), ("create", "t/a:runtime/process")]
+def test_a_moved_agent_is_started_before_it_is_stopped_unless_it_is_exclusive() -> None:
+    old = make.key("t/a", "config", "pm2"), make.key("t/a", identity="pm2")
+    live, bases = [make.live(each, {"a": 1}) for each in old], [make.base(each, {"a": 1}) for each in old]
+    build = [("create", "t/a:runtime/process")]
+    end = [("delete", "t/a:runtime/pm2"), ("delete", "t/a:config/pm2")]
+    for exclusive, order in ((False, build + end), (True, end + build)):
+        agent = make.agent("t/a", {"a": 1}, exclusive=exclusive)
+        assert make.verbs(make.plan(make.snapshot([agent]), live, bases)) == order
 
 
 def test_a_restart_comes_after_the_config_is_written() -> None:

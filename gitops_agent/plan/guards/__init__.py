@@ -18,6 +18,7 @@ from gitops_agent.plan.guards.dependencies import dependencies
 from gitops_agent.plan.guards.empty_source import empty_source
 from gitops_agent.plan.guards.failed_tree import failed_tree
 from gitops_agent.plan.guards.freeze import freeze
+from gitops_agent.plan.guards.handover import handover
 from gitops_agent.plan.guards.hook_ready import hook_ready
 from gitops_agent.plan.guards.mass_change import mass_change
 from gitops_agent.plan.guards.mass_delete import mass_delete
@@ -45,6 +46,7 @@ GUARDS: tuple[Guard, ...] = (
     # What has to wait for its time.
     oscillation,
     backoff,
+    handover,
     dependencies,
     hook_ready,
     own_wave,
@@ -71,9 +73,9 @@ def with_verdict(plan: Plan, verdict: Verdict) -> Plan:
 
 
 def _is_worth_asking(context: PlanContext) -> bool:
-    """Whether guards may have something to say of a plan without actions: with a driver that cannot be asked it is
+    """Whether guards may have something to say of a plan without actions: where not all can be looked at it is
     no proof that nothing would be lost, a freeze may be forgotten, and a tree that failed stays where it is."""
-    return bool(context.unreachable or context.freezes or context.frozen_since or context.failed)
+    return bool(context.unreachable or context.unseen or context.freezes or context.frozen_since or context.failed)
 
 
 def _with(plan: Plan, verdict: Verdict, decisions: Decisions) -> Plan:

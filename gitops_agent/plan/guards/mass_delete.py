@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gitops_agent.model.agent import DeletionPolicy, live_paths
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.health_spec import STOPPED
-from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.plan import Action, Class, Plan, Verdict
 from gitops_agent.plan.context import PlanContext, is_hands_off
@@ -23,6 +23,7 @@ from gitops_agent.plan.guards.verdicts import (
     named,
     takes_away,
 )
+from gitops_agent.plan.handover import is_left, runtimes
 from gitops_agent.plan.reasons import Hold
 
 
@@ -31,7 +32,7 @@ def mass_delete(plan: Plan, context: PlanContext) -> Verdict:
     replicas, unless people approved everything that this plan would take away."""
     taking = [action for action in plan.actions if _takes_away(action, context)]
     losing = {action.key.agent for action in taking if action.key.kind == Kind.RUNTIME}
-    if not losing and not context.unreachable:
+    if not (losing or context.unreachable or context.unseen):
         return let_pass("mass_delete")
     recorded, losses = runtimes_on_record(context), Counter[AgentKey]()
     for base in recorded:
@@ -73,7 +74,7 @@ def _trips(
 def _takes_away(action: Action, context: PlanContext) -> bool:
     """Whether a commit takes an object away by it, or some of its replicas."""
     if takes_away(action):
-        return action.drift_class is Class.CHANGE
+        return action.drift_class is Class.CHANGE and not _is_replaced(action.key, context)
     if action.base is None or action.desired is None or not is_from_commit(action):
         return False
     before, after = (context.catalog.instances(action.driver, each) for each in (action.base, action.desired))
@@ -82,9 +83,9 @@ def _takes_away(action: Action, context: PlanContext) -> bool:
 
 def _is_approved(taking: Iterable[Action], lost: set[AgentKey], context: PlanContext) -> bool:
     """Whether everything that this plan would take away was approved as it stands.
-    What lies outside a scope is not taken away. What a driver hides was in no plan that could be approved."""
+    What lies outside a scope is not taken away. What could not be looked at was in no plan to be approved."""
     concerned = lost if context.scope is None else lost & context.scope
-    hidden = context.unreachable and any(
+    hidden = not concerned.isdisjoint(context.unseen) or any(
         base.driver in context.unreachable for key, base in context.bases.items() if key.agent in concerned
     )
     return bool(context.approved) and not hidden and all(each.digest in context.approved for each in taking)
@@ -95,9 +96,18 @@ def _is_lost(base: Base, context: PlanContext) -> bool:
     agent = context.snapshot.agents.get(base.key.agent)
     if agent is not None:
         goes = all(resource.stopped for resource in agent.resources if resource.key == base.key)
+        goes = goes and not _is_replaced(base.key, context)
     else:
         goes = base.deletion_policy is DeletionPolicy.DELETE
     return goes and _instances(base, context) > 0
+
+
+def _is_replaced(key: ResourceKey, context: PlanContext) -> bool:
+    """Whether an agent that moves runs in the other place already, or still: what it leaves behind is no loss."""
+    agent = context.snapshot.agents.get(key.agent)
+    if agent is None or not is_left(key, agent):
+        return False
+    return any((base := context.bases.get(each.key)) is not None and base.established for each in runtimes(agent))
 
 
 def _instances(base: Base, context: PlanContext) -> int:
@@ -115,7 +125,7 @@ def _loss(base: Base, context: PlanContext) -> int:
         return 0  # as of nearly every agent, so nothing is decoded for it
     if _is_lost(base, context):
         return _instances(base, context)
-    field = context.catalog.instance_fields.get(base.driver, "")
+    field = context.catalog.instance_field(base.driver)
     if not wanted or (field,) in live_paths(agent, base.key.kind):  # what live decides is not Git's to take
         return 0
     return max(0, _instances(base, context) - context.catalog.instances(base.driver, wanted[0].fields))
