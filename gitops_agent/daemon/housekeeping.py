@@ -4,7 +4,7 @@
 in bounded steps, whichever process gets to it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,7 +33,8 @@ log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class Housekeeping:
     """What leaves the state directory of one instance, and when. Seconds after which history (``retention``) and
-    the folder of an ended agent (``folder_retention``; 0: never) are no longer wanted."""
+    the folder of an ended agent (``folder_retention``; 0: never) are no longer wanted. ``leading``: whether this
+    process may act at all."""
 
     journal: SqlJournal
     drivers: Connections
@@ -42,9 +43,12 @@ class Housekeeping:
     clock: Clock
     retention: float
     folder_retention: float
+    leading: Callable[[], bool] = lambda: True
 
     def run(self) -> None:
         """Do what is due. Never raises: a journal that cannot be written is reported by the passes."""
+        if not self.leading():
+            return
         try:
             # A time ahead of us was written under another clock.
             if 0 <= (now := self.clock.now()) - self.journal.pruned_at() < PERIOD_SECONDS:

@@ -58,7 +58,8 @@ class WorkQueue:
     def close(self, *, restart: bool = False) -> None:
         """Ask for the end: the reader wakes up and gets None from now on. ``restart``: and for a new beginning."""
         with self._changed:
-            self.restart = restart and not self._closed
+            # An end stays the end; but of two reasons to begin anew the second changes nothing.
+            self.restart = restart and (self.restart or not self._closed)
             self._closed = True
             self._wake("close")
 

@@ -46,3 +46,12 @@ def test_an_end_that_was_asked_for_stays_the_end() -> None:
     queue.close()
     queue.close(restart=True)
     assert not queue.restart
+
+
+def test_two_reasons_to_begin_anew_are_no_reason_to_end() -> None:
+    queue = WorkQueue()
+    queue.close(restart=True)
+    queue.close(restart=True)
+    assert queue.restart
+    queue.close()
+    assert not queue.restart

@@ -6,6 +6,7 @@ disk is most of what such tests cost. What the product sets is asserted by ``tes
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,8 @@ from sqlalchemy import Engine, event
 
 
 def hurry(connection: Any, _record: Any) -> None:
-    connection.execute("PRAGMA synchronous=OFF").close()
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF").close()
 
 
 @pytest.fixture(autouse=True)

@@ -329,7 +329,8 @@ class Fleet:
         from gitops_agent.query.fleet import open_reader
         from gitops_agent.settings import Settings
 
-        settings = Settings(instance=self.instance, state_dir=str(self.state))
+        url = self.environment.get("GITOPS_AGENT_JOURNAL_URL", "")
+        settings = Settings(instance=self.instance, state_dir=str(self.state), journal_url=url)
         try:
             with open_reader(settings, {}) as reader:
                 shape: Json = json.loads(json.dumps(reader.fleet()))
