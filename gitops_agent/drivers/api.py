@@ -8,6 +8,7 @@ imports this module and nothing else of ours (those for processes of this host a
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Event
 from typing import Protocol, cast
 
 from pydantic import BaseModel
@@ -28,15 +29,25 @@ from gitops_agent.model.catalog import (
     Reason,
     Repair,
     ResourceKind,
+    driver_at,
 )
 from gitops_agent.model.document import AgentDocument, CredentialPoolSpec
 from gitops_agent.model.fields import JSON, Fields
 from gitops_agent.model.health import HEALTHY, Evidence, Health, HealthState
 from gitops_agent.model.health_spec import health_fields
+from gitops_agent.model.heartbeat_text import parse_heartbeat
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey, Scope
-from gitops_agent.model.observation import EMPTY, AgentInstance, Base, Heartbeat, Observation, Owner
+from gitops_agent.model.observation import (
+    EMPTY,
+    AgentInstance,
+    Base,
+    Heartbeat,
+    Observation,
+    Owner,
+    not_looked_at,
+)
 from gitops_agent.model.outcome import Applied
-from gitops_agent.model.plan import Action, Class, Verb
+from gitops_agent.model.plan import Action, Class, Verb, Where
 from gitops_agent.model.quantity import iso, memory_bytes, seconds
 from gitops_agent.model.strict import Strict
 from gitops_agent.ports import Clock
@@ -44,7 +55,7 @@ from gitops_agent.support.secrets import Redactor
 
 # What an entry point names
 __all__ = ["Catalog", "CheckResult", "Class", "Clock", "Context", "Plugin", "Reason", "Redactor", "Repair"]
-__all__ += ["OBSERVE_TIMEOUT_SECONDS", "ResourceKind"]
+__all__ += ["OBSERVE_TIMEOUT_SECONDS", "ResourceKind", "driver_at"]
 __all__ += ["BUILT_IN_KINDS", "CHANNEL", "CONFIG", "CREDENTIAL", "DNS", "ENTITLEMENT", "HOOK", "RUNTIME", "Kind"]
 # The pure part
 __all__ += ["JSON", "AgentDocument", "AgentKey", "Compilation", "Fields", "Refused", "Resource", "ResourceKey"]
@@ -52,10 +63,11 @@ __all__ += ["CredentialPoolSpec", "Strict", "health_fields", "iso", "memory_byte
 # The live part
 __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "ObserveError", "ObserveRequest"]
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
-__all__ += ["Applied", "ApplyError", "EffectSpent", "NotYet"]
+__all__ += ["Applied", "ApplyError", "EffectSpent", "NotYet", "not_looked_at", "parse_heartbeat"]
 # Capabilities
 __all__ += ["AS_IT_RUNS", "Closing", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
-__all__ += ["Notify", "Prechecking", "Watching", "has", "is_unchanged"]
+__all__ += ["Election", "Locating", "Notify", "Prechecking", "Record", "Recording", "Watching", "Where"]
+__all__ += ["has", "is_unchanged"]
 
 
 # -- the pure part: what a document asks for
@@ -89,6 +101,7 @@ class Compilation:
     def run_as(self) -> Mapping[str, JSON]:
         """What the runtime needs to run a command as the agent (``Plugin.run_as``), with its driver's name."""
         own = self.runtime.run_as(self.document) if self.runtime is not None and self.runtime.run_as else {}
+        # One at another place than the default says so by a ``driver`` of its own.
         return {"driver": self.document.spec.runtime.driver, **own}
 
     @cached_property
@@ -116,7 +129,8 @@ class Driver(Protocol):
 
     def observe(self, request: ObserveRequest) -> Sequence[Observation]:
         """Every object of ours in scope, the absence of those on record, and what stands in the way of a claim.
-        Complete, or ObserveError: what is not returned does not exist."""
+        Complete, or ObserveError: what is not returned does not exist. Where only a part could not be looked at,
+        each resource there is ``not_looked_at``: nothing is done to its agent, and the rest goes on."""
 
     def apply(self, action: Action, key: str) -> Applied:
         """Make live equal to ``action.desired``, idempotently under ``key``; ApplyError otherwise, NotYet when
@@ -205,6 +219,30 @@ class Hiding(Protocol):
         """Teach ``Context.redactor`` the secrets of an agent that was observed; whether all of them are known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One action that ended: what was done or tried, for which commit, and how it ended."""
+
+    action: Action
+    commit: str
+    ok: bool
+    message: str
+
+
+class Recording(Protocol):
+    """A live system that keeps a history of its own, where people look: events of a cluster."""
+
+    def record(self, done: Record) -> None:
+        """Hand over what was done; returns at once and never raises, and what cannot be kept is lost."""
+
+
+class Locating(Protocol):
+    """A driver that serves several systems, or one that has parts."""
+
+    def where(self, agent: AgentKey, fields: Fields) -> Where:
+        """Where an object of an agent with these fields is or will be, for people; asks nothing of the system."""
+
+
 class Leasing(Protocol):
     """Leases that live with the live system. Without it lock files of the host are used."""
 
@@ -213,6 +251,28 @@ class Leasing(Protocol):
 
     def holds(self, agent: AgentKey) -> bool:
         """Whether our lease is still valid (the fence): asked again right before ``apply``."""
+
+
+class Election(Protocol):
+    """Of several processes of one instance, on several machines, one leads and acts; the others stand by."""
+
+    @property
+    def term(self) -> int:
+        """Grows with every change of leader; that of this process while it leads."""
+
+    def wait(self, stop: Event, *, patient: bool = True) -> bool:
+        """Block until this process leads (True) or ``stop`` is set. ``patient`` off: only until it is certain that
+        another one leads and is alive. The lease is then kept by a thread of its own, until it is lost."""
+
+    def leading(self) -> bool:
+        """Whether this process leads (the fence): False as soon as another could have taken over. Costs nothing,
+        asks nobody, and goes by a clock that counts also while this process or machine is suspended."""
+
+    def holder(self) -> str:
+        """Who leads, in words; "" when that is not known."""
+
+    def resign(self) -> None:
+        """Give up the lease, so that the next one leads at once. Never raises."""
 
 
 # -- what an entry point names
@@ -224,6 +284,9 @@ class Context:
     ``settings``: ``drivers.<name>`` of the settings file, validated by ``Plugin.settings``; None without one.
     ``state_dir``: a folder of this host that drivers of local things may use. ``hook_hosts``: the hosts that HTTP
     hooks may call. ``executing``: the Executing capability of another driver by its name, connected when asked.
+    ``place``: which live system of several is meant, where documents name one (``catalog.driver_at``).
+    ``leading``: whether this process may act (the fence of an election), to be asked right before a request that
+    changes something leaves; ``term``: of which leadership it does so (``Election.term``), 0 without an election.
     ``redactor``: hides secrets in text. A driver adds each secret that it resolves (``redactor.learn``) and gives
     what agents and live systems say through it; what is in ``Fields`` and handles is kept as it is."""
 
@@ -234,6 +297,9 @@ class Context:
     hook_hosts: tuple[str, ...] = ()
     executing: Callable[[str], Executing | None] = lambda _name: None
     redactor: Redactor = field(default_factory=Redactor)
+    place: str = ""
+    leading: Callable[[], bool] = lambda: True
+    term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +326,15 @@ class Plugin:
 
     ``options`` validates ``spec.runtime.<name>`` (of a runtime) or the section of a new kind. ``settings``
     validates ``drivers.<name>`` in the settings file. ``reasons``: the driver's own reason codes. ``checks``: for
-    ``doctor``. ``run_as``: what a command needs to be run as an agent that may be gone, kept with its hooks;
+    ``doctor``, each called for the default place and for every one of ``places``, which settings let documents
+    name. ``run_as``: what a command needs to be run as an agent that may be gone, kept with its hooks;
     references only, never a secret. ``local``: connecting and looking is free and needs no peer, so it is observed
     even when nothing asks for it: so orphans are found. ``bundle_file``: its agents run on this host and read
     their bundle from a file. ``observe_timeout``: seconds that one ``observe`` may take; after that the driver is
     unreachable until it answers, and passes go on without it. ``instances``: the
     top-level field of its runtimes that says how many copies of an agent are to run, so that guards count what a
-    commit takes away; "": always one."""
+    commit takes away; "": always one. ``elect``: a candidacy under the identity given, kept in this live system,
+    for a driver that the setting ``election`` may name; it connects to nothing before it is asked."""
 
     name: str
     kinds: tuple[ResourceKind, ...]
@@ -276,11 +344,13 @@ class Plugin:
     settings: type[BaseModel] | None = None
     reasons: Mapping[str, Reason] = field(default_factory=dict)
     checks: Sequence[Callable[[Context], CheckResult]] = ()
+    places: Callable[[Context], Sequence[str]] | None = None
     run_as: Callable[[AgentDocument], Mapping[str, JSON]] | None = None
     local: bool = False
     bundle_file: bool = False
     observe_timeout: float = OBSERVE_TIMEOUT_SECONDS
     instances: str = ""
+    elect: "Callable[[Context, str], Election] | None" = None
 
     @property
     def is_runtime(self) -> bool:

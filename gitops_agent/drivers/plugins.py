@@ -1,6 +1,8 @@
 """The installed plugins, found by entry point, and their drivers, connected when they are first asked for."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -12,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from gitops_agent.drivers.api import (
     BUILT_IN_KINDS,
     OBSERVE_TIMEOUT_SECONDS,
+    Action,
     Catalog,
     CheckResult,
     Closing,
@@ -20,17 +23,22 @@ from gitops_agent.drivers.api import (
     Executing,
     Hiding,
     Leasing,
+    Locating,
     Logging,
     Notify,
     Plugin,
     Watching,
+    Where,
     has,
 )
 from gitops_agent.errors import GitopsAgentError, ObserveError, UsageError
+from gitops_agent.model.catalog import place_of, plugin_name
 from gitops_agent.model.document import DOCUMENTS, AgentDocument, AgentSpec, Runtime
 from gitops_agent.model.strict import Strict
 from gitops_agent.support.secrets import Redactor
 from gitops_agent.support.token_bucket import Rate
+
+CHECKS_AT_ONCE = 8
 
 GROUP = "gitops_agent.drivers"
 """The entry-point group through which packages add drivers."""
@@ -46,8 +54,8 @@ class Plugins:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> Plugin | None:
-        """The plugin of a name, if it is installed."""
-        return self._by_name.get(name)
+        """The plugin of a name, with or without a place, if it is installed."""
+        return self._by_name.get(plugin_name(name))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,7 +172,7 @@ class Connections(Mapping[str, Driver]):
         self._settings = settings or {}
         self._wrap = wrap
         self._connected: dict[str, Driver] = {}
-        self._locks = {name: Lock() for name in plugins.names}
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
         self._notify: Notify | None = None
         self.rates = {name: rate for name in self._settings if (rate := self._rate(name)) is not None}
 
@@ -190,7 +198,7 @@ class Connections(Mapping[str, Driver]):
             raise ObserveError(f"the driver {name} is not installed", hint=f"install it; there are: {installed}")
         with self._locks[name]:
             if name not in self._connected:
-                self._connected[name] = self._connect(plugin)
+                self._connected[name] = self._connect(plugin, place_of(name))
             return self._connected[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -210,14 +218,28 @@ class Connections(Mapping[str, Driver]):
         plugin = self.plugins.get(name)
         return plugin.observe_timeout if plugin is not None else OBSERVE_TIMEOUT_SECONDS
 
-    def context_of(self, plugin: Plugin) -> Context:
+    def context_of(self, plugin: Plugin, place: str = "") -> Context:
         """What a plugin is connected with, or checked."""
         _, own = driver_settings(plugin, self._settings.get(plugin.name, {}))
-        return replace(self._context, settings=own, executing=self.executing)
+        return replace(self._context, settings=own, executing=self.executing, place=place)
 
     def checks(self) -> list[CheckResult]:
-        """What ``doctor`` shows of the drivers."""
-        return [check(self.context_of(plugin)) for plugin in self.plugins for check in plugin.checks]
+        """What ``doctor`` shows of the drivers, at every place that settings let documents name."""
+        due = [
+            (check, self.context_of(plugin, place))
+            for plugin in self.plugins
+            for check in plugin.checks
+            for place in ("", *(plugin.places(self.context_of(plugin)) if plugin.places else ()))
+        ]
+        with ThreadPoolExecutor(CHECKS_AT_ONCE) as pool:  # one that does not answer costs its time once
+            return list(pool.map(lambda each: each[0](each[1]), due))
+
+    def where(self, action: Action) -> Where | None:
+        """Where the object of an action is or will be; None where its driver does not say, or is not connected."""
+        driver, fields = self._connected.get(action.driver), action.desired or action.live or action.base
+        if driver is None or fields is None or not has(driver, "where"):
+            return None
+        return cast("Locating", driver).where(action.key.agent, fields)
 
     def executing(self, name: str) -> Executing | None:
         """The way of a driver to run commands as an agent, if it has one."""
@@ -261,9 +283,9 @@ class Connections(Mapping[str, Driver]):
         driver = self[name]
         return driver if has(driver, method) else None
 
-    def _connect(self, plugin: Plugin) -> Driver:
+    def _connect(self, plugin: Plugin, place: str) -> Driver:
         try:
-            driver = self._wrap(plugin.connect(self.context_of(plugin)))
+            driver = self._wrap(plugin.connect(self.context_of(plugin, place)))
         except GitopsAgentError:
             raise
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us

@@ -24,11 +24,13 @@ TRANSIENT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, e
 
 
 class AgentDir:
-    """The files of every agent of one instance, below its state directory."""
+    """The files of every agent of one instance, below its state directory. ``driver``: whose replicas they are of,
+    where it names its own: an agent that moves from one local driver to another runs in both for a while."""
 
-    def __init__(self, state_dir: str) -> None:
+    def __init__(self, state_dir: str, driver: str = "") -> None:
         self.root = Path(state_dir).absolute()
         self._agents = f"{self.root}/agents"
+        self._of_driver = f"{driver}-" if driver else ""
 
     def folder(self, agent: AgentKey) -> Path:
         """The agent's own folder."""
@@ -54,7 +56,16 @@ class AgentDir:
 
     def heartbeat_file(self, agent: AgentKey, replica: int) -> str:
         """The same as text."""
-        return f"{self._agents}/{agent.tenant}/{agent.name}/heartbeat-{replica}.json"
+        return f"{self._agents}/{agent.tenant}/{agent.name}/heartbeat-{self._of_driver}{replica}.json"
+
+    @property
+    def has_own_heartbeats(self) -> bool:
+        """Whether heartbeats are named by the driver."""
+        return bool(self._of_driver)
+
+    def unnamed_heartbeat(self, agent: AgentKey, replica: int) -> Path:
+        """The file that replicas of an earlier version report in, whatever their driver."""
+        return self.folder(agent) / f"heartbeat-{replica}.json"
 
     @contextmanager
     def opened(self, agent: AgentKey, *below: str, create: bool = False) -> Iterator[int]:

@@ -156,7 +156,11 @@ class ProcessApplier(ProcessObserver):
         return tree_of(replica, (), ProcessTree(self._table.sweep(), {}, {}, {}))
 
     def _end_tree(self, task: _Task, top: ProcessInfo, members: Callable[[], Iterable[ProcessInfo]]) -> None:
-        left = end_tree(top, members, task.how, self._table, self._registry.reap)
+        def ours_to_end() -> Iterable[ProcessInfo]:
+            self._context.check_leading()
+            return members()
+
+        left = end_tree(top, ours_to_end, task.how, self._table, self._registry.reap)
         if left:
             pids = ", ".join(str(proc.pid) for proc in left)
             hint = (

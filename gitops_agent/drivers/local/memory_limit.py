@@ -24,10 +24,12 @@ _UNITS = (".service", ".scope", ".slice")
 
 
 class MemoryLimits:
-    """Enforces or watches the limits of replicas: one group per replica below a delegated parent."""
+    """Enforces or watches the limits of replicas: one group each below a delegated parent. ``driver``: whose
+    replicas, where names have that: what belongs to one driver is not ended with what belongs to another."""
 
-    def __init__(self, instance: str, parent: Path | None) -> None:
+    def __init__(self, instance: str, parent: Path | None, driver: str = "") -> None:
         self._instance = instance
+        self._of_driver = f".{driver}" if driver else ""
         self._parent = parent or NOWHERE
         self._over: set[Identity] = set()
 
@@ -97,7 +99,7 @@ class MemoryLimits:
         return [replica for replica in replicas if replica.proc.identity in self._over]
 
     def _path(self, agent: AgentKey, replica: int) -> Path:
-        return self._parent / f"{PREFIX}{self._instance}.{agent.tenant}.{agent.name}.{replica}"
+        return self._parent / f"{PREFIX}{self._instance}.{agent.tenant}.{agent.name}.{replica}{self._of_driver}"
 
 
 def _words(path: Path) -> list[str]:

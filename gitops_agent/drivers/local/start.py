@@ -19,7 +19,7 @@ from gitops_agent.drivers.local.process_tree import ProcessTree, spoken
 from gitops_agent.drivers.local.spec import Desired
 from gitops_agent.errors import ApplyError
 from gitops_agent.model.key import AgentKey, ResourceKey
-from gitops_agent.support.atomic_file import remove_at
+from gitops_agent.support.atomic_file import remove_at, write_atomic_at
 
 TRANSIENT = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO, errno.ETXTBSY}
 START_SECONDS = 10.0  # for a runner of a driver that does not wait for it
@@ -121,6 +121,7 @@ class Launcher:
         log = self._prepare(agent, replica)
         try:
             group = self.context.memory.birthplace(agent, replica) or runner.NONE
+            self.context.check_leading()
             launched = self.launch(Program(agent, replica, desired.command, workdir, environment, log, group))
         except OSError as problem:
             failure = _explain(self.context.key(agent), desired.command[0], workdir, problem)
@@ -161,6 +162,8 @@ class Launcher:
         try:
             with dirs.opened(agent, create=True) as folder:
                 remove_at(folder, heartbeat.name)  # that of an earlier process is not about this one
+                if dirs.has_own_heartbeats:
+                    write_atomic_at(folder, heartbeat.name, b"")
             logs.rotate(agent, replica)
             return logs.open(agent, replica)
         except OSError as problem:

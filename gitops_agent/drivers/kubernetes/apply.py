@@ -1,0 +1,359 @@
+"""Making live equal to desired: server-side apply under our own manager, guarded by the version that was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gitops_agent.drivers.api import (
+    Action,
+    AgentKey,
+    Applied,
+    ApplyError,
+    Class,
+    Fields,
+    NotYet,
+    ResourceKey,
+    Verb,
+)
+from gitops_agent.drivers.kubernetes.cache import Entry
+from gitops_agent.drivers.kubernetes.client import MERGE_PATCH, Client
+from gitops_agent.drivers.kubernetes.cluster import Cluster
+from gitops_agent.drivers.kubernetes.errors import ApiError, Rejected, apply_error
+from gitops_agent.drivers.kubernetes.foreign import ForeignObjects
+from gitops_agent.drivers.kubernetes.kinds import OWNED, POD, SECRET, WORKLOADS
+from gitops_agent.drivers.kubernetes.limits import effective_overwrite, require_confined
+from gitops_agent.drivers.kubernetes.manifests import TEMPLATE_PATHS
+from gitops_agent.drivers.kubernetes.marks import (
+    MANAGER,
+    RESTART_MANAGER,
+    RESTARTED_AT,
+    SCALE_MANAGER,
+    SPEC,
+    VALUES,
+    WRITING,
+)
+from gitops_agent.drivers.kubernetes.namespaces import Namespaces
+from gitops_agent.drivers.kubernetes.objects import Target, notes_of, stands_for_resource, template_of
+from gitops_agent.drivers.kubernetes.observe import LEFTOVER, Observing, is_not_ours, kinds_of, target_of
+from gitops_agent.drivers.kubernetes.ownership import owned
+from gitops_agent.drivers.kubernetes.secrets import encoded, fits, marked, writing_of
+
+MAX_TRIES = 4
+"""How often an object is read again because its status moved on between our look and our write."""
+
+ROTATED = "SecretRotated"
+
+
+class Applying:
+    """Carries out actions in one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, observing: Observing, namespaces: Namespaces, foreign: ForeignObjects
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cluster.cache
+        self._objects = cluster.objects
+        self._observing = observing
+        self._namespaces = namespaces
+        self._foreign = foreign
+
+    def apply(self, action: Action, key: str) -> Applied:
+        """Carry out one action; ApplyError says what the API server had against it."""
+        if action.verb is Verb.DELETE or action.desired is None:
+            return self._delete(action)
+        if action.verb is Verb.RESTART and action.drift_class is Class.STUCK_PROGRESS:
+            return self._restart(action, key)
+        applied = self._put(action)
+        if action.reason == ROTATED or self._owes_restart(action):
+            self._roll(action.key, key)
+        return applied
+
+    def _owes_restart(self, action: Action) -> bool:
+        """Whether a Secret that was repaired has other values than its pods began with. What a commit changes is
+        left to its template, and looked at again after that."""
+        if action.desired is None or action.base != action.desired or action.key.kind != SECRET.resource:
+            return False
+        target = self._objects.target(action.key.agent, action.desired.value)
+        mark = self._observing.values_mark(target.namespace, target.name)
+        return self._observing.owes_restart(action.key.agent, action.desired.value, mark)
+
+    # -- put
+
+    def _put(self, action: Action) -> Applied:
+        assert action.desired is not None
+        agent = action.key.agent
+        target = self._objects.target(agent, action.desired.value)
+        self._require_watched(target.namespace)
+        self._require_seen(target.namespace)
+        with self._namespaces.entered(target.namespace):
+            self._namespaces.require(target.namespace, agent.tenant)
+            return self._put_into(action, target)
+
+    def _put_into(self, action: Action, target: Target) -> Applied:
+        assert action.desired is not None
+        agent = action.key.agent
+        manifest = self._objects.manifest(agent, action.desired)
+        require_confined(self._cluster.settings, template_of(manifest))
+        if target.kind is SECRET:
+            self._fill(manifest, str(action.key), action.desired, target)
+        elif target.kind in WORKLOADS:
+            self._note_writing(manifest, target)
+        leftovers = self._leftovers(action.key, target)
+        if leftovers and action.desired.value.get("exclusive"):
+            self._end_first(leftovers, agent)
+        live_scales = action.desired.value.get("scaledBy") == "live"
+        if live_scales and action.verb is not Verb.CREATE:
+            self._hand_over_scale(target, action.desired.value["replicas"], agent)
+        entry = self._store(action, target, manifest, adopting=is_not_ours(action.live))
+        if live_scales and action.verb is Verb.CREATE and action.desired.value["replicas"] > 1:  # one by default
+            entry = self._scaled(target, action.desired.value["replicas"], agent)
+        if action.reason == LEFTOVER:
+            for left in leftovers:
+                self._remove(left, agent)
+        handle = Fields.of(self._observing.sight(entry).handle(entry))
+        return Applied(f"applied {target}", handle)
+
+    def _store(self, action: Action, target: Target, manifest: dict[str, Any], *, adopting: bool) -> Entry:
+        agent, client = action.key.agent, self._cluster.writer(target.namespace, action.key.agent)
+        for _ in range(MAX_TRIES):
+            seen = self._cache.get(target.kind, target.namespace, target.name)
+            force, there = adopting, False
+            if seen is not None:
+                self._require_unchanged(action, seen)
+                # The guard: what was looked at is what is written to, or nothing is written.
+                manifest["metadata"] |= {"resourceVersion": seen.resource_version, "uid": seen.uid}
+                force = self._may_take(action, seen, manifest)
+            elif not adopting:
+                there = self._foreign.require_free(target)
+            try:
+                created, stored = client.put(target.path, manifest, manager=MANAGER, force=force)
+            except ApiError as problem:
+                if not (problem.status == 409 and seen is not None and not problem.causes):
+                    raise self._meaning(problem, f"apply {target}") from problem
+                self._read_again(client, target)
+                manifest["metadata"].pop("resourceVersion", None)
+                manifest["metadata"].pop("uid", None)
+                continue
+            if adopting:
+                self._foreign.forget(target)
+            elif seen is None and not (created or there):
+                self._foreign.forget(target)
+                self._let_go(client, target)
+            return self._cache.note_object(target.kind, stored)
+        raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
+
+    def _let_go(self, client: Client, target: Target) -> None:
+        """Give up the fields that our apply merged into an object that others made in the same moment."""
+        bare = {"apiVersion": target.kind.api_version, "kind": target.kind.kind}
+        metadata = {"name": target.name, "namespace": target.namespace}
+        try:
+            client.apply(target.path, {**bare, "metadata": metadata}, manager=MANAGER, force=False)
+        except ApiError as problem:
+            if problem.status != 422:  # it would be incomplete without what we set: then it is theirs as it is
+                raise self._meaning(problem, f"let go of {target}") from problem
+        raise NotYet(f"{target} was made by another in the same moment; it is planned again")
+
+    def _hand_over_scale(self, target: Target, replicas: int, agent: AgentKey) -> None:
+        """Give the number of replicas to live, as it is: a field that its only owner leaves out falls back to 1.
+        From zero, where the agent was stopped, it begins with as many as Git says."""
+        seen = self._cache.get(target.kind, target.namespace, target.name)
+        live = seen.object() if seen is not None else {}
+        if ((owned(live) or {}).get("spec") or {}).get("replicas") is None:
+            return  # another has it already
+        self._scaled(target, live["spec"]["replicas"] or replicas, agent)
+
+    def _scaled(self, target: Target, replicas: int, agent: AgentKey) -> Entry:
+        """The workload with a number of replicas that live decides from then on: applied under another manager's
+        name, so that our own apply does not take it away."""
+        client = self._cluster.writer(target.namespace, agent)
+        body = {
+            "apiVersion": target.kind.api_version,
+            "kind": target.kind.kind,
+            "metadata": {"name": target.name, "namespace": target.namespace},
+            "spec": {"replicas": replicas},
+        }
+        try:
+            stored = client.apply(target.path, body, manager=SCALE_MANAGER, force=True)
+        except ApiError as problem:
+            raise self._meaning(problem, f"scale {target}") from problem
+        return self._cache.note_object(target.kind, stored)
+
+    def _require_unchanged(self, action: Action, seen: Entry) -> None:
+        """NotYet when what is ours in the object is no longer as the plan saw it."""
+        planned = action.handle.value.get("owned") if action.handle is not None else None
+        if planned and action.live is not None and planned != self._observing.sight(seen).owned:
+            raise NotYet(f"{target_of(seen)} was changed since the plan was made; it is planned again")
+
+    def _may_take(self, action: Action, seen: Entry, manifest: dict[str, Any]) -> bool:
+        """Whether fields of ours are taken back from managers that hold them; Rejected when some may not be."""
+        takers = self._observing.takers(seen.object(), manifest)
+        assert action.desired is not None
+        overwrite = effective_overwrite(self._cluster.settings, action.desired.value)
+        kept = [each for each in takers if not self._cluster.may_overwrite(each, overwrite)]
+        if kept:
+            told = "; ".join(each.sentence() for each in kept[:3])
+            raise Rejected(
+                "Conflicting",
+                f"{target_of(seen)}: another manager owns fields that Git sets: {told}",
+                hint="take the field out of the document (authority: live for replicas), end the other manager's "
+                "claim, or set runtime.kubernetes.overwrite: All, where drivers.kubernetes.maxOverwrite allows it",
+                conflicts=tuple((each.path, each.manager) for each in kept),
+            )
+        return bool(takers)
+
+    def _read_again(self, client: Client, target: Target) -> None:
+        try:
+            found = client.get(target.path)
+        except ApiError as problem:
+            if problem.status != 404:
+                raise self._meaning(problem, f"read {target}") from problem
+            raise NotYet(f"{target} was deleted since the plan was made; it is planned again") from problem
+        self._cache.note_object(target.kind, found)
+
+    def _fill(self, manifest: dict[str, Any], owner: str, desired: Fields, target: Target) -> None:
+        values = self._cluster.secrets.resolve(owner, desired.value["secrets"])
+        manifest["data"] = {**(manifest.get("data") or {}), **encoded(values)}
+        known = self._observing.values_mark(target.namespace, target.name)
+        # The same values are the same writing: pods that began with it need no restart.
+        manifest["metadata"]["annotations"][VALUES] = known if fits(known, values) else marked(values)
+
+    def _note_writing(self, manifest: dict[str, Any], target: Target) -> None:
+        """Note in the template which writing of the Secret its pods begin with. A template that stays as it is
+        keeps what it says: to note another one would replace its pods."""
+        seen = self._cache.get(target.kind, target.namespace, target.name)
+        wanted, live = notes_of(template_of(manifest)), notes_of(template_of(seen.object() if seen else {}))
+        if live.get(SPEC) == wanted.get(SPEC):
+            writing = live.get(WRITING)
+        else:
+            writing = writing_of(self._observing.values_mark(target.namespace, target.name))
+        if writing:
+            wanted[WRITING] = writing
+
+    def _leftovers(self, key: ResourceKey, target: Target) -> list[Entry]:
+        """The objects of an agent that stood for the same resource elsewhere: it moved, or is of another kind."""
+        return [each for each in self._standing(key) if target_of(each) != target]
+
+    def _standing(self, key: ResourceKey) -> list[Entry]:
+        """The objects that a resource of an agent stands for."""
+        found = (each for kind in kinds_of(key.kind) for each in self._cache.of_agent(key.agent, kind))
+        return [each for each in found if stands_for_resource(each)]
+
+    def _require_watched(self, namespace: str) -> None:
+        if not self._objects.is_watched(namespace):
+            raise Rejected(
+                "NamespaceNotWatched",
+                f"namespace {namespace} is not among drivers.kubernetes.namespaces, so nothing is done there",
+                hint="add it there, or leave the setting out",
+            )
+
+    def _require_seen(self, namespace: str) -> None:
+        """NotYet when a namespace cannot be looked at: what an agent would leave for it is not ended for that."""
+        why = self._cache.doubt(namespace, self._cluster.settings.stale_after)
+        if why is not None:
+            raise NotYet(f"namespace {namespace} cannot be looked at: {why.message}", hint=why.hint)
+
+    def _end_first(self, leftovers: list[Entry], agent: AgentKey) -> None:
+        """Delete what an exclusive agent ran as until now; NotYet until its pods are gone, for two never run."""
+        for entry in leftovers:
+            self._remove(entry, agent)
+        raise NotYet(f"{agent} is exclusive: {', '.join(str(target_of(each)) for each in leftovers)} ends first")
+
+    # -- restart
+
+    def _restart(self, action: Action, key: str) -> Applied:
+        """Restart the copies that are not well, or, when none is named, all of them one after the other."""
+        if not action.instances:
+            self._roll(action.key, key)
+            return Applied("asked for a rolling restart", action.handle or Fields.of({}))
+        pods = {each.name: each for each in self._cache.of_agent(action.key.agent, POD)}
+        for name in action.instances:
+            if name in pods:
+                self._remove(pods[name], action.key.agent)
+        return Applied(f"deleted {', '.join(action.instances)}", action.handle or Fields.of({}))
+
+    def _roll(self, key: ResourceKey, intent: str) -> None:
+        for kind in WORKLOADS:
+            for entry in self._cache.of_agent(key.agent, kind):
+                path = ("spec", *TEMPLATE_PATHS.get(kind.kind, ("template",)), "metadata", "annotations")
+                # The same intent asks for the same restart: tried again after a crash, it changes nothing.
+                body: dict[str, Any] = {RESTARTED_AT: intent}
+                if writing := writing_of(self._observing.values_mark(entry.namespace, entry.name)):
+                    body[WRITING] = writing
+                for step in reversed(path):
+                    body = {step: body}
+                target = target_of(entry)
+                client = self._cluster.writer(target.namespace, key.agent)
+                try:
+                    stored = client.request(
+                        "PATCH",
+                        target.path,
+                        body=body,
+                        content_type=MERGE_PATCH,
+                        query={"fieldManager": RESTART_MANAGER},
+                    )
+                except ApiError as problem:
+                    raise self._meaning(problem, f"restart {target}") from problem
+                self._cache.note_object(kind, stored)
+
+    # -- delete
+
+    def _delete(self, action: Action) -> Applied:
+        """Delete the objects of a resource; a workload is gone when its pods are."""
+        agent, entries = action.key.agent, self._standing(action.key)
+        places = {each.namespace for each in entries}
+        if action.base is not None:
+            place = self._objects.target(agent, action.base.value).namespace
+            self._require_watched(place)
+            places.add(place)
+        for entry in entries:
+            self._remove(entry, agent)
+        if any(entry.kind in WORKLOADS for entry in entries):
+            raise NotYet(f"{', '.join(str(target_of(each)) for each in entries)}: deleted, its pods are ending")
+        gone = "deleted " + (", ".join(str(target_of(each)) for each in entries) or "nothing: it was gone")
+        return Applied("; ".join([gone, *self._namespaces.leave(places, self._left_in)]))
+
+    def _remove(self, entry: Entry, agent: AgentKey) -> None:
+        """Delete this very object, as it was seen: one that was marked anew by another since then is not ours to
+        delete. A workload goes last, so that its pods are gone when it is."""
+        target, ends_last = target_of(entry), entry.kind in WORKLOADS
+        client = self._cluster.writer(target.namespace, agent)
+        propagation = "Foreground" if ends_last else "Background"
+        seen: Entry | None = entry
+        for _ in range(MAX_TRIES):
+            if seen is None:
+                break
+            try:
+                client.delete(
+                    target.path, uid=seen.uid, resource_version=seen.resource_version, propagation=propagation
+                )
+                break
+            except ApiError as problem:
+                if problem.status == 404:
+                    break
+                if problem.status != 409:
+                    raise self._meaning(problem, f"delete {target}") from problem
+            seen = self._as_it_is(client, entry)
+        else:
+            raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
+        if not ends_last and entry.kind is not POD:
+            self._cache.note_gone(entry)
+
+    def _as_it_is(self, client: Client, entry: Entry) -> Entry | None:
+        """The object as the server has it now; None when it is gone, another, or no longer ours."""
+        target = target_of(entry)
+        try:
+            found = client.get(target.path)
+        except ApiError as problem:
+            if problem.status == 404:
+                return None
+            raise self._meaning(problem, f"read {target}") from problem
+        if found["metadata"]["uid"] != entry.uid or not self._objects.is_ours(entry.kind, found):
+            return None
+        return entry._replace(resource_version=found["metadata"]["resourceVersion"])
+
+    def _left_in(self, namespace: str) -> bool:
+        """Whether something of ours is still in a namespace."""
+        return any(each.namespace == namespace for kind in OWNED for each in self._cache.all(kind))
+
+    def _meaning(self, problem: ApiError, doing: str) -> ApplyError:
+        return apply_error(problem, doing)

@@ -1,0 +1,23 @@
+"""The driver's own reason codes: what is wrong with a live object, and what follows."""
+
+from __future__ import annotations
+
+from gitops_agent.drivers.api import Class, Reason
+from gitops_agent.drivers.kubernetes import rollout_status
+from gitops_agent.model.plan import Decision
+
+_EXTERNAL = Class.MISSING_EXTERNAL
+
+REASONS = {
+    **rollout_status.REASONS,
+    "ObjectMissing": Reason("The object was deleted in the cluster.", _EXTERNAL),
+    "NamespaceMissing": Reason("The namespace was deleted, and the object with it.", _EXTERNAL),
+    "NamespaceTerminating": Reason("The namespace is being deleted.", Class.LAG),
+    "EditedByHand": Reason("It was changed by hand in the cluster."),
+    "TakenOver": Reason(
+        "Another manager owns fields that are Git's, and gives them other values.", decision=Decision.ALERT
+    ),
+    "FieldsReverted": Reason("Fields of ours have other values in the cluster."),
+    "Leftover": Reason("An object of the agent is left from before it moved.", Class.MISSING_INTERNAL),
+    "Ending": Reason("It was deleted, and its pods are still ending.", Class.LAG),
+}

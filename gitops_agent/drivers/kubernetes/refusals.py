@@ -1,0 +1,80 @@
+"""What a document for a cluster may not say: pure. Patches are judged in ``patches.py``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gitops_agent.drivers.api import AgentKey, Compilation, Refused
+from gitops_agent.drivers.kubernetes.kinds import CRON_JOB, STATEFUL_SET
+from gitops_agent.drivers.kubernetes.marks import DRIVER
+from gitops_agent.drivers.kubernetes.options import DNS_LABEL, KubernetesOptions
+from gitops_agent.drivers.kubernetes.patches import RESERVED, RESERVED_NOTES
+from gitops_agent.drivers.local.spec import secret_problem
+from gitops_agent.model.document import Runtime
+
+MAX_BUNDLE_BYTES = 1_000_000  # an object of the API holds 1 MiB at most, its metadata included
+
+
+def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused]:
+    """Everything in a document that an agent in a cluster cannot be, each with its address."""
+    runtime, at = asked.document.spec.runtime, ("runtime", DRIVER)
+    if not runtime.image:
+        yield Refused("driver kubernetes needs runtime.image: the container image of the agent", ("runtime",))
+    if runtime.stop.signal != "SIGTERM":
+        yield Refused(
+            "a pod is ended by SIGTERM; another signal is the image's to set", ("runtime", "stop", "signal")
+        )
+    yield from _workload_refusals(runtime, options)
+    if len(asked.bundle.raw) > MAX_BUNDLE_BYTES:
+        yield Refused(f"its bundle has {len(asked.bundle.raw)} bytes; a ConfigMap holds {MAX_BUNDLE_BYTES}", ())
+    for position, variable in enumerate(runtime.env):
+        problem = secret_problem(variable.value_from.secret_ref) if variable.value_from is not None else ""
+        if problem:
+            yield Refused(f"runtime.env {variable.name}: {problem}", ("runtime", "env", position))
+    retired = asked.document.spec.hooks.on_retired
+    if retired is not None and retired.command is not None:
+        yield Refused(
+            "a command needs a pod, and there is none when the agent has ended: use http",
+            ("hooks", "onRetired", "command"),
+        )
+    twice = {each.name for each in runtime.env} & {each.name for each in options.secret_env}
+    if twice:
+        yield Refused(f"both env and secretEnv set {', '.join(sorted(twice))}", (*at, "secretEnv"))
+    for where, given, ours in (
+        ("podLabels", options.pod_labels, RESERVED),
+        ("podAnnotations", options.pod_annotations, RESERVED_NOTES),
+    ):
+        for name in sorted(given.keys() & ours):
+            yield Refused(f"{name} is set by gitops-agent", (*at, where))
+    yield from _name_refusals(asked.agent)
+
+
+def _workload_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator[Refused]:
+    at = ("runtime", DRIVER)
+    if options.workload == CRON_JOB.kind:
+        yield from _schedule_refusals(runtime, options)
+    elif options.schedule:
+        yield Refused("a schedule needs workload: CronJob", (*at, "schedule"))
+    if options.claims and options.workload != STATEFUL_SET.kind:
+        yield Refused("claims are kept per replica, which needs workload: StatefulSet", (*at, "claims"))
+
+
+def _schedule_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator[Refused]:
+    at = ("runtime", DRIVER)
+    if not options.schedule:
+        yield Refused("workload: CronJob needs a schedule, such as '*/15 * * * *'", (*at, "workload"))
+    elif not re.fullmatch(r"@[a-z]+|\S+( \S+){4}", options.schedule):
+        yield Refused(f"schedule {options.schedule!r} has not five fields", (*at, "schedule"))
+    if runtime.replicas != 1:
+        yield Refused("a CronJob runs once at a time: leave replicas out", ("runtime", "replicas"))
+    if options.ports:
+        yield Refused("a CronJob serves no ports", (*at, "ports"))
+
+
+def _name_refusals(agent: AgentKey) -> Iterator[Refused]:
+    for what, name in (("tenant", agent.tenant), ("name", agent.name)):
+        if not re.fullmatch(DNS_LABEL, name):
+            yield Refused(
+                f"the {what} {name!r} is no name in a cluster: lower-case letters, digits and dashes", ()
+            )

@@ -1,0 +1,95 @@
+"""StatefulSets for memory on disk, CronJobs for a schedule, and the way from one kind to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.kubernetes.fleet import KubeFleet
+
+CLAIM = {"name": "memory", "mountPath": "/memory", "size": "1Gi"}
+STATEFUL: dict[str, Any] = {"workload": "StatefulSet", "claims": [CLAIM]}
+SCHEDULED: dict[str, Any] = {"workload": "CronJob", "schedule": "0 3 * * *"}
+
+
+def test_a_stateful_set_keeps_a_claim_for_each_replica(fleet: KubeFleet) -> None:
+    fleet.kubectl("create", "namespace", fleet.tenant, check=False)
+    fleet.cluster.kubectl("label", "namespace", fleet.tenant, f"gitops-agent.dev/tenant={fleet.tenant}")
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes={"workload": "StatefulSet"}, runtime={"replicas": 2})})
+    assert fleet.once()["phase"] == "Converged"
+    found = fleet.object("statefulset", "a")
+    assert found["status"]["readyReplicas"] == 2
+    assert fleet.object("service", "a")["spec"]["clusterIP"] == "None"
+    fleet.kubectl("scale", "statefulset/a", "--replicas=1")
+    (drift,) = fleet.ask("drift")["drifts"]
+    assert drift["reason"] == "EditedByHand"
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("statefulset", "a")["spec"]["replicas"] == 2
+
+    # Nothing binds claims here, so its pod waits for its disk; what is asked for is there.
+    fleet.commit({"b.yaml": fleet.agent("b", kubernetes=STATEFUL, rollout={"healthTimeout": "4s"})})
+    fleet.call("once", "--timeout", "15s")
+    claim = fleet.object("persistentvolumeclaim", "memory-b-0")
+    assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
+
+
+def test_a_schedule_and_its_end(fleet: KubeFleet) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=SCHEDULED)})
+    assert fleet.once()["phase"] == "Converged"
+    found = fleet.object("cronjob", "a")
+    assert (found["spec"]["schedule"], found["spec"]["suspend"]) == ("0 3 * * *", False)
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=SCHEDULED, lifecycle="Stopped")})
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("cronjob", "a")["spec"]["suspend"] is True
+    fleet.kubectl("patch", "cronjob", "a", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("cronjob", "a")["spec"]["suspend"] is True
+
+
+def test_a_stopped_agent_is_scaled_to_zero_and_started_by_nobody(fleet: KubeFleet) -> None:
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    fleet.commit(fleet.agents("a", lifecycle="Stopped"))
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("deployment", "a")["spec"]["replicas"] == 0
+    assert fleet.objects("pod") == []
+    fleet.kubectl("scale", "deployment/a", "--replicas=1")
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("deployment", "a")["spec"]["replicas"] == 0
+    fleet.commit(fleet.agents("a"))
+    assert fleet.once()["phase"] == "Converged"
+    assert fleet.object("deployment", "a")["status"]["readyReplicas"] == 1
+
+
+def test_another_kind_of_workload_leaves_nothing_of_the_one_before(fleet: KubeFleet) -> None:
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    for kubernetes, kind in (
+        ({"workload": "StatefulSet"}, "statefulset"),
+        (SCHEDULED, "cronjob"),
+        ({}, "deployment"),
+    ):
+        fleet.commit({"a.yaml": fleet.agent("a", kubernetes=kubernetes)}, f"As a {kind}")
+        assert fleet.once()["phase"] == "Converged"
+        kinds = [each for each in ("deployment", "statefulset", "cronjob") if fleet.objects(each)]
+        assert kinds == [kind]
+    assert fleet.objects("service") == []
+    assert fleet.ask("drift")["drifts"] == []
+
+
+def test_an_exclusive_one_ends_before_it_begins_as_another_kind(fleet: KubeFleet) -> None:
+    slow = {"podAnnotations": {"stages.gitops-agent.dev/gone-after": "3s"}}
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=slow, runtime={"exclusive": True})})
+    fleet.once()
+    changed = {"workload": "StatefulSet", **slow}
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=changed, runtime={"exclusive": True})})
+    names: set[str] = set()
+    with fleet.running():
+
+        def begun() -> bool:
+            names.clear()
+            names.update(each["metadata"]["name"] for each in fleet.objects("pod"))
+            assert len(names) <= 1
+            return names == {"a-0"}
+
+        fleet.until(begun, "the pod of the StatefulSet")
+        fleet.until(lambda: not fleet.objects("deployment"), "the Deployment is gone")
