@@ -1,4 +1,4 @@
-"""``gitops-agent demo``: six acts on real processes, with real git and a real daemon, in under a minute."""
+"""``gitops-agent demo``: six acts on real processes or in a cluster, with real git and a real daemon."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from gitops_agent_demo.cluster import ClusterStage, cluster_obstacles
 from gitops_agent_demo.obstacles import obstacles
-from gitops_agent_demo.stage import Stage, StageError, shorten
+from gitops_agent_demo.stage import Stage, StageError
 
 SUPPORT = "acme/support-bot"
 PROMPT = "agents/acme/prompts/support.md"
-TYPO = ("/readyz", "/raedyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,47 +39,45 @@ def converge(stage: Stage) -> str:
 
 def heal(stage: Stage) -> str:
     """Act 2: a process is killed, and comes back without a commit."""
-    old = stage.pid_of(SUPPORT)
-    stage.say(f"$ kill -9 {old}        # {SUPPORT}")
-    os.kill(old, 9)
-    new = stage.await_new_pid(SUPPORT, old)
-    return f"Noticed by event, repaired: {SUPPORT} runs again as process {new}."
+    old = stage.kill(SUPPORT)
+    new = stage.await_new_copy(SUPPORT, old)
+    return f"Noticed by event, repaired: {SUPPORT} runs again as {stage.label} {new}."
 
 
 def change(stage: Stage) -> str:
     """Act 3: a commit changes one agent, and only that one."""
-    others = stage.pids(without=SUPPORT)
-    old = stage.pid_of(SUPPORT)
+    others = stage.copies(without=SUPPORT)
+    old = stage.copy_of(SUPPORT)
     stage.edit(PROMPT, lambda text: text + "Always end with: Have a nice day.\n")
     sha = stage.push("Support: be nicer")
     stage.await_phase(sha, "Converged")
-    new = stage.await_new_pid(SUPPORT, old)
-    same = "untouched" if stage.pids(without=SUPPORT) == others else "CHANGED"
-    return f"{SUPPORT} restarted with its new instructions as {new}; all other processes are {same}."
+    new = stage.await_new_copy(SUPPORT, old)
+    same = "untouched" if stage.copies(without=SUPPORT) == others else "CHANGED"
+    return f"{SUPPORT} restarted with its new instructions as {new}; all other {stage.copies_word} are {same}."
 
 
 def refuse(stage: Stage) -> str:
     """Act 4: a commit with a typo is refused whole; everything goes on running."""
-    before = stage.pids()
+    before = stage.copies()
     stage.edit("agents/acme/crm-bot.yaml", lambda text: text.replace("command:", "comand:"))
     sha = stage.push("CRM: a small tweak, what could go wrong")
     stage.await_phase(sha, "Invalid")
     for line in stage.findings():
         stage.say(f"  {line}")
-    same = "is still running" if stage.pids() == before else "WAS TOUCHED"
+    same = "is still running" if stage.copies() == before else "WAS TOUCHED"
     return f"Refused, with the place and the way out. The fleet {same} on the last good commit."
 
 
 def typo(stage: Stage) -> str:
-    """Act 5: a typo in a health-check path stops at the first agent it reaches."""
-    before = stage.pids()
-    stage.edit("agents/acme/crm-bot.yaml", lambda text: text.replace("comand:", "command:").replace(*TYPO))
-    stage.edit("agents/acme/support-bot.yaml", lambda text: text.replace(*TYPO))
-    sha = stage.push("Health checks: the path of the new framework")
+    """Act 5: a typo stops at the first agent it reaches."""
+    before = stage.copies()
+    stage.misspell()
+    sha = stage.push("The new framework, everywhere at once")
     stage.await_phase(sha, "Degraded")
     stage.say("$ gitops-agent status")
     stage.say(f"  {stage.rollout()}")
-    same = "not one process was touched" if stage.pids() == before else "PROCESSES WERE TOUCHED"
+    kept = set(before) <= set(stage.copies())
+    same = f"all {stage.copies_word} of before still run" if kept else f"{stage.copies_word.upper()} WERE ENDED"
     return f"Held at the canary: {SUPPORT} and all others keep what they had, and {same}."
 
 
@@ -104,15 +102,15 @@ ACTS = (
     Act("An agent is killed", "No commit changes, so this is drift: live moved, Git did not.", heal),
     Act("A commit changes one agent", "Its instructions get one more sentence; git push is all it takes.", change),
     Act("A bad commit arrives", "A typo in one document of one tenant.", refuse),
-    Act("A typo in a health-check path", "Valid, reviewed, and wrong for every agent it names.", typo),
+    Act("A typo", "Valid, reviewed, and wrong for every agent it reaches.", typo),
     Act("git revert", "The typo, the bad commit and the change before them are reverted, with plain git.", revert),
 )
 
 
-def play(*, keep: bool) -> int:
-    """Play all acts, then leave nothing running. The exit code."""
+def play(*, keep: bool, kubeconfig: Path | None = None) -> int:
+    """Play all acts, then leave nothing running. The exit code. ``kubeconfig``: in this cluster."""
     with _alone():
-        return _play(keep=keep)
+        return _play(keep=keep, kubeconfig=kubeconfig)
 
 
 @contextmanager
@@ -129,13 +127,15 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _play(*, keep: bool) -> int:
-    with as_file(files("gitops_agent_demo").joinpath("desired-repo")) as example:
-        if found := obstacles(example):
+def _play(*, keep: bool, kubeconfig: Path | None) -> int:
+    name = "desired-repo" if kubeconfig is None else "desired-repo-kubernetes"
+    with as_file(files("gitops_agent_demo").joinpath(name)) as example:
+        if found := obstacles(example) if kubeconfig is None else cluster_obstacles(kubeconfig):
             sys.stderr.write("".join(f"error: {each}\n" for each in found))
             return 2
         folder = Path(tempfile.mkdtemp(prefix="gitops-agent-demo-"))
-        stage = Stage(folder, example, sys.stdout)
+        place = (folder, example, sys.stdout)
+        stage = Stage(*place) if kubeconfig is None else ClusterStage(*place, kubeconfig)
     try:
         for number, act in enumerate(ACTS, start=1):
             stage.title(number, act.title, act.about)
@@ -149,8 +149,7 @@ def _play(*, keep: bool) -> int:
     else:
         return 0
     finally:
-        left = stage.end()
-        stage.say(f"\nCurtain: the daemon and {shorten(left)} were ended; nothing is left running.")
+        stage.say(f"\nCurtain: the daemon and {stage.end()} were ended; nothing is left running.")
         if keep:
             stage.say(f"The repository and the state directory are in {folder}.")
         else:

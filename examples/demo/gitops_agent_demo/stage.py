@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 INSTANCE = "demo"
+TYPO = ("/readyz", "/raedyz")
 DEADLINE_SECONDS = 40.0
 POLL_SECONDS = 0.1
 _BOLD, _GREEN, _DIM, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
@@ -23,13 +24,16 @@ class StageError(Exception):
     """Something did not happen in time, or a command failed."""
 
 
-def shorten(pids: Sequence[int]) -> str:
+def shorten(ended: Sequence[object]) -> str:
     """How many processes, in words."""
-    return f"{len(pids)} agent process{'es' if len(pids) != 1 else ''}"
+    return f"{len(ended)} agent process{'es' if len(ended) != 1 else ''}"
 
 
 class Stage:
-    """Real git, a real daemon, real processes; everything below one temporary folder."""
+    """Real git, a real daemon, real processes; everything below one temporary folder.
+    A copy of an agent is known by its ``label`` (pid, pod); ``copies_word`` is what people call several."""
+
+    label, copies_word = "pid", "processes"
 
     def __init__(self, folder: Path, example: Path, out: TextIO) -> None:
         self._out = out
@@ -169,24 +173,36 @@ class Stage:
         waves = " and ".join(map(str, held.get("waves", [])))
         return sentence(f"rollout in waves of {waves}, held after {held.get('released')}: {held.get('failed')}")
 
-    def pid_of(self, agent: str) -> int:
-        """The process of an agent."""
-        pid: int = self._await(f"{agent} to run", lambda: next(iter(self._pids().get(agent, [])), None))
-        return pid
+    def copy_of(self, agent: str) -> str:
+        """The pid of an agent's process."""
+        found: str = self._await(f"{agent} to run", lambda: next(iter(self._copies().get(agent, [])), None))
+        return found
 
-    def await_new_pid(self, agent: str, old: int) -> int:
-        """The process of an agent once it is another one and Ready."""
+    def kill(self, agent: str) -> str:
+        """End an agent behind gitops-agent's back; what was ended."""
+        old = self.copy_of(agent)
+        self.say(f"$ kill -9 {old}        # {agent}")
+        os.kill(int(old), signal.SIGKILL)
+        return old
 
-        def found() -> int | None:
-            new = next(iter(self._pids().get(agent, [])), old)
+    def misspell(self) -> None:
+        """Misspell the path of the health check, for every agent that has it."""
+        for name in ("crm-bot", "support-bot"):
+            self.edit(f"agents/acme/{name}.yaml", lambda text: text.replace("comand:", "command:").replace(*TYPO))
+
+    def await_new_copy(self, agent: str, old: str) -> str:
+        """The copy of an agent once it is another one and Ready."""
+
+        def found() -> str | None:
+            new = next(iter(self._copies().get(agent, [])), old)
             return new if new != old and self._is_ready(agent) else None
 
-        pid: int = self._await(f"{agent} to run again", found)
-        return pid
+        copy: str = self._await(f"{agent} to run again", found)
+        return copy
 
-    def pids(self, without: str = "") -> list[int]:
-        """All processes of the fleet but those of one agent."""
-        return sorted(pid for agent, pids in self._pids().items() if agent != without for pid in pids)
+    def copies(self, without: str = "") -> list[str]:
+        """All copies of all agents but those of one."""
+        return sorted(each for agent, found in self._copies().items() if agent != without for each in found)
 
     def _is_ready(self, agent: str) -> bool:
         return any(row["agent"] == agent and row["ready"] for row in self._status()["agents"])
@@ -196,10 +212,10 @@ class Stage:
         self._show(status)
         return bool(status["commit"] == sha and status["phase"] == phase)
 
-    def _pids(self) -> dict[str, list[int]]:
+    def _copies(self) -> dict[str, list[str]]:
         return {
             agent["agent"]: [
-                replica["pid"] for r in agent["resources"] for replica in r["live"].get("replicas", ())
+                str(copy[self.label]) for r in agent["resources"] for copy in r["live"].get("replicas", ())
             ]
             for agent in self._status()["agents"]
         }
@@ -246,8 +262,12 @@ class Stage:
             self._out.write(f"\r\x1b[K{_DIM}{status['phase'] or '…'}{_PLAIN}  {marks}"[: _width()])
         self._out.flush()
 
-    def end(self) -> list[int]:
-        """End the daemon, then every process of the fleet; the pids that were ended."""
+    def end(self) -> str:
+        """End the daemon, then every process of the fleet; what was ended, in words."""
+        self._end_daemon()
+        return shorten(_end_marked(f"{INSTANCE}/", str(self._state)))
+
+    def _end_daemon(self) -> None:
         if self._daemon is not None and self._daemon.poll() is None:
             self._daemon.terminate()
             try:
@@ -255,7 +275,6 @@ class Stage:
             except subprocess.TimeoutExpired:
                 self._daemon.kill()
                 self._daemon.wait()
-        return _end_marked(f"{INSTANCE}/", str(self._state))
 
     def _paint(self, text: str, colour: str) -> str:
         return f"{colour}{text}{_PLAIN}" if self._out.isatty() and "NO_COLOR" not in os.environ else text
