@@ -8,7 +8,6 @@ from pathlib import Path
 from benchmarks import Row
 
 HEAD = ("measure", "value", "ratio", "limit", "")
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
 def columns(row: Row) -> tuple[str, str, str, str, str]:
@@ -40,11 +39,14 @@ def markdown_table(rows: Sequence[Row]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
 
-def write_into(page: Path, rows: Sequence[Row], caption: str) -> None:
-    """Replace what stands between the markers of a page; ValueError when they are not there."""
+def write_into(page: Path, rows: Sequence[Row], caption: str, *, name: str = "bench", below: str = "") -> None:
+    """Replace what stands between the markers of a page that have this name; ValueError when they are not there.
+    ``below``: what follows the table."""
+    first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page}: expected {BEGIN} and, after it, {END}")
-    page.write_text(f"{before}{BEGIN}\n{caption}\n\n{markdown_table(rows)}\n{END}{after}", encoding="utf-8")
+        raise ValueError(f"{page}: expected {first} and, after it, {last}")
+    table = "\n\n".join(part for part in (caption, markdown_table(rows), below) if part)
+    page.write_text(f"{before}{first}\n{table}\n{last}{after}", encoding="utf-8")
