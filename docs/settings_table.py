@@ -12,7 +12,7 @@ from gitops_agent.settings import PREFIX, Settings
 
 PAGE = Path(__file__).with_name("configuration.md")
 BEGIN, END = "<!-- settings:begin -->", "<!-- settings:end -->"
-OPTIONS = ("repo", "branch", "path", "instance", "state_dir", "lease_dir")
+OPTIONS = ("repo", "branch", "path", "instance", "state_dir", "journal_url", "lease_dir")
 EMPTY = {
     "state_dir": "`~/.local/state/gitops-agent/<instance>`",
     "lease_dir": "`$XDG_RUNTIME_DIR/gitops-agent`, or `/tmp/gitops-agent-<uid>`",

@@ -2,7 +2,7 @@
 
     GitopsAgentError            exit 1   a message, and a hint that says the way out
     ├── UsageError              exit 2   the call or the settings are wrong
-    │   └── LockHeld            exit 2   another once or run holds the state directory
+    │   └── LockHeld            exit 2   another once or run holds the state directory, or the journal
     ├── InvalidDesiredState     exit 3   findings with addresses; the last good snapshot stays in force
     ├── SourceError             exit 6
     │   ├── SourceUnavailable            try again (``retry_after``); nothing that runs is changed
@@ -13,6 +13,7 @@
     │   ├── NotYet                       nothing was done, as something else is to happen first
     │   └── EffectSpent                  it was tried, did not succeed, and must not be tried twice
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
+        ├── JournalTaken        exit 1   another process writes the shared journal now: begin anew, or end
         └── NoJournal           exit 2   no pass has run in this state directory yet
 
 Foreign exceptions are translated at the border, in one place per library, with ``from``.
@@ -40,7 +41,7 @@ class UsageError(GitopsAgentError):
 
 
 class LockHeld(UsageError):
-    """Another once or run holds the state directory."""
+    """Another once or run holds the state directory, or writes the shared journal."""
 
 
 class InvalidDesiredState(GitopsAgentError):
@@ -109,6 +110,10 @@ class EffectSpent(ApplyError):
 
 class JournalError(GitopsAgentError):
     """The journal cannot be read or written."""
+
+
+class JournalTaken(JournalError):
+    """Another process has taken over the shared journal; this one writes nothing more."""
 
 
 class NoJournal(JournalError):

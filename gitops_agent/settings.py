@@ -10,26 +10,27 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import ErrorDetails
 
 from gitops_agent.errors import UsageError
 from gitops_agent.model.quantity import seconds
+from gitops_agent.model.scalars import Texts
 
 PREFIX = "GITOPS_AGENT_"
+
+JOURNAL_URL = (
+    r"^postgres(?:ql)?://(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?(?P<hosts>[^@/?#]*)"
+    r"(?:/(?P<database>[^@/?#]*))?(?:\?(?P<query>[^#]*))?$"
+)
+"""What the address of a shared journal looks like, so that its password is known wherever it stands."""
 
 
 def _duration(value: object) -> object:
     return seconds(value) if isinstance(value, str) and not value.replace(".", "", 1).isdigit() else value
 
 
-def _listed(value: object) -> object:
-    """In the environment a list is written with commas."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
 Seconds = Annotated[float, BeforeValidator(_duration), Field(ge=0)]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Section(BaseModel):
@@ -63,7 +64,25 @@ class Settings(_Section):
         description="The name of this gitops-agent; it marks what we own and names our notes.",
     )
     state_dir: str = Field("", description="Where the mirror, the journal, logs and config bundles live.")
+    journal_url: str = Field(
+        "",
+        pattern=rf"^$|{JOURNAL_URL}",
+        description="The PostgreSQL database that holds the journal, as `postgresql://user:password@host:5432/database`"
+        ": for a journal that outlives this machine. Without it the journal is a file in the state directory.",
+    )
+    journal_url_file: str = Field(
+        "", description="File with that URL, so that its password is in no environment and no list of processes."
+    )
     lease_dir: str = Field("", description="Where all of one host meet, so that one at a time acts on an agent.")
+    election: str = Field(
+        "",
+        description="The driver that elects one of several `run` of this instance; the others stand by. Empty: "
+        "this is the only one.",
+    )
+    identity: str = Field(
+        "",
+        description="The name of this process in an election, with a part of chance added; else that of the host.",
+    )
 
     poll_interval: Seconds = Field(
         30.0,
@@ -197,6 +216,19 @@ def _snake(layer: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, sections in sections; where both say something, what ``above`` says. A setting of a driver is
+    ``allowExec`` in the file and ``allow_exec`` in the environment, and is one and the same."""
+    merged = dict(below)
+    spellings = {to_snake(key): key for key in below}
+    for name, value in above.items():
+        key = name if name in below else spellings.get(to_snake(name), name)
+        known = merged.get(key)
+        both = isinstance(known, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(known, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
 def build_settings(
     file: Mapping[str, Any],
     environment: Mapping[str, str],
@@ -212,9 +244,7 @@ def build_settings(
     )
     merged: dict[str, Any] = {}
     for layer in layers:
-        for key, value in layer.items():
-            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = {**merged[key], **value} if both else value
+        merged = _merged(merged, layer)
     try:
         settings = Settings(**merged)
     except ValidationError as problem:
@@ -229,9 +259,10 @@ def build_settings(
 
 
 _FIELDS = {to_camel(name): name for section in (Settings, Limits) for name in section.model_fields}
-_PRIVATE = ("repo", "sentry_dsn")  # people put passwords there
+_PRIVATE = ("repo", "sentry_dsn", "journal_url")  # people put passwords there
 _EXPECTED = {
     "instance": "a name of lower-case letters, digits and dashes, at most 63",
+    "journal_url": "a URL such as postgresql://user:password@host:5432/database, special characters as %40",
     "listen": "an address such as 127.0.0.1:9733 or [::1]:9733, or nothing",
     "bool_parsing": "true or false",
     "bool_type": "true or false",

@@ -10,10 +10,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,13 +31,15 @@ from gitops_agent.daemon.housekeeping import ASKED_EVERY_SECONDS, Housekeeping
 from gitops_agent.daemon.liveness import Liveness
 from gitops_agent.daemon.loop import ControllerContext, Daemon, Progress, ScheduledJob
 from gitops_agent.daemon.queue import WorkQueue
+from gitops_agent.daemon.standby import Answers, Candidacy, Fence, LeaderWatcher
 from gitops_agent.daemon.state_watch import StateWatcher
-from gitops_agent.drivers.api import Context, Driver, Watching
+from gitops_agent.drivers.api import Context, Driver, Election, Watching
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.plugins import Connections, load_plugins
-from gitops_agent.errors import GitopsAgentError, JournalError
+from gitops_agent.errors import GitopsAgentError, JournalError, JournalTaken, LockHeld, UsageError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import make_state_dir, state_lock
+from gitops_agent.journal.place import journal_place
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.plan import Action
 from gitops_agent.observe.health.monitor import HealthMonitor
@@ -141,6 +145,11 @@ class _Parts:
     redactor: Redactor
     pools: _Pools
     queue: WorkQueue
+    fence: Fence | None = None
+
+    def leading(self) -> bool:
+        """Whether this process may act: it does not share its instance with others, or is the one that leads."""
+        return self.fence is None or self.fence.holds()
 
     def reader(self) -> FleetReader:
         """The answers of the journal at this moment."""
@@ -171,11 +180,17 @@ def _loader(settings: Settings, mirror: Mirror, drivers: Connections) -> Iterato
 
 
 def connect_drivers(
-    settings: Settings, redactor: Redactor, wrap: Callable[[Driver], Driver] = lambda driver: driver
+    settings: Settings,
+    redactor: Redactor,
+    wrap: Callable[[Driver], Driver] = lambda driver: driver,
+    fence: Fence | None = None,
 ) -> Connections:
-    """The drivers of an instance, each connected when it is first asked for. ``redactor`` learns their secrets."""
+    """The drivers of an instance, each connected when it is first asked for. ``redactor`` learns their secrets;
+    ``fence``: of the leadership that they act in."""
     state_dir, hosts = str(settings.state.absolute()), settings.hook_hosts
     context = Context(settings.instance, state_dir, SystemClock(), hook_hosts=hosts, redactor=redactor)
+    if fence is not None:
+        context = replace(context, leading=fence.holds, term=fence.term)
     return Connections(load_plugins(), context, settings.drivers, wrap)
 
 
@@ -186,7 +201,10 @@ def _pipeline(
     report: ErrorReporter = lambda _problem, _action: None,
 ) -> Pipeline:
     settings, journal, clock = parts.settings, parts.journal, parts.clock
-    leases = DriverLeases(host, parts.drivers, parts.pools.observe) if host is not None else None
+    leases: DriverLeases | None = None
+    if host is not None:
+        elected = parts.fence is not None
+        leases = DriverLeases(host, parts.drivers, parts.pools.observe, parts.leading, elected=elected)
     executor = ExecutorContext(
         drivers=parts.drivers,
         journal=journal,
@@ -194,7 +212,7 @@ def _pipeline(
         random=Random(),  # noqa: S311 - jitter, not a secret
         apply_pool=parts.pools.apply,
         workers=settings.parallelism,
-        interrupted=parts.queue.is_urgent,
+        interrupted=lambda: parts.queue.is_urgent() or not parts.leading(),
         on_unexpected=report,
         leases=leases,
         rates=parts.drivers.rates,
@@ -213,13 +231,28 @@ def _pipeline(
         leases=LeaseHolder(leases),
         executor=Executor(executor),
         proposals=_proposals(parts),
-        # We report for our source unless a process that was here before us follows the same one.
-        outbox=Outbox(
-            sinks, journal, clock, parts.redactor, leading=lambda: host is None or not host.senior_holder()
-        ),
+        outbox=Outbox(sinks, journal, clock, parts.redactor, leading=lambda: _may_report(parts, host)),
         terms=Terms(may_push=settings.push, import_hold_seconds=settings.import_after),
     )
     return Pipeline(stages, journal, clock)
+
+
+def _connect_early(parts: _Parts) -> None:
+    """Have the drivers connected that hold something on record, while Git is asked: the first look waits less."""
+
+    def connect(name: str) -> None:
+        with suppress(Exception):  # the first look says why, and tries again
+            parts.drivers[name]
+
+    for name in {base.driver for base in parts.journal.state().reconcile.bases.values()}:
+        parts.pools.observe.submit(connect, name)
+
+
+def _may_report(parts: _Parts, host: HostLeases | None) -> bool:
+    """Whether we report for our source: as the leader, or unless a process that was here before us follows it."""
+    if parts.fence is not None:
+        return parts.fence.holds()
+    return host is None or not host.senior_holder()
 
 
 def _proposals(parts: _Parts) -> ProposalOutbox:
@@ -234,7 +267,8 @@ def _proposals(parts: _Parts) -> ProposalOutbox:
         plugins=parts.drivers.plugins,
     )
     reverter = RevertProposer(parts.mirror, writer, settings.branch) if settings.push else None
-    return ProposalOutbox(reverter, importer, on_done=lambda: parts.queue.source_changed("proposal"))
+    again = lambda: parts.queue.source_changed("proposal")  # noqa: E731
+    return ProposalOutbox(reverter, importer, on_done=again, leading=parts.leading)
 
 
 # -- verbs that look
@@ -250,8 +284,8 @@ def open_planner(
         stack.callback(gc.freeze)  # what a plan was made of lives as long as the process, which ends soon
         make_state_dir(settings.state)
         drivers = connect_drivers(settings, make_redactor(settings, environment))
-        if has_journal(settings.state):
-            journal = stack.enter_context(open_journal(settings.state, read_only=True))
+        if has_journal(place := journal_place(settings)):
+            journal = stack.enter_context(open_journal(place, read_only=True))
         else:
             journal = stack.enter_context(open_journal(Path(stack.enter_context(TemporaryDirectory()))))
         parts = _opened(settings, environment, journal, stack, drivers, fetching)
@@ -289,8 +323,10 @@ def open_instance(
     fetching: OnProgress | None = None,
     *,
     measured: bool = False,
+    fence: Fence | None = None,
 ) -> Iterator[Instance]:
-    """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics."""
+    """Everything ``once`` and ``run`` need; at the end notes get their final push. ``measured``: with metrics.
+    ``fence``: of our leadership, where one of several processes leads."""
     gc.enable()
     with ExitStack() as stack:
         redactor = make_redactor(settings, environment)
@@ -299,10 +335,14 @@ def open_instance(
             what = "other users could read the state directory; now it is closed"
             log.warning(what, state=str(settings.state), was=closed)
         stack.enter_context(state_lock(settings.state))
-        opened = stack.enter_context(open_journal(settings.state, mask=redactor))
+        # An election decided that it is our turn, so whoever wrote a shared journal until now writes no more.
+        name, elected = settings.identity or f"pid {os.getpid()} on {socket.gethostname()}", fence is not None
+        opened = open_journal(journal_place(settings), mask=redactor, writer=name, take_over=elected)
+        stack.enter_context(opened)
         journal, wrap = _with_faults(opened, environment)
-        drivers = connect_drivers(settings, redactor, wrap)
-        parts = _opened(settings, environment, journal, stack, drivers, fetching)
+        drivers = connect_drivers(settings, redactor, wrap, fence)
+        parts = replace(_opened(settings, environment, journal, stack, drivers, fetching), fence=fence)
+        _connect_early(parts)
         _check_repository(parts, keep=True)
         leases = stack.enter_context(_leases(parts, environment))
         liveness = Liveness(parts.clock, settings.livez_grace, MAX_GIT_CALLS * settings.git_timeout)
@@ -335,7 +375,7 @@ def open_instance(
             clock=parts.clock,
             poll_interval=settings.poll_interval,
             resync_interval=settings.resync_interval,
-            on_unexpected=lambda problem: report(problem, None),
+            on_unexpected=lambda problem: _pass_failed(problem, report, parts.queue),
             liveness=liveness,
             jobs=jobs,
         )
@@ -343,17 +383,94 @@ def open_instance(
 
 
 @contextmanager
+def open_leadership(settings: Settings, environment: Mapping[str, str]) -> Iterator[Fence | None]:
+    """The leadership that ``once`` acts in; None without an election. LockHeld names the process that leads."""
+    if not settings.election:
+        yield None
+        return
+    election = _election(settings, environment)
+    try:
+        if not election.wait(threading.Event(), patient=False):
+            what = f"another gitops-agent leads the instance {settings.instance}: {election.holder() or 'unknown'}"
+            raise LockHeld(what, hint="it makes it so; status, explain, history and plan work beside it")
+        yield Fence(election, election.term)
+    finally:
+        election.resign()
+
+
+@contextmanager
+def open_candidacy(settings: Settings, environment: Mapping[str, str]) -> Iterator[Candidacy]:
+    """``run`` among the others of its instance. With an election, what ends it and its endpoints are there from
+    the start, as it may stand by for long; at the end its lease is given back."""
+    if not settings.election:
+        yield Candidacy()
+        return
+    from gitops_agent.report.sinks.metrics import standby_text
+
+    def ignored(_number: int, _frame: FrameType | None) -> None:
+        """A service is told to ask the source again; a standby does not follow it."""
+
+    with ExitStack() as stack:
+        election = _election(settings, environment)
+        candidacy = Candidacy(election, lambda: standby_text(settings.instance))
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            if candidacy.stop.is_set():
+                raise KeyboardInterrupt
+            candidacy.stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            stack.callback(signal.signal, number, signal.signal(number, end))
+        if not sys.stderr.isatty():
+            stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, ignored))
+        if settings.listen:
+            from gitops_agent.web.server import serving
+
+            metrics, live = lambda: candidacy.answers.metrics(), lambda: candidacy.answers.live()
+            ready = lambda: candidacy.answers.ready()  # noqa: E731
+            stack.enter_context(serving(settings.listen, metrics, live, ready))
+        stack.callback(election.resign)
+        yield candidacy
+
+
+def _election(settings: Settings, environment: Mapping[str, str]) -> Election:
+    """Our candidacy with the driver that the settings name; UsageError when it elects nobody."""
+    redactor = make_redactor(settings, environment)
+    setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
+    drivers = connect_drivers(settings, redactor)
+    plugin = drivers.plugins.get(settings.election)
+    if plugin is None or plugin.elect is None:
+        able = ", ".join(each.name for each in drivers.plugins if each.elect is not None)
+        raise UsageError(
+            f"election: the driver {settings.election} {'elects nobody' if plugin else 'is not installed'}",
+            hint=f"name one of these: {able or 'none is installed'}; or remove the setting",
+        )
+    # Always with a part of chance: two processes that were given one name must not take each other for themselves.
+    identity = f"{settings.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    return plugin.elect(drivers.context_of(plugin), identity)
+
+
+@contextmanager
 def open_daemon(
-    settings: Settings, environment: Mapping[str, str], progress: Progress, fetching: OnProgress | None = None
+    settings: Settings,
+    environment: Mapping[str, str],
+    progress: Progress,
+    fetching: OnProgress | None = None,
+    candidacy: Candidacy | None = None,
 ) -> Iterator[Daemon]:
-    """``run``, with the signals that end it and, if we listen at all, with its endpoints."""
+    """``run``, with the signals that end it and, if we listen at all, with its endpoints. ``candidacy``: what made
+    this process the one that acts, if there was an election."""
+    candidacy = candidacy or Candidacy()
     with ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.getsignal(number))
-        measured = bool(settings.listen)
-        instance = stack.enter_context(open_instance(settings, environment, fetching, measured=measured))
+        instance = stack.enter_context(
+            open_instance(settings, environment, fetching, measured=bool(settings.listen), fence=candidacy.fence)
+        )
         queue, liveness = instance.context.queue, instance.context.liveness
-        if settings.listen:
+        if candidacy.elected:
+            stack.enter_context(candidacy.answering(Answers(instance.metrics, liveness.live, liveness.ready)))
+        elif settings.listen:
             from gitops_agent.web.server import serving
 
             stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
@@ -378,7 +495,15 @@ def open_daemon(
             liveness.state_lost()
             queue.close(restart=True)
 
+        def lead_no_more() -> None:
+            candidacy.stand_down()
+            queue.close(restart=True)
+
         watchers = [*instance.context.watchers, StateWatcher(settings.state, start_again)]
+        if candidacy.fence is not None:
+            watchers.append(LeaderWatcher(candidacy.fence, lead_no_more))
+        if candidacy.stop.is_set():  # it was said while the instance was opened
+            queue.close()
         context = replace(instance.context, watchers=watchers)
         yield Daemon(context, Random(), progress)  # noqa: S311 - jitter, not a secret
 
@@ -421,6 +546,7 @@ def _housekeeping(parts: _Parts) -> Housekeeping:
         parts.clock,
         settings.retention,
         settings.folder_retention,
+        parts.leading,
     )
 
 
@@ -434,6 +560,7 @@ def _metrics(parts: _Parts, liveness: Liveness) -> MetricsSink:
     sink = MetricsSink(settings.instance, parts.clock, liveness, stuck_now, plugins.names, explained)
     sink.recall(reversed(parts.journal.commits(RECALLED_COMMITS)))
     sink.follow("gitops_agent_queue_depth", lambda: parts.queue.depth)
+    sink.follow("gitops_agent_leader", parts.leading)
     parts.queue.on_agent = sink.event_seen
     return sink
 
@@ -464,6 +591,13 @@ def _watchers(parts: _Parts) -> list[Watching]:
         moved = partial(queue.fetch, "watch", urgent=True)
         watchers.append(RefWatcher(mirror, moved, (APPROVALS,)))
     return watchers
+
+
+def _pass_failed(problem: Exception, report: ErrorReporter, queue: WorkQueue) -> None:
+    """Report what ended a pass. Whose journal was taken over begins anew: what it remembers is of the past."""
+    report(problem, None)
+    if isinstance(problem, JournalTaken):
+        queue.close(restart=True)
 
 
 def _error_reporter(sentry: SentrySink | None) -> ErrorReporter:

@@ -39,12 +39,13 @@ _COMMON: dict[str, tuple[Any, str, str, str]] = {
     "path": (str | None, "The folder of the repository to read (default: all).", "--path", "DIR"),
     "instance": (str | None, "The name of this gitops-agent (default: default).", "--instance", "NAME"),
     "state_dir": (str | None, "Where mirror, journal and logs live.", "--state-dir", "DIR"),
+    "journal_url": (str | None, "PostgreSQL database of the journal.", "--journal-url", "URL"),
     "lease_dir": (str | None, "Where all gitops-agents of this host meet.", "--lease-dir", "DIR"),
     "output": (Output, "text for people or json for programs (default: text).", "-o --output", "text|json"),
 }
 
 ALL = frozenset(_COMMON)
-READING = frozenset({"config", "instance", "state_dir", "output"})
+READING = frozenset({"config", "instance", "state_dir", "journal_url", "output"})
 """What verbs need that only read the journal. The others are accepted (a line can be reused) but not listed."""
 
 FLAG = ""
@@ -165,15 +166,15 @@ def show(call: Call, shape: dict[str, Any], text: Callable[[dict[str, Any], Styl
     print_text(text(shape, style_for(sys.stdout, call.environment)))
 
 
-def show_fleet(call: Call, shape: dict[str, Any], redactor: Redactor, now: float) -> None:
-    """Print the state of the fleet on stdout, masked here."""
+def show_fleet(call: Call, shape: dict[str, Any], redactor: Redactor, now: float, *, wide: bool = False) -> None:
+    """Print the state of the fleet on stdout, masked here; ``wide``: with every column."""
     from gitops_agent.report.status_text import status_text
     from gitops_agent.support.gc import gc_paused
 
     with gc_paused():
         # As text only what is shown is masked.
         given = redactor.tree(shape) if call.is_json else shape
-        show(call, given, partial(status_text, now=now, redactor=redactor))
+        show(call, given, partial(status_text, now=now, redactor=redactor, wide=wide))
 
 
 def print_text(text: str) -> None:

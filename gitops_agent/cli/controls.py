@@ -71,14 +71,13 @@ def retry(call: Call, target: Annotated[str, _TARGET], reason: Annotated[str, _W
 def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult], *, create: bool = False) -> None:
     """Write a control; print what was written, and what happens next. ``create``: also without a journal yet."""
     from gitops_agent.control.commands import open_commands
-    from gitops_agent.journal.lock import holder
     from gitops_agent.query.fleet import make_redactor
     from gitops_agent.report.json_shapes import control_shape
 
     settings = call.settings()
     redactor = make_redactor(settings, call.environment)
     with open_commands(settings, create=create) as commands:
-        result, running = command(commands), holder(settings.state)
+        result, running = command(commands), commands.holder()
     if call.is_json:
         shape = control_shape(result.controls, result.meaning, result.approved, running=running is not None)
         print_json(redactor.tree(shape))
@@ -90,5 +89,5 @@ def _carry_out(call: Call, command: Callable[[OperatorCommands], CommandResult],
 
 def _next(running: str | None) -> str:
     if running is None:
-        return "next: no gitops-agent works on this state directory now; the next once or run picks it up"
+        return "next: no gitops-agent works on this journal now; the next once or run picks it up"
     return f"next: the running gitops-agent ({running}) picks it up within a second; gitops-agent status shows it"

@@ -24,11 +24,12 @@ def plan(
 ) -> int:
     """Say what would happen, why, and which guard would stop it. Changes nothing.
 
-    Exit code 4 when none of it will happen: a guard, a freeze, a held rollout or a tree that failed.
+    Exit code 4 when none of it will happen: a guard, a freeze, a held rollout or a tree that failed; 5 when some
+    live system could not be asked, so that the plan is not all of it.
     """
-    from gitops_agent.cli.exit_codes import BLOCKED, DONE
+    from gitops_agent.cli.exit_codes import BLOCKED, DONE, NOT_CONVERGED
     from gitops_agent.cli.progress import fetch_bar
-    from gitops_agent.query.plan_preview import PLAN_HELD
+    from gitops_agent.query.plan_preview import PLAN_HELD, PLAN_PARTIAL
     from gitops_agent.report.json_shapes import plan_shape
     from gitops_agent.report.plan_text import plan_text
     from gitops_agent.wiring import open_planner
@@ -36,7 +37,10 @@ def plan(
     with fetch_bar(call) as fetching, open_planner(call.source_settings(), call.environment, fetching) as planner:
         found = planner.plan(commit)
     show(call, planner.redactor.tree(plan_shape(found)), plan_text)
-    return BLOCKED if found.blocked or any(each.code == PLAN_HELD for each in found.findings) else DONE
+    codes = {each.code for each in found.findings}
+    if found.blocked or PLAN_HELD in codes:
+        return BLOCKED
+    return NOT_CONVERGED if PLAN_PARTIAL in codes else DONE
 
 
 def once(
@@ -49,13 +53,14 @@ def once(
     from gitops_agent.cli.progress import watching
     from gitops_agent.daemon.loop import run_once
     from gitops_agent.report.json_shapes import status_shape
-    from gitops_agent.wiring import open_instance
+    from gitops_agent.wiring import open_instance, open_leadership
 
     settings = call.source_settings(timeout=timeout, push=False if no_push else None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it says what it waits for, as on Ctrl-C
     with (
         watching(settings, call, transient=True) as watch,
-        open_instance(settings, call.environment, watch.fetching) as instance,
+        open_leadership(settings, call.environment) as fence,
+        open_instance(settings, call.environment, watch.fetching, fence=fence) as instance,
     ):
         result, timed_out = run_once(instance.context, settings.timeout, watch.passed)
         now = instance.context.clock.now()
@@ -69,13 +74,14 @@ def once(
 def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     """Run for ever: follow the branch, repair drift, write status back. Ends on SIGTERM or Ctrl-C."""
     from gitops_agent.cli.progress import print_end, watching
-    from gitops_agent.wiring import open_daemon
+    from gitops_agent.wiring import open_candidacy, open_daemon
 
     settings = call.source_settings(push=False if no_push else None)
-    with watching(settings, call) as watch:
+    with watching(settings, call) as watch, open_candidacy(settings, call.environment) as candidacy:
         again = True
-        while again:  # anew when the state directory was deleted under us
-            with open_daemon(settings, call.environment, watch.passed, watch.fetching) as daemon:
+        # Anew when the state directory was deleted under us, or another process took over from us.
+        while again and candidacy.wait():
+            with open_daemon(settings, call.environment, watch.passed, watch.fetching, candidacy) as daemon:
                 daemon.run()
             again = daemon.restart
     print_end(settings, call)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gitops_agent.drivers.api import CheckResult
@@ -81,13 +82,16 @@ def _source(settings: Settings, environment: Mapping[str, str]) -> CheckResult:
 
 
 def _journal(settings: Settings) -> CheckResult:
+    from gitops_agent.journal.place import journal_place
     from gitops_agent.journal.store import has_journal, open_journal
 
-    if not has_journal(settings.state):
-        return CheckResult("journal", True, "none yet (the first once or run makes it)")
     try:
-        with open_journal(settings.state, read_only=True) as journal:
+        place = journal_place(settings)
+        where = "" if isinstance(place, Path) else f"{place} answers, "
+        if not has_journal(place):
+            return CheckResult("journal", True, f"{where}none yet (the first once or run makes it)")
+        with open_journal(place, read_only=True) as journal:
             head = journal.state().source.head or "none"
-            return CheckResult("journal", True, f"readable, newest commit {head[:10]}")
+            return CheckResult("journal", True, f"{where}readable, newest commit {head[:10]}")
     except GitopsAgentError as problem:
         return CheckResult("journal", False, problem.message, problem.hint)

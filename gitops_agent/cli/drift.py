@@ -33,4 +33,4 @@ def drift(
         report = drift_report(planner, settings.instance, agent, tenant)
     details = agent is not None or tenant is not None
     show(call, report, partial(drift_text, details=details))
-    return DRIFTED if exit_code and (report["drifted"] or report["unreachable"]) else 0
+    return DRIFTED if exit_code and (report["drifted"] or report["unreachable"] or report["unseen"]) else 0

@@ -6,7 +6,13 @@ from typing import Annotated
 from gitops_agent.cli.common import AGENT, Call, flag, option, print_text, show, show_fleet
 
 
-def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
+def status(
+    call: Call,
+    agent: Annotated[str | None, AGENT] = None,
+    wide: Annotated[
+        bool, flag("--wide", "Every column, where each agent runs among them, however wide the lines become.")
+    ] = False,
+) -> None:
     """Show the fleet, or one agent, as of the last pass: Ready or not, why, since when, at which commit."""
     from gitops_agent.query.fleet import open_reader
     from gitops_agent.report.status_text import agent_text
@@ -20,7 +26,7 @@ def status(call: Call, agent: Annotated[str | None, AGENT] = None) -> None:
 
         print_text(gone_text(reader.redactor.tree(gone)))
     elif key is None:
-        show_fleet(call, fleet, reader.redactor, reader.now)
+        show_fleet(call, fleet, reader.redactor, reader.now, wide=wide)
     else:
         show(call, reader.redactor.tree(fleet), partial(agent_text, now=reader.now))
 

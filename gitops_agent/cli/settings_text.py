@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
 from gitops_agent.settings import Settings
 from gitops_agent.support.secrets import MASK
 
+_SECRET = ("sentry_dsn", "journal_url")
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms"))
 
 
@@ -18,13 +20,14 @@ def settings_lines(section: BaseModel, prefix: str = "") -> Iterator[str]:
         if isinstance(value, BaseModel):
             yield from settings_lines(value, f"{prefix}{field.alias}.")
         else:
-            yield f"{prefix}{field.alias}: {MASK if value and name == 'sentry_dsn' else _in_words(value)}"
+            yield f"{prefix}{field.alias}: {MASK if value and name in _SECRET else _in_words(value)}"
 
 
 def settings_shape(settings: Settings) -> dict[str, Any]:
     """The same for programs: numbers stay numbers, a secret is masked."""
     shape: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
-    return {**shape, "sentryDsn": MASK if settings.sentry_dsn else None}
+    hidden = {to_camel(name): MASK for name in _SECRET if getattr(settings, name)}
+    return {**shape, **hidden}
 
 
 def _in_words(value: object) -> str:

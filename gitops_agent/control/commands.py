@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from gitops_agent.errors import UsageError
+from gitops_agent.journal.place import journal_place
 from gitops_agent.journal.store import SqlJournal, has_journal, open_journal
 from gitops_agent.model.control import EVERYTHING, Control, ControlVerb, covers, freezes
 from gitops_agent.model.key import AgentKey, listed, named
@@ -67,11 +68,12 @@ class CommandResult:
 @contextmanager
 def open_commands(settings: Settings, *, create: bool) -> Iterator[OperatorCommands]:
     """The commands, on the journal of an instance; takes no lock. ``create``: also if there is none yet."""
-    if has_journal(settings.state) or not create:
+    place = journal_place(settings)
+    if has_journal(place) or not create:
         # Read first: a journal that needs a migration is not migrated under a daemon that uses it.
-        open_journal(settings.state, read_only=True).close()
+        open_journal(place, read_only=True).close()
     operator = Operator(_account(), socket.gethostname(), settings.approvers)
-    with open_journal(settings.state) as journal:
+    with open_journal(place) as journal:
         yield OperatorCommands(journal, SystemClock(), operator)
 
 
@@ -82,6 +84,10 @@ class OperatorCommands:
         self._journal = journal
         self._clock = clock
         self._operator = operator
+
+    def holder(self) -> str | None:
+        """The gitops-agent that works with the journal now, in words; None when there is none."""
+        return self._journal.holder()
 
     def freeze(self, scope: str, reason: str, until: str | None) -> CommandResult:
         """Acting stops within the scope, from the next pass on."""

@@ -82,7 +82,8 @@ class Agent:
     """One managed agent at one revision, with its resources in bring-up order (none when Retired).
     ``canary``: it would rather be in the first wave of a rollout. ``pause_after_ready``: seconds its wave rests.
     ``abandoned``: why its provisioning was given up; then nothing is desired of it. ``earlier_health``: what was
-    asked of its health before, while the wave that asks less of it is on trial."""
+    asked of its health before, while the wave that asks less of it is on trial. ``exclusive``: when it moves to
+    another driver, it never runs in both places."""
 
     key: AgentKey
     origin: Origin
@@ -101,6 +102,7 @@ class Agent:
     pause_after_ready: float = 0.0
     abandoned: str = ""
     earlier_health: Fields | None = None
+    exclusive: bool = False
 
 
 def pause_words(pause: Pause) -> str:
@@ -120,8 +122,9 @@ FieldPath = tuple[str, ...]
 
 
 def live_paths(agent: Agent | None, kind: str) -> tuple[FieldPath, ...]:
-    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``)."""
-    if agent is None or not agent.authority:
+    """The fields of a kind of resource that the live system decides (``authority: {runtime.replicas: live}``).
+    None while it is stopped: stopped is Git's word."""
+    if agent is None or not agent.authority or agent.lifecycle is Lifecycle.STOPPED:
         return ()
     prefix = kind + "."
     return tuple(

@@ -63,9 +63,28 @@ _UNKNOWN = ResourceKind("", 100)
 """A kind that no installed driver knows comes up last: what an uninstalled one left on record."""
 
 
+PLACE = "@"
+
+
+def plugin_name(driver: str) -> str:
+    """The name of the plugin behind a driver. A driver that serves several live systems of one sort carries the
+    place of each in its name (``kubernetes@staging``): what is unreachable, slow or failing is one place alone."""
+    return driver.partition(PLACE)[0]
+
+
+def place_of(driver: str) -> str:
+    """Which of its live systems a driver's name means; "" for the only one, or the default."""
+    return driver.partition(PLACE)[2]
+
+
+def driver_at(plugin: str, place: str) -> str:
+    """The name of the driver of a plugin at some place; "" is the default."""
+    return f"{plugin}{PLACE}{place}" if place else plugin
+
+
 @dataclass(frozen=True)
 class Catalog:
-    """The reasons by driver and code, the kinds by name, and by driver the field of a runtime that says how many
+    """The reasons by plugin and code, the kinds by name, and by plugin the field of a runtime that says how many
     copies of an agent are to run."""
 
     reasons: Mapping[tuple[str, str], Reason] = field(default_factory=dict)
@@ -82,9 +101,17 @@ class Catalog:
         """The codes that say that an object is gone."""
         return frozenset(code for (_, code), each in self.reasons.items() if each.drift is Class.MISSING_EXTERNAL)
 
+    def reason(self, driver: str, code: str) -> Reason | None:
+        """What a code means in the terms of a driver; None when it has no such code."""
+        return self.reasons.get((plugin_name(driver), code))
+
+    def instance_field(self, driver: str) -> str:
+        """The field of a driver's runtimes that says how many copies are to run; "" when none does."""
+        return self.instance_fields.get(plugin_name(driver), "")
+
     def instances(self, driver: str, fields: Fields) -> int:
         """How many copies of an agent the fields of a runtime ask for; one where its driver does not say."""
-        count = fields.value.get(self.instance_fields.get(driver, ""), 1)
+        count = fields.value.get(self.instance_field(driver), 1)
         return count if type(count) is int and count >= 0 else 1
 
     def position(self, kind: str) -> float:

@@ -124,6 +124,7 @@ class Runtime(Strict):
     min_uptime: UpToAnHour = "1s"
     update: Update = Update()
     on_secret_change: Literal["Report", "Restart"] = "Report"  # noqa: S105 - a word, no secret
+    exclusive: bool = False
 
 
 class Model(Strict):
@@ -331,8 +332,9 @@ class PolicyRollout(Strict):
 
     ``bake`` is how long everything released so far must have been Ready, and none of it have exited, before the
     next wave goes. ``pause`` is a longer rest between the two, if one is wanted. ``healthTimeout`` is how long a
-    wave may take to become Ready; an agent with a shorter one of its own is held to that. ``recovery`` is how long
-    everything released must be Ready again before a gate that failed opens after all.
+    wave may take to become Ready; an agent with a shorter one of its own is held to that, and one of which the
+    live system says that waiting does not help to ``failAfter``. ``recovery`` is how long everything released must
+    be Ready again before a gate that failed opens after all.
     """
 
     canary: Annotated[int, Field(ge=1)] = 1
@@ -340,6 +342,7 @@ class PolicyRollout(Strict):
     bake: UpToADay = "10s"
     pause: Duration = "0s"
     health_timeout: UpToADay | None = None
+    fail_after: UpToADay = "30s"
     recovery: UpToADay = "1m"
     on_failure: Literal["Hold", "ProposeRevert", "Revert"] = "Hold"
 

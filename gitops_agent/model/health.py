@@ -52,7 +52,8 @@ class Health:
     nothing may be repaired for it; ``asking``: because some have not answered yet. ``agree`` and ``oppose`` count
     the independent sources for and against it.
     ``instances``: of an agent that runs in several copies, those to be restarted, or else those not Ready.
-    ``progress``: what the copies report of themselves, where heartbeats are asked for."""
+    ``progress``: what the copies report of themselves, where heartbeats are asked for. ``final``: as far as the
+    driver can tell, waiting does not help (an image that does not exist): a gate fails by it sooner."""
 
     state: HealthState
     reason: str
@@ -66,6 +67,7 @@ class Health:
     instances: tuple[str, ...] = ()
     progress: tuple[Progress, ...] = ()
     asking: bool = False
+    final: bool = False
 
 
 HEALTHY = Health(HealthState.HEALTHY, "Healthy", "")

@@ -100,15 +100,33 @@ def _of_dataclass(kind: type[Any]) -> Masker | None:
 
 
 def _mask_json(value: Any, mask: Mask) -> Any:
+    return value if _is_clean(value, mask) else _made(value, mask)
+
+
+def _is_clean(value: Any, mask: Mask) -> bool:
+    """Whether a JSON value has nothing to be masked, as nearly all have: told without building another one."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            if mask(item) != item:
+                return False
+        elif isinstance(item, dict):
+            left += item
+            left += item.values()
+        elif isinstance(item, list | tuple):
+            left += item
+        elif isinstance(item, Mapping):
+            left.append(dict(item))
+    return True
+
+
+def _made(value: Any, mask: Mask) -> Any:
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
-        made = {_mask_json(key, mask): _mask_json(item, mask) for key, item in value.items()}
-        return value if made == value else made
-    if isinstance(value, list | tuple):
-        items = [_mask_json(item, mask) for item in value]
-        return value if items == list(value) else items
-    return value
+        return {_made(key, mask): _made(item, mask) for key, item in value.items()}
+    return [_made(item, mask) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _same(one: object, other: object) -> bool:

@@ -61,7 +61,8 @@ class Observation:
     driver cannot be wrong about whether the object exists, so one source is enough. ``health``: how it does, where
     the live system says so; None: core finds out by probes and heartbeats, where there are ``instances``.
     ``address``: where HTTP probes go when the instances have no address of their own. ``extra``: copies beyond
-    those that were applied, each with its start: core decides when they may be ended."""
+    those that were applied, each with its start: core decides when they may be ended. ``unseen``: why the object
+    could not be looked at; then nothing else in here counts, and nothing is concluded about it."""
 
     key: ResourceKey
     driver: str
@@ -79,6 +80,7 @@ class Observation:
     instances: tuple[AgentInstance, ...] = ()
     address: str = ""
     extra: tuple[AgentInstance, ...] = ()
+    unseen: str = ""
 
     @property
     def started_at(self) -> float | None:
@@ -86,6 +88,11 @@ class Observation:
         if len(self.instances) == 1:  # nearly all, and asked of all in every pass
             return self.instances[0].started_at
         return max((each.started_at for each in self.instances if each.started_at is not None), default=None)
+
+
+def not_looked_at(key: ResourceKey, driver: str, why: str, at: float) -> Observation:
+    """The observation that an object could not be looked at, and why: it may be there or not."""
+    return Observation(key, driver, Owner.NONE, None, "Unknown", at, unseen=why)
 
 
 class ListedInstance(NamedTuple):

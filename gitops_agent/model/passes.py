@@ -86,13 +86,25 @@ class Directives:
         return min((max(0.0, each.until - wall) for each in self.freezes if each.until is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
-    """What was seen, and which drivers were unreachable, with the reason. Nothing may be concluded about a
-    resource of an unreachable driver: not that it is there, not that it is gone."""
+    """What was seen, which drivers were unreachable, and which resources a driver that answered could not look at,
+    with the reasons. Nothing may be concluded about what could not be looked at: not that it is there, not that it
+    is gone."""
 
     seen: Mapping[ResourceKey, Observation]
     unreachable: Mapping[str, str]
+    unseen: Mapping[ResourceKey, str] = field(default_factory=dict)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether something could not be looked at."""
+        return bool(self.unreachable or self.unseen)
+
+    @cached_property
+    def unseen_agents(self) -> frozenset[AgentKey]:
+        """The agents of which something could not be looked at, though its driver answered."""
+        return frozenset(key.agent for key in self.unseen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields, canonical, digest
@@ -129,10 +129,19 @@ class Verdict:
     due_at: Mapping[ResourceKey, float] = field(default_factory=dict)
 
 
+class Where(NamedTuple):
+    """Where an object is, in words that people know. ``system``: which live system, such as the address of a
+    cluster; ``namespace``: the part of it; "" where it has none."""
+
+    system: str
+    namespace: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Ordered actions, the verdicts of guards on them, and the digest an approval is bound to.
-    The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it."""
+    The digest covers the canonical actions before any guard: no sha, time, pid, finding or verdict is in it.
+    ``where``: where the objects of actions are, for people, as far as their drivers say so."""
 
     commit: str
     actions: tuple[Action, ...]
@@ -140,6 +149,7 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     findings: tuple[Finding, ...] = ()
     held: frozenset[ResourceKey] = field(default=frozenset())
+    where: Mapping[ResourceKey, Where] = field(default_factory=dict)
 
     @property
     def blocked(self) -> bool:

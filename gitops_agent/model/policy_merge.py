@@ -23,7 +23,7 @@ _MEASURES: dict[str, tuple[Callable[[Any], float], bool]] = {
     **dict.fromkeys(
         ("min", "ratio", "actions_per_minute", "canary", "repairs", "failures", "at_once"), (float, True)
     ),
-    **dict.fromkeys(("health_timeout", "freeze_reminder"), (seconds, True)),
+    **dict.fromkeys(("health_timeout", "fail_after", "freeze_reminder"), (seconds, True)),
     **dict.fromkeys(
         ("bake", "recovery", "pause", "window", "deadline", "first", "longest", "min_age"), (seconds, False)
     ),

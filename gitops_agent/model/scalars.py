@@ -7,7 +7,7 @@ fast; ``model/quantity.py`` turns durations and amounts into numbers.
 from collections import Counter
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from gitops_agent.model.quantity import (
     CPU_PATTERN,
@@ -119,3 +119,11 @@ def distinct(items: tuple[_Named, ...]) -> tuple[_Named, ...]:
         twice = sorted(str(name)[:64] for name, count in Counter(names).items() if count > 1)[:5]
         raise ValueError(f"each name may stand once; given more than once: {', '.join(twice)}")
     return items
+
+
+def _listed(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+"""A list in settings; in the environment it is written with commas."""

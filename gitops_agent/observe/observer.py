@@ -14,12 +14,14 @@ from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.passes import Executed, Live, Observed, Scope
+from gitops_agent.model.plan import Action, Where
 from gitops_agent.model.snapshot import Snapshot, agents_in
+from gitops_agent.model.state import Bases
 from gitops_agent.observe.health.monitor import HealthMonitor
 from gitops_agent.observe.health.targets import health_targets
 from gitops_agent.support.bounded_calls import BoundedCalls, NoAnswer
 
-Bases = Mapping[ResourceKey, Base]
+Record = Mapping[ResourceKey, Base]
 
 
 class Observer:
@@ -35,18 +37,23 @@ class Observer:
         """The kinds and reasons of the installed drivers."""
         return self._drivers.plugins.catalog
 
-    def observe(self, desired: Snapshot, bases: Bases, scope: Scope) -> Live:
+    def where(self, actions: Iterable[Action]) -> dict[ResourceKey, Where]:
+        """Where the objects of some actions are, as far as their drivers say so."""
+        found = ((action.key, self._drivers.where(action)) for action in actions)
+        return {key: where for key, where in found if where is not None}
+
+    def observe(self, desired: Snapshot, bases: Record, scope: Scope) -> Live:
         """What is live within the scope, and what is in the way of what is desired; health is not known yet."""
         resources = (resource for agent in agents_in(desired, scope) for resource in agent.resources)
         return Live(ask_drivers(self._drivers, scope, bases, self._calls, resources), {}, scope)
 
-    def evaluate_health(self, live: Live, in_force: Snapshot, bases: Bases) -> Live:
+    def evaluate_health(self, live: Live, in_force: Snapshot, bases: Record) -> Live:
         """The same with how healthy it is, measured by the spec in force for each agent."""
         targets = health_targets(in_force, live, bases, self._drivers)
         health = self.monitor.evaluate(targets, live.scope)
         return replace(live, health=health, unanswered=self.monitor.unanswered(health))
 
-    def observe_again(self, live: Live, in_force: Snapshot, bases: Bases, executed: Iterable[Executed]) -> Live:
+    def observe_again(self, live: Live, in_force: Snapshot, bases: Record, executed: Iterable[Executed]) -> Live:
         """The same with what was changed observed once more, so that the report says how things are now."""
         changed = frozenset(action.key.agent for action, _ in executed if action.verb.touches_live)
         if not changed:
@@ -54,7 +61,8 @@ class Observer:
         fresh = self.evaluate_health(self.observe(in_force, bases, changed), in_force, bases)
         kept = {key: seen for key, seen in live.observed.seen.items() if key.agent not in changed}
         unreachable = {**live.observed.unreachable, **fresh.observed.unreachable}
-        merged = Observed(kept | dict(fresh.observed.seen), unreachable)
+        unseen = {key: why for key, why in live.observed.unseen.items() if key.agent not in changed}
+        merged = Observed(kept | dict(fresh.observed.seen), unreachable, unseen | dict(fresh.observed.unseen))
         unanswered = (live.unanswered - changed) | fresh.unanswered
         return Live(merged, {**live.health, **fresh.health}, live.scope, unanswered)
 
@@ -62,7 +70,7 @@ class Observer:
 def ask_drivers(
     drivers: Connections,
     scope: Scope,
-    bases: Bases,
+    bases: Record,
     calls: BoundedCalls[Sequence[Observation]],
     desired: Iterable[Resource] = (),
 ) -> Observed:
@@ -79,26 +87,27 @@ def ask_drivers(
     answers = calls.ask(
         {name: partial(ask, name) for name in drivers.asked_for(requests)}, drivers.observe_timeout
     )
-    seen: dict[ResourceKey, Observation] = {}
+    found: list[Observation] = []
     unreachable: dict[str, str] = {}
     for name, answer in answers.items():
         try:
-            seen |= {observation.key: observation for observation in answer.result()}
+            found += answer.result()
         except NoAnswer as problem:
             unreachable[name] = f"the driver {name} does not answer: {problem}"
         except GitopsAgentError as problem:
             unreachable[name] = problem.message
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
             unreachable[name] = f"unexpected {type(problem).__name__} in driver {name}"
-    return Observed(seen, unreachable)
+    seen = {each.key: each for each in found if not each.unseen}
+    return Observed(seen, unreachable, {each.key: each.unseen for each in found if each.unseen})
 
 
-def split_requests(scope: Scope, bases: Bases, desired: Iterable[Resource]) -> dict[str, ObserveRequest]:
+def split_requests(scope: Scope, bases: Record, desired: Iterable[Resource]) -> dict[str, ObserveRequest]:
     """One request for each driver that holds something in scope, with its own bases and claims in it."""
     known: defaultdict[str, dict[ResourceKey, Base]] = defaultdict(dict)
-    for key, base in bases.items():
-        if scope is None or key.agent in scope:
-            known[base.driver][key] = base
+    for key in Bases.of(bases).within(scope):
+        base = bases[key]
+        known[base.driver][key] = base
     claims: defaultdict[str, dict[ResourceKey, Resource]] = defaultdict(dict)
     for resource in desired:
         own = claims[resource.driver]

@@ -39,7 +39,8 @@ class ProposalOutbox:
     """The jobs of one instance, each named as the state names its proposal. One pass at a time uses it.
 
     ``reverter`` is None when nothing may be pushed. ``on_done`` is called on the thread of a job when it ends:
-    time for another pass. Tests give an ``executor`` without threads.
+    time for another pass. ``leading``: whether this process may push at all. Tests give an ``executor`` without
+    threads.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class ProposalOutbox:
         importer: ImportProposer | None,
         on_done: Callable[[], None] = lambda: None,
         executor: Executor | None = None,
+        leading: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leading = leading
         self._reverter = reverter
         self._importer = importer
         self._on_done = on_done
@@ -87,6 +90,8 @@ class ProposalOutbox:
 
     def start(self, state: State, record: PassRecord, now: Now) -> None:
         """Start a job for every unfinished proposal that is due. To be called after the state was committed."""
+        if not self._leading():
+            return
         self._start_revert(state, record, now)
         if self._importer is not None and state.proposals.imports:
             self._start_imports(self._importer, state.proposals, record, now)

@@ -43,17 +43,21 @@ _TURNED_DOWN = (Phase.BLOCKED, Phase.INVALID, Phase.REFUSED)
 @contextmanager
 def open_reader(settings: Settings, environment: Mapping[str, str]) -> Iterator[FleetReader]:
     """The journal, read-only: no lock, no repository, no driver."""
-    from gitops_agent.journal.lock import holder
+    from gitops_agent.journal.place import journal_place
     from gitops_agent.journal.store import open_journal
 
-    with open_journal(settings.state, read_only=True) as journal:
-        running, redactor = holder(settings.state) is not None, make_redactor(settings, environment)
+    with open_journal(journal_place(settings), read_only=True) as journal:
+        running, redactor = journal.holder() is not None, make_redactor(settings, environment)
         yield FleetReader(journal, settings.instance, SystemClock().now(), redactor, running)
 
 
 def make_redactor(settings: Settings, environment: Mapping[str, str]) -> Redactor:
     """A redactor that knows our own secrets; what looks like one is masked anyway."""
     secrets = [settings.sentry_dsn or "", environment.get(settings.token_env or "", "")]
+    if settings.journal_url or settings.journal_url_file:
+        from gitops_agent.journal.place import journal_secrets
+
+        secrets += journal_secrets(settings)
     if settings.token_file and Path(settings.token_file).is_file():
         secrets.append(Path(settings.token_file).read_text(encoding="utf-8", errors="replace").strip())
     return Redactor(secret for secret in secrets if secret)

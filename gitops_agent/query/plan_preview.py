@@ -1,13 +1,15 @@
 """Looking ahead without writing: the plan of a commit that is not enforced (yet), and of what is in force now."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gitops_agent.control.directives import with_approvals
 from gitops_agent.errors import SourceError
 from gitops_agent.model.finding import Finding, Severity
-from gitops_agent.model.passes import Live, SourceResult
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.passes import Live, Observed, SourceResult
 from gitops_agent.model.plan import Plan
+from gitops_agent.model.quantity import counted
 from gitops_agent.model.revision import Revision
 from gitops_agent.model.snapshot import Snapshot, changed_agents
 from gitops_agent.model.state import State
@@ -24,6 +26,8 @@ from gitops_agent.source.mirror import Mirror
 from gitops_agent.support.secrets import Redactor
 
 PLAN_HELD = "PlanHeld"
+PLAN_PARTIAL = "PlanPartial"
+MAX_NAMED = 5
 """The code of a finding that says why nothing of a plan will happen as things stand."""
 
 
@@ -48,15 +52,16 @@ class Planner:
         source = SourceResult(target.revision, target, in_force, changed_agents(in_force, target))
         step = next_step(state, source, around)
         wanted = without_given_up(target, state)
-        plan = candidate_plan(state, replace(source, target=wanted), self._live(state, wanted), around)
+        live = self._live(state, wanted)
+        plan = candidate_plan(state, replace(source, target=wanted), live, around)
         held = _held(state, plan)
-        return replace(
-            plan,
-            findings=(*held, *plan.findings, *(() if held else announced(step.rollout, state.rollout.rollout))),
-        )
+        after = () if held else announced(step.rollout, state.rollout.rollout)
+        unseen = (*_unasked(wanted, live.observed.unreachable), *_unseen(live.observed.unseen))
+        where = self.pipeline.stages.observer.where(plan.actions)
+        return replace(plan, findings=(*unseen, *held, *plan.findings, *after), where=where)
 
-    def survey(self) -> tuple[Plan, Snapshot, Mapping[str, str]]:
-        """The plan for what is in force now, which that is, and the drivers that were unreachable."""
+    def survey(self) -> tuple[Plan, Snapshot, Observed]:
+        """The plan for what is in force now, which that is, and what was seen and could not be."""
         state, stages = self.journal.state(), self.pipeline.stages
         in_force = stages.source.in_force(state.rollout)
         if in_force is None:
@@ -70,7 +75,7 @@ class Planner:
         wanted = without_given_up(decision.in_force, state)
         context = context_for(state, wanted, live, decision.earlier_policy, around)
         plan = build(wanted, live.observed.seen.values(), context, live.health)
-        return with_approvals(plan, around.directives), wanted, live.observed.unreachable
+        return with_approvals(plan, around.directives), wanted, live.observed
 
     def _around(self, state: State, head: Revision) -> PassContext:
         now = self.pipeline.now()
@@ -80,6 +85,46 @@ class Planner:
     def _live(self, state: State, snapshot: Snapshot) -> Live:
         observer, bases = self.pipeline.stages.observer, state.reconcile.bases
         return observer.evaluate_health(observer.observe(snapshot, bases, None), snapshot, bases)
+
+
+def _unasked(wanted: Snapshot, unreachable: Mapping[str, str]) -> tuple[Finding, ...]:
+    """One finding for each driver that could not be asked: the plan says nothing of what is there."""
+    found = []
+    for driver, why in sorted(unreachable.items()):
+        agents = sorted(
+            str(key)
+            for key, agent in wanted.agents.items()
+            if any(resource.driver == driver for resource in agent.resources)
+        )
+        summary = f"the driver {driver} could not be asked, so the plan says nothing of what runs there: {why}"
+        detail = (
+            f"Agents there: {_first(agents) or 'none in this commit'}. Nothing is done to them until it answers."
+        )
+        found.append(Finding(Severity.ERROR, PLAN_PARTIAL, driver, summary, detail))
+    return tuple(found)
+
+
+def _unseen(unseen: Mapping[ResourceKey, str]) -> tuple[Finding, ...]:
+    """One finding for each reason for which agents could not be looked at though their drivers answered."""
+    grouped: dict[str, set[str]] = {}
+    for key, why in unseen.items():
+        grouped.setdefault(why, set()).add(str(key.agent))
+    return tuple(
+        Finding(
+            Severity.ERROR,
+            PLAN_PARTIAL,
+            min(agents),
+            f"{counted(len(agents), 'agent')} could not be looked at, so the plan says nothing of them: {why}",
+            f"Agents: {_first(sorted(agents))}. Nothing is done to them until they can be.",
+        )
+        for why, agents in sorted(grouped.items())
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" * (len(names) > MAX_NAMED)
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def _held(state: State, plan: Plan) -> tuple[Finding, ...]:

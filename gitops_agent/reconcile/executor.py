@@ -2,8 +2,9 @@
 
 Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
 many as there are workers in each place (``lanes``); what takes away goes before what builds. All journal writes
-are on the calling thread, and what is due at one moment is written in one transaction, so a hundred agents cost a
-few dozen durable writes rather than four hundred.
+are on the calling thread, and what is due at one moment is written in one transaction. Where much waits, intents
+are on record ahead of their actions, and outcomes are gathered while the next ones run: a thousand agents cost a
+hundred durable writes rather than four thousand. An intent that was ahead and never began is taken back.
 
 A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its action
 is running, gives up its room, and what became of it is collected by a later pass. An operator's word counts at
@@ -12,16 +13,17 @@ once: no action begins after a control that the pass has not read.
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
+from typing import cast
 
 import structlog
 
-from gitops_agent.drivers.api import Driver, is_unchanged
+from gitops_agent.drivers.api import Driver, Record, Recording, has, is_unchanged
 from gitops_agent.errors import ApplyError, EffectSpent, GitopsAgentError, NotYet
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.document import PolicySpec
@@ -47,6 +49,13 @@ MAX_EXECUTE_SECONDS = 10.0
 
 CLOSE_SECONDS = 10.0
 """How long actions under way are waited for at the end."""
+
+GATHER_SECONDS = 0.02
+"""How long a pass with much to do waits for another action to end before it writes down that some have."""
+
+AHEAD = 48
+"""How many intents of each place are on record before there is room for their actions, at most, and how many
+outcomes are gathered."""
 
 MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.25, 2.0
 """How soon a pass looks whether an action under way has ended: as long as it takes already, within these."""
@@ -81,6 +90,26 @@ class _Running:
     began: float
 
 
+@dataclass(slots=True)
+class _Work:
+    """Some lanes of a plan on their way. ``heard``: the number of the newest control that the pass has read;
+    ``until``: when it begins nothing more."""
+
+    lanes: dict[AgentKey, Lane]
+    plan: Plan
+    actor: str
+    heard: int
+    until: float
+    waiting: WaitingLanes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = WaitingLanes(self.lanes)
+
+    def go_on(self, agent: AgentKey) -> None:
+        """An action of the agent has succeeded: its next one may begin."""
+        self.waiting.put_back(self.lanes[agent])
+
+
 class Executor:
     """Carries out plans. Remembers what is under way from one pass to the next.
     Writes: intents and outcomes, with the bases and retry states they imply (``ReconcileState``)."""
@@ -89,6 +118,7 @@ class Executor:
         self._context = context
         self._policy = PolicySpec()
         self._running: dict[Future[Outcome], _Running] = {}
+        self._opened: list[Intent] = []  # on record, and their actions have not begun
         self._collected: list[Executed] = []
         self._limiter = RateLimiter(context.rates, context.clock)
 
@@ -106,9 +136,10 @@ class Executor:
         ``policy``: what says how long a failure rests."""
         self._policy = policy
         done, self._collected = self._collected, []
+        self._take_back()  # a journal that could not be written may have left some
         begin_until = self._context.clock.monotonic() + MAX_EXECUTE_SECONDS
         for lanes in lanes_of(plan):
-            done += self._work(lanes, plan, actor, partial(self._may_begin, state, begin_until))
+            done += self._work(_Work(lanes, plan, actor, _newest(state), begin_until))
         return replace(state, reconcile=self._context.journal.state().reconcile), done
 
     def next_due(self) -> float | None:
@@ -135,12 +166,12 @@ class Executor:
             for each in self._running.values()
         ]
 
-    def _may_begin(self, state: State, until: float) -> bool:
+    def _may_begin(self, work: "_Work") -> bool:
         """Whether another action may begin: the pass has not lasted too long, and no operator spoke meanwhile."""
         context = self._context
-        if context.interrupted() or context.clock.monotonic() > until:
+        if context.interrupted() or context.clock.monotonic() > work.until:
             return False
-        return _newest(context.journal.state()) == _newest(state)
+        return _newest(context.journal.state()) == work.heard
 
     def _room(self) -> dict[str, int]:
         """How many more actions may begin in each place; what takes long no longer counts."""
@@ -150,52 +181,94 @@ class Executor:
             (slow if each.began <= late else quick)[place_of(each.intent.action)] += 1
         return room_left(quick, slow, self._context.workers)
 
-    def _work(
-        self, lanes: dict[AgentKey, Lane], plan: Plan, actor: str, may_begin: Callable[[], bool]
-    ) -> list[Executed]:
-        if not lanes:
-            return []
-        context, waiting, done = self._context, WaitingLanes(lanes), list[Executed]()
+    def _work(self, work: "_Work") -> list[Executed]:
+        done, begun = list[Executed](), set[Future[Outcome]]()
         # What a crash left open is tried again under the same idempotency key.
-        open_intents = context.journal.state().reconcile.open_intents.values()
+        open_intents = self._context.journal.state().reconcile.open_intents.values() if work.waiting else ()
         reused = {_same(intent.action): intent.id for intent in open_intents}
-        begun: set[Future[Outcome]] = set()
         try:
-            while waiting or begun:
-                heads = waiting.take_heads(self._room(), self._limiter) if may_begin() else []
-                begun |= self._begin(heads, reused, plan, actor)
-                if not begun:
-                    break
-                ended, _ = wait(begun, timeout=context.patience, return_when=FIRST_COMPLETED)
+            while work.waiting or self._opened or begun:
+                if self._may_begin(work):
+                    self._open(work, reused)
+                    begun |= self._start()
+                else:
+                    self._take_back()
+                ended = self._next_ended(begun, work)
                 if not ended:
                     break
-                begun -= ended
                 round_ = self._finish(ended)
                 done += round_
                 for action, outcome in round_:
                     if outcome.result is Result.DONE:
-                        waiting.put_back(lanes[action.key.agent])
+                        work.go_on(action.key.agent)
+            self._take_back()
         except Exception:
             wait(begun, CLOSE_SECONDS)  # a journal that cannot be written: let what acts end before the next look
             raise
         return done
 
-    def _begin(
-        self, actions: Sequence[Action], reused: dict["_Same", str], plan: Plan, actor: str
-    ) -> set[Future[Outcome]]:
-        context, now = self._context, self._context.clock.now()
+    def _next_ended(self, begun: set[Future[Outcome]], work: "_Work") -> set[Future[Outcome]]:
+        """What ends next, taken out of what has begun; nothing when all of it takes long. While others wait for
+        room, also what ends right after it: a transaction for several costs hardly more than for one. What is on
+        record begins meanwhile."""
+        ended = _ended(begun, self._context.patience)
+        while self._opened and 0 < len(ended) < AHEAD and self._may_begin(work):
+            begun |= self._start()
+            if not (more := _ended(begun, GATHER_SECONDS)):
+                return ended
+            ended |= more
+        return ended | _ended(begun, GATHER_SECONDS, ALL_COMPLETED) if ended and work.waiting else ended
+
+    def _open(self, work: "_Work", reused: dict["_Same", str]) -> None:
+        """Write the intents of what there is room for, and of more when few are ahead."""
+        room, ahead = self._room(), AHEAD - len(self._opened)
+        for intent in self._opened:
+            room[place_of(intent.action)] -= 1
+
+        def may_be_ahead(action: Action) -> bool:
+            # What was ahead may be taken back, so it must be certain that nothing was done. It is not for what a
+            # crash left open; and of what must not be done twice, only looking could tell after another crash.
+            return action.idempotent and _same(action) not in reused
+
+        heads = work.waiting.take_heads(room, self._limiter, ahead if ahead > AHEAD // 2 else 0, may_be_ahead)
+        now, plan = self._context.clock.now(), work.plan
         intents = [
-            Intent(reused.pop(_same(action), "") or uuid.uuid4().hex, action, plan.commit, plan.digest, actor, now)
-            for action in actions
+            Intent(
+                reused.pop(_same(action), "") or uuid.uuid4().hex,
+                action,
+                plan.commit,
+                plan.digest,
+                work.actor,
+                now,
+            )
+            for action in heads
         ]
         if intents:
-            context.journal.begin(intents)
-        began = context.clock.monotonic()
-        started = {
-            context.apply_pool.submit(_carry_out, intent, context): _Running(intent, began) for intent in intents
-        }
+            self._context.journal.begin(intents)
+        self._opened += intents
+
+    def _start(self) -> set[Future[Outcome]]:
+        """Begin what is on record, as far as there is room."""
+        context, room, later = self._context, self._room(), list[Intent]()
+        began, started = context.clock.monotonic(), dict[Future[Outcome], _Running]()
+        for intent in self._opened:
+            place = place_of(intent.action)
+            if room[place] > 0:
+                room[place] -= 1
+                started[context.apply_pool.submit(_carry_out, intent, context)] = _Running(intent, began)
+            else:
+                later.append(intent)
+        self._opened = later
         self._running |= started
         return set(started)
+
+    def _take_back(self) -> None:
+        """Close the intents whose actions have not begun and will not in this pass."""
+        now, message = self._context.clock.now(), "not begun; planned again"
+        if self._opened:
+            taken = [Outcome(each.id, Result.SKIPPED, message, now, 0.0) for each in self._opened]
+            self._context.journal.finish(taken)
+            self._opened = []
 
     def _finish(self, ended: Iterable[Future[Outcome]]) -> list[Executed]:
         """Write outcomes with the bases and retry states they imply, in one transaction."""
@@ -222,6 +295,13 @@ class Executor:
         return executed
 
 
+def _ended(begun: set[Future[Outcome]], seconds: float, until: str = FIRST_COMPLETED) -> set[Future[Outcome]]:
+    """What has ended within some seconds, taken out of what has begun."""
+    ended = wait(begun, seconds, until).done
+    begun -= ended
+    return ended
+
+
 def _newest(state: State) -> int:
     """The number of the newest control; 0 when there is none."""
     controls = state.control.controls
@@ -238,6 +318,17 @@ def _same(action: Action) -> _Same:
 
 def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     """One driver call; whatever happens becomes an Outcome."""
+    outcome = _outcome_of(intent, context)
+    if intent.action.verb.touches_live and outcome.result is not Result.SKIPPED:
+        with suppress(GitopsAgentError, KeyError):  # no such driver, or out of reach: then nothing was done there
+            driver = context.drivers[intent.action.driver]
+            if has(driver, "record"):
+                done = Record(intent.action, intent.commit, outcome.result is Result.DONE, outcome.message)
+                cast("Recording", driver).record(done)
+    return outcome
+
+
+def _outcome_of(intent: Intent, context: ExecutorContext) -> Outcome:
     action, started = intent.action, context.clock.monotonic()
 
     def outcome(result: Result, message: str, handle: Fields | None = None, *, permanent: bool = False) -> Outcome:

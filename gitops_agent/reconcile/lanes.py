@@ -5,13 +5,14 @@ that hang keep no agent from being started. Who takes long gives up its room: it
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from gitops_agent.model.catalog import plugin_name
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.ports import Clock
-from gitops_agent.support.token_bucket import Rate
+from gitops_agent.support.token_bucket import Rate, TokenBucket
 
 MAX_SLOW = 64
 """Slow actions in one place at most, beside as many quick ones as there are workers."""
@@ -61,16 +62,22 @@ class WaitingLanes:
         if lane:
             self._lanes[place_of(lane[0])].appendleft(lane)
 
-    def take_heads(self, room: Mapping[str, int], limiter: "RateLimiter") -> list[Action]:
-        """The first actions of as many lanes as there is room for, taken out; lanes whose driver has no token
-        stay, in order."""
+    def take_heads(
+        self,
+        room: Mapping[str, int],
+        limiter: "RateLimiter",
+        ahead: int = 0,
+        may_be_ahead: Callable[[Action], bool] = lambda _: True,
+    ) -> list[Action]:
+        """The first actions of as many lanes as there is room for, taken out, and in each place of as many more as
+        are to be ``ahead`` and may be; lanes whose driver has no token stay, in order."""
         heads: list[Action] = []
         for place, lanes in self._lanes.items():
             kept: list[Lane] = []
             left = room[place]
-            while lanes and left > 0:
+            while lanes and left > -ahead:
                 lane = lanes.popleft()
-                if limiter.may_act(lane[0]):
+                if (left > 0 or may_be_ahead(lane[0])) and limiter.may_act(lane[0]):
                     heads.append(lane.popleft())
                     left -= 1
                 else:
@@ -84,7 +91,8 @@ class RateLimiter:
 
     def __init__(self, rates: Mapping[str, Rate], clock: Clock) -> None:
         self._clock = clock
-        self._buckets = {name: rate.full(clock.monotonic()) for name, rate in rates.items()}
+        self._rates = rates
+        self._buckets: dict[str, TokenBucket] = {}
 
     def next_due(self) -> float | None:
         """Seconds until some driver that has no token now has one again; None when all have."""
@@ -93,10 +101,11 @@ class RateLimiter:
 
     def may_act(self, action: Action) -> bool:
         """Whether the driver of an action has a token for it, which is then taken."""
-        bucket = self._buckets.get(action.driver) if action.verb.touches_live else None
-        if bucket is None:
+        rate = self._rates.get(plugin_name(action.driver)) if action.verb.touches_live else None
+        if rate is None:
             return True
-        left = bucket.take(self._clock.monotonic())
+        now = self._clock.monotonic()
+        left = (self._buckets.get(action.driver) or rate.full(now)).take(now)
         if left is not None:
             self._buckets[action.driver] = left
         return left is not None

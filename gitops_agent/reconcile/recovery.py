@@ -26,14 +26,21 @@ class Recovery:
 
     def __init__(self, journal: SqlJournal) -> None:
         self._journal = journal
+        self._left: frozenset[str] | None = None  # the intents that an earlier process left open
         self.finished = False
 
     def settle(self, state: State, observed: Observed, now: Now) -> State:
         """The state with the outcomes that can be seen; the very same when there are none."""
         if self.finished:
             return state
-        intents, unreachable = state.reconcile.open_intents.values(), observed.unreachable
-        known = [intent for intent in intents if intent.action.driver not in unreachable]
+        if self._left is None:
+            self._left = frozenset(state.reconcile.open_intents)
+        unreachable, hidden = observed.unreachable, observed.unseen_agents
+        known = [
+            each
+            for each in self._open(state)
+            if each.action.driver not in unreachable and each.action.key.agent not in hidden
+        ]
         outcomes, bases, forgotten = settle_intents(known, observed.seen, now.wall, state.reconcile.bases)
         if not outcomes:
             return state
@@ -44,17 +51,21 @@ class Recovery:
         What is still wanted is tried again."""
         if self.finished or observed.unreachable:
             return state
-        wanted = {action.key for action in plan.actions}
+        wanted, hidden = {action.key for action in plan.actions}, observed.unseen_agents
         message = "interrupted before it was done; no longer wanted"
         outcomes = [
             Outcome(intent.id, Result.SKIPPED, message, now.wall, 0.0)
-            for intent in state.reconcile.open_intents.values()
-            if intent.action.key not in wanted
+            for intent in self._open(state)
+            if intent.action.key not in wanted and intent.action.key.agent not in hidden
         ]
         if outcomes:
             state = replace(state, reconcile=self._journal.finish(outcomes).reconcile)
-        self.finished = True
+        self.finished = all(each.action.key.agent not in hidden for each in self._open(state))
         return state
+
+    def _open(self, state: State) -> list[Intent]:
+        """What an earlier process left open and still is; what this one has begun since is its own."""
+        return [each for id_, each in state.reconcile.open_intents.items() if id_ in (self._left or ())]
 
 
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]

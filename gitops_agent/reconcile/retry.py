@@ -13,12 +13,15 @@ from random import Random
 
 from gitops_agent.model.document import Backoff, Breaker, PolicySpec, TenantPolicy
 from gitops_agent.model.key import ResourceKey
-from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt, Circuit, Result
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, STALLED_AFTER, Attempt, Circuit, Result
 from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Class
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.support import backoff
+
+_BY_ITSELF = (Class.MISSING_EXTERNAL, Class.STUCK_PROGRESS)
+"""Drift that an agent may cause itself: it ends, or makes no progress."""
 
 
 def delay(failures: int, jitter: float, limit: Backoff) -> float:
@@ -40,7 +43,8 @@ def attempts_after(
     executed: Sequence[Executed], known: Mapping[ResourceKey, Attempt], policy: PolicySpec, random: Random
 ) -> dict[ResourceKey, Attempt | None]:
     """The retry states that some outcomes imply. Failures count, and so do repairs of drift: a crash loop is a
-    repair that does not last.
+    repair that does not last. What others changed and a repair put right says nothing against the agent: it makes
+    the next repair wait, and stalls nothing (``oscillation`` bounds how often that is done).
     A skipped action counts too, or a precheck that never agrees would be asked four times a second for ever."""
     after: dict[ResourceKey, Attempt | None] = {}
     for action, outcome in executed:
@@ -54,7 +58,10 @@ def attempts_after(
             why = f"{action.reason}: {action.message}"
         limit, permanent = limits_of(policy, action.key.agent.tenant).backoff, outcome.permanent and not done
         previous, jitter = known.get(action.key), random.random()
-        after[action.key] = after_failure(previous, why, outcome.at, jitter, limit, permanent=permanent)
+        attempt = after_failure(previous, why, outcome.at, jitter, limit, permanent=permanent)
+        if done and action.drift_class not in _BY_ITSELF:
+            attempt = replace(attempt, failures=min(attempt.failures, STALLED_AFTER - 1))
+        after[action.key] = attempt
     return after
 
 

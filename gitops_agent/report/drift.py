@@ -2,7 +2,7 @@
 people from that. A report is made of a plan for what is in force; nothing in it was done because of the report.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Observation, Owner
+from gitops_agent.model.passes import Observed
 from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb
 from gitops_agent.model.quantity import ago, counted, epoch, iso
 from gitops_agent.model.status import AgentStatus, ConditionType
@@ -67,10 +68,10 @@ def only(plan: Plan, *, agent: AgentKey | None = None, tenant: str | None = None
 
 
 def drift_shape(
-    plan: Plan, journal: JournalReader, instance: str, agents: int, unreachable: Mapping[str, str], at: float
+    plan: Plan, journal: JournalReader, instance: str, agents: int, observed: Observed, at: float
 ) -> Shape:
-    """The answer of ``drift``. ``agents``: how many are in force. ``unreachable``: drivers that could not be
-    asked, with the reason; nothing is known about their resources."""
+    """The answer of ``drift``. ``agents``: how many are in force. ``observed``: what could not be looked at is
+    named in it, with the reason; nothing is known about that."""
     found, statuses = drifting(plan), journal.state().status.agents
 
     def drift(action: Action) -> Shape:
@@ -93,7 +94,13 @@ def drift_shape(
         "summary": {str(each): len({a.key.agent for a in found if a.drift_class is each}) for each in ORDER},
         "drifts": list(map(drift, found)),
         "findings": findings_shape(plan.findings),
-        "unreachable": [{"driver": driver, "reason": reason} for driver, reason in sorted(unreachable.items())],
+        "unreachable": [
+            {"driver": driver, "reason": reason} for driver, reason in sorted(observed.unreachable.items())
+        ],
+        "unseen": [
+            {"agent": agent, "reason": reason}
+            for agent, reason in sorted({str(key.agent): why for key, why in observed.unseen.items()}.items())
+        ],
     }
 
 
@@ -158,12 +165,14 @@ _MEANINGS = {
 def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> str:
     """The whole report; with ``details`` also the evidence and the fields that differ."""
     drifts, now = shape["drifts"], epoch(shape["at"])
-    colour = "yellow" if shape["drifted"] or shape["unreachable"] else "green"
+    colour = "yellow" if shape["drifted"] or shape["unreachable"] or shape["unseen"] else "green"
     head = style.paint(escape_control(headline(shape)), "bold", colour)
     blocks = [f"{head} ({counted(shape['agents'], 'agent')}, {shape['at']})"]
-    if shape["unreachable"]:
-        lines = [escape_control(f"  driver {each['driver']}: {each['reason']}") for each in shape["unreachable"]]
-        blocks.append("\n".join([style.paint("could not be looked at:", "bold", "yellow"), *lines]))
+    unseen = [f"  driver {each['driver']}: {each['reason']}" for each in shape["unreachable"]]
+    unseen += [f"  {each['agent']}: {each['reason']}" for each in shape["unseen"]]
+    if unseen:
+        title = style.paint("could not be looked at:", "bold", "yellow")
+        blocks.append("\n".join([title, *map(escape_control, unseen)]))
     columns = (
         Column("AGENT", itemgetter("agent"), folds=True),
         Column("RESOURCE", lambda drift: own_name(drift["resource"]), drop=1),
@@ -186,7 +195,7 @@ def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> 
 def headline(shape: Shape) -> str:
     """One line: how many agents drifted, from what."""
     much = f"{shape['drifted']} of {counted(shape['agents'], 'agent')} drifted"
-    unseen = ", but some could not be looked at" if shape["unreachable"] else ""
+    unseen = ", but some could not be looked at" if shape["unreachable"] or shape["unseen"] else ""
     return f"{shape['instance']}: {much if shape['drifted'] else 'no drift'} at {short(shape['commit'])}{unseen}"
 
 

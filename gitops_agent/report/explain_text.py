@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gitops_agent.model.quantity import ago, ahead, counted, epoch, span
 from gitops_agent.report.render import PLAIN, Style, page
-from gitops_agent.report.status_text import attach_commands, instances_of, ready_condition
+from gitops_agent.report.status_text import attach_commands, instances_of, ready_condition, where_text
 from gitops_agent.report.words import (
     Shape,
     as_of,
@@ -112,7 +112,7 @@ def _resource(resource: Shape) -> str:
         parts.append(f"health {resource['health']}")
     if instances := instances_of([resource]):
         parts.append(f"{instances[0][0]} {', '.join(value for _, value in instances)}")
-    return f"{own_name(resource['key'])} ({resource['driver']}): {', '.join(parts)}."
+    return f"{own_name(resource['key'])} ({where_text(resource)}): {', '.join(parts)}."
 
 
 def _progress(report: Shape, now: float) -> str:
@@ -229,6 +229,8 @@ _STAYS = {
 }
 _WAITS = {
     "WaitingForDependency": "It goes on as soon as what it depends on is Ready.",
+    "HandoverWaits": "It moves by itself, as said above.",
+    "ObserveFailed": "It is looked at as soon as its live system answers; nothing is done to it until then.",
     "LeaseHeld": "It goes on as soon as the other gitops-agent lets go of it.",
     "RolloutHeld": "It keeps what it runs, and is repaired by that, until the rollout goes on.",
 }
@@ -298,8 +300,12 @@ def _moves(agent: Shape) -> str:
         return "It waits for people: what they can do is said above."
     if agent["ready"]:
         return ""
-    is_moving = "Reconciling" in reasons
-    return f"It is {'on its way, and is looked at until it is Ready' if is_moving else 'looked at again soon'}."
+    if "Reconciling" in reasons:
+        return "It is on its way, and is looked at until it is Ready."
+    ready = ready_condition(agent)
+    if ready is None or ready["reason"] == "Unknown":
+        return "It is looked at again soon."
+    return "It is Ready as soon as what is said above is mended: where it runs, or by a fix or a revert in Git."
 
 
 def _rests(shape: Shape, agent: Shape) -> str:

@@ -19,7 +19,7 @@ from gitops_agent.model.health import OpenCall, Progress
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict
+from gitops_agent.model.plan import Action, Decision, Plan, Verb, Verdict, Where
 from gitops_agent.model.quantity import iso_or_none
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, CommitEvent, CommitRecord, Condition, ResourceStatus, Standing
@@ -29,6 +29,8 @@ from gitops_agent.support.gc import gc_paused
 
 NOTHING = object()
 """Where there is no value, which is something else than null."""
+
+_NOWHERE = Where("")
 
 _KEYS: Mapping[type, str] = {
     Action: "agent=key.agent resource=key class=drift_class driver verb reason message confidence decision",
@@ -117,14 +119,21 @@ def plan_shape(plan: Plan) -> Shape:
         "digest": plan.digest,
         "blocked": plan.blocked,
         "summary": count_verbs(plan),
-        "actions": [_action(action, held=action.key in plan.held) for action in plan.actions],
+        "actions": [_action(action, plan) for action in plan.actions],
         "findings": findings_shape(plan.findings),
         "verdicts": to_json(plan.verdicts),
     }
 
 
-def _action(action: Action, *, held: bool) -> Shape:
-    return {**to_json(action), "patch": [_step(step, action) for step in action.patch], "held": held}
+def _action(action: Action, plan: Plan) -> Shape:
+    where = plan.where.get(action.key, _NOWHERE)
+    return {
+        **to_json(action),
+        "system": where.system,
+        "namespace": where.namespace,
+        "patch": [_step(step, action) for step in action.patch],
+        "held": action.key in plan.held,
+    }
 
 
 def _step(step: Mapping[str, Any], action: Action) -> Shape:

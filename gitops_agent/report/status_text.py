@@ -5,6 +5,7 @@ No text ends in a line break: the caller that prints it adds the last one.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from operator import itemgetter
 from pathlib import PurePath
@@ -23,6 +24,7 @@ from gitops_agent.report.words import (
     own_name,
     phase_colours,
     ready_words,
+    rollback_words,
     short,
 )
 from gitops_agent.support.secrets import Redactor
@@ -60,11 +62,38 @@ def _leading_condition(agent: Shape) -> Shape | None:
     return next((found[kind] for kind in _WORST_FIRST if kind in found), None) or ready_condition(agent)
 
 
+def _main_resource(agent: Shape) -> Shape | None:
+    """What runs: the runtime, else the first resource; None where nothing is meant to exist."""
+    runtimes = (each for each in agent["resources"] if own_name(each["key"]).startswith("runtime/"))
+    return next(runtimes, None) or next(iter(agent["resources"]), None)
+
+
 def _state_of(agent: Shape) -> str:
-    """One word for what runs: the state of the runtime, else of the first resource."""
-    by_kind = {own_name(each["key"]).partition("/")[0]: each["state"] for each in reversed(agent["resources"])}
-    first = agent["resources"][0]["state"] if agent["resources"] else _state_without_resources(agent)
-    return str(by_kind.get("runtime", first))
+    """One word for what runs."""
+    main = _main_resource(agent)
+    return _state_without_resources(agent) if main is None else str(main["state"])
+
+
+def where_text(resource: Shape) -> str:
+    """Where a resource is: its driver, and the namespace where it has one: ``kubernetes@staging/acme``."""
+    namespace = resource["live"].get("namespace")
+    return f"{resource['driver']}/{namespace}" if namespace else str(resource["driver"])
+
+
+def _where_of(agent: Shape) -> str:
+    main = _main_resource(agent)
+    return "-" if main is None else where_text(main)
+
+
+def _says_where(agents: Iterable[Shape]) -> bool:
+    """Whether a fleet is at more than one place, so that the table says where: not in the one system that it all
+    runs in, or in another namespace than that of the tenant's name."""
+    mains = [(agent["agent"], main) for agent in agents if (main := _main_resource(agent)) is not None]
+    if len({main["driver"] for _, main in mains}) > 1:
+        return True
+    return any(
+        main["live"].get("namespace", name.partition("/")[0]) != name.partition("/")[0] for name, main in mains
+    )
 
 
 def _state_without_resources(agent: Shape) -> str:
@@ -98,15 +127,22 @@ def _instances_text(instances: Sequence[tuple[str, str]], shown: int | None = No
 
 
 def status_text(
-    shape: Shape, style: Style = PLAIN, now: float | None = None, redactor: Redactor | None = None
+    shape: Shape,
+    style: Style = PLAIN,
+    now: float | None = None,
+    redactor: Redactor | None = None,
+    *,
+    wide: bool = False,
 ) -> str:
     """The head of the fleet, a table of agents, and what is in the way. ``now``: what ages are counted from.
     ``redactor``: for a shape that still holds secrets: of its agents only what is shown is masked. In a fleet of
-    10,000 that takes a quarter of the time that masking all of them does."""
+    10,000 that takes a quarter of the time that masking all of them does. ``wide``: every column, however narrow
+    the terminal is."""
+    style = replace(style, width=None) if wide else style
     if redactor is not None:
         shape = {**redactor.tree({**shape, "agents": []}), "agents": shape["agents"]}
     rollout = "" if shape["rollout"] is None else f"\n{rollout_line(shape['rollout'])}"
-    agents = agents_table(shape, style, now, redactor or str)
+    agents = agents_table(shape, style, now, redactor or str, wide=wide)
     return page([fleet_head(shape, style) + rollout, agents, findings_text(shape["findings"], style)], style)
 
 
@@ -153,31 +189,35 @@ def rollout_line(rollout: Shape) -> str:
 
 class _Row(NamedTuple):
     """One agent of the table, its instances, the condition that says most, and what holds it up besides.
-    ``down``: why it is not Ready, where the condition that says most is that it is held."""
+    ``own``: what is said of the agent itself, where the condition that says most is about something else: that it
+    is held, or was tried often."""
 
     agent: Shape
     instances: list[tuple[str, str]]
     condition: Shape | None
     hold: Shape | None
-    down: Shape | None
+    own: Shape | None
 
 
-def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str) -> str:
-    """One row for each agent, with what holds it up."""
+def agents_table(shape: Shape, style: Style, now: float | None, mask: Mask = str, *, wide: bool = False) -> str:
+    """One row for each agent, with what holds it up; where it runs, with ``wide`` or where there is more than one
+    place."""
     about: dict[str, Shape] = {}
     for finding in shape["findings"]:
         about.setdefault(finding["address"].partition(":")[0], finding)
     rows = [_row(agent, about.get(agent["agent"])) for agent in shape["agents"]]
     instances = _instances_header(each for row in rows for each in row.instances)
     since = cache(partial(_since, now=now))  # many agents changed in the same second
+    says_where = wide or _says_where(shape["agents"])
     columns = (
         Column("AGENT", lambda row: row.agent["agent"], folds=True),
         Column("READY", lambda row: _ready_cell(row.agent)),
         Column("STATE", lambda row: _state_of(row.agent), drop=1),
-        Column(instances, lambda row: _instances_text(row.instances, _LISTED_INSTANCES), drop=3),
+        *([Column("WHERE", lambda row: _where_of(row.agent), drop=2)] if says_where else []),
+        Column(instances, lambda row: _instances_text(row.instances, _LISTED_INSTANCES), drop=4),
         Column("REASON", _reasons, folds=True),
-        Column("SINCE", lambda row: since(row.condition["lastTransitionTime"]) if row.condition else "-", drop=2),
-        Column("COMMIT", lambda row: short(row.agent["appliedCommit"]), drop=4),
+        Column("SINCE", lambda row: since(row.condition["lastTransitionTime"]) if row.condition else "-", drop=3),
+        Column("COMMIT", lambda row: short(row.agent["appliedCommit"]), drop=5),
         Column("MESSAGE", _trouble, folds=True),
     )
     return table(columns, rows, style, mask)
@@ -189,13 +229,19 @@ def _row(agent: Shape, finding: Shape | None) -> _Row:
     hold = finding if condition is None or condition["type"] == "Ready" else None
     if hold is None and (text := hands_off_text(agent)):
         hold = {"code": "ObserveMode" if agent["pause"] is None else "Paused", "summary": text}
-    is_held = condition is not None and condition["type"] in _HELD
-    down = ready_condition(agent) if is_held and not agent["ready"] else None
-    return _Row(agent, instances_of(agent["resources"]), condition, hold, down)
+    is_held = condition is not None and condition["type"] in _HELD and not agent["ready"]
+    own = ready_condition(agent) if is_held or _is_well_again(agent, condition) else None
+    return _Row(agent, instances_of(agent["resources"]), condition, hold, own)
+
+
+def _is_well_again(agent: Shape, condition: Shape | None) -> bool:
+    """Whether an agent is Ready and owed nothing, and is only watched for a while because it was tried often."""
+    tried = condition is not None and (condition["type"], condition["reason"]) == ("Stalled", "Backoff")
+    return tried and agent["ready"] and agent["nextTryAt"] is None
 
 
 def _reasons(row: _Row) -> str:
-    reasons = [each["reason"] for each in (row.down, row.condition) if each]
+    reasons = [each["reason"] for each in (row.own, row.condition) if each]
     return ", ".join([*reasons, row.hold["code"]] if row.hold else reasons) or "-"
 
 
@@ -204,11 +250,11 @@ def _since(moment: str, now: float | None) -> str:
 
 
 def _trouble(row: _Row) -> str:
-    _, _, condition, hold, down = row
+    _, _, condition, hold, own = row
     if condition is None or (condition["type"] == "Ready" and condition["status"]):
         return hold["summary"] if hold else ""
-    messages = [each["message"] for each in (down, condition) if each] + ([hold["summary"]] if hold else [])
-    return _plain_message(row.agent, "; ".join(messages))
+    told = [each["message"] for each in (own, condition) if each] + ([hold["summary"]] if hold else [])
+    return _plain_message(row.agent, "; ".join(filter(None, told)))
 
 
 def _plain_message(agent: Shape, text: str) -> str:
@@ -224,7 +270,7 @@ def agent_text(shape: Shape, style: Style = PLAIN, now: float | None = None) -> 
     header = _instances_header(instances_of(agent["resources"]))
     resources = (
         Column("RESOURCE", lambda each: own_name(each["key"])),
-        Column("DRIVER", itemgetter("driver")),
+        Column("WHERE", where_text),
         Column("STATE", itemgetter("state")),
         Column("HEALTH", lambda each: each["health"] or "-"),
         Column(header, lambda each: _instances_text(instances_of([each]))),
@@ -295,12 +341,5 @@ def _remarks(commit: Shape) -> str:
     remarks = [commit["summary"]] if commit["summary"] else []
     if (now := commit["now"]) is not None and now["phase"] != commit["phase"]:
         remarks.insert(0, f"now {now['phase']}: {now['cause']}")
-    if commit["reverts"]:
-        remarks.append(
-            f"reverts {', '.join(map(short, commit['reverts'][:3]))}{' …' if commit['reverts'][3:] else ''}"
-        )
-    if commit["rollsBackTo"]:
-        remarks.append(f"rolls back to {short(commit['rollsBackTo'])}")
-    if commit["rolledBackBy"]:
-        remarks.append(f"rolled back by {short(commit['rolledBackBy'])}")
+    remarks += rollback_words(commit["reverts"], commit["rollsBackTo"], commit["rolledBackBy"])
     return clipped("; ".join(remarks), 100)

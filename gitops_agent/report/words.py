@@ -31,6 +31,7 @@ _PHASE_COLOURS = {
 
 _FILE = re.compile(r"\.[a-z]+$")
 _LISTED_NAMES = 20  # agents named by one finding
+_LISTED_COMMITS = 3  # that one commit takes back
 
 
 def phase_colours(phase: str) -> tuple[str, ...]:
@@ -71,6 +72,16 @@ def clause(text: str) -> str:
     first = text.partition(" ")[0]
     lowered = text[:1].lower() + text[1:] if first in _ORDINARY else text
     return lowered.rstrip(".")
+
+
+def rollback_words(undone: Sequence[str], back_to: str | None, undone_by: str | None) -> list[str]:
+    """Which commits one takes back, and which one took it back. One that restores an earlier state says that:
+    it may be a ``git revert``, or written by hand."""
+    names = ", ".join(map(short, undone[:_LISTED_COMMITS])) + (" …" if undone[_LISTED_COMMITS:] else "")
+    said = [f"back to the state of {short(back_to)}"] if back_to else []
+    if names:
+        said.append(f"undoes {names}" if back_to else f"reverts {names}")
+    return [*said, f"undone by {short(undone_by)}"] if undone_by else said
 
 
 def hands_off_text(agent: Shape) -> str:

@@ -68,8 +68,10 @@ def _may_be_shut(rollout: RolloutState, in_force: Snapshot | None, live: Live) -
     known = rollout.rollout
     if live.observed.unreachable or known is None or in_force is None:
         return True
-    # What was proven may be started again without a word: only those left for later are still to follow.
-    return known.is_on_trial and bool(replaced(known, in_force.agents, live.observed.seen))
+    if not known.is_on_trial:  # what was proven may be started again without a word
+        return False
+    hidden = not live.observed.unseen_agents.isdisjoint(known.moving)
+    return hidden or bool(replaced(known, in_force.agents, live.observed.seen))
 
 
 def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:

@@ -43,17 +43,42 @@ def overdue(since: Since, agent: Agent, policy: PolicySpec, active: float) -> fl
     return given if active - begun > given else None
 
 
-def late(since: Since, agents: Agents, policy: PolicySpec, active: float) -> list[AgentKey]:
-    """The agents whose time is over."""
-    known = (agents[key] for key in since if key in agents)
-    return [agent.key for agent in known if overdue(since, agent, policy, active) is not None]
+def final_since(known: Since, health: Mapping[AgentKey, Health], since: Since, active: float) -> Since:
+    """Since when it is said without a break that waiting does not help, of agents that are not Ready. Of those
+    that were not looked at it is as before."""
+    kept = {key: at for key, at in known.items() if key in since and (key not in health or health[key].final)}
+    news = (key for key, each in health.items() if each.final and key in since and key not in kept)
+    found = {**kept, **dict.fromkeys(news, active)}
+    return known if found == known else found
 
 
-def time_left(since: Since, agents: Agents, policy: PolicySpec, active: float) -> Iterator[float]:
+_NONE: Since = {}
+
+
+def late(since: Since, agents: Agents, policy: PolicySpec, active: float, final: Since = _NONE) -> list[AgentKey]:
+    """The agents whose time is over. ``final``: since when no waiting helps some of them."""
+    left = _left(since, agents, policy, active, final)
+    return [key for key, seconds_left in left if seconds_left < 0.0]
+
+
+def time_left(
+    since: Since, agents: Agents, policy: PolicySpec, active: float, final: Since = _NONE
+) -> Iterator[float]:
     """Seconds until the time of an agent is over, for each whose time runs."""
+    left = _left(since, agents, policy, active, final)
+    return (seconds_left for _, seconds_left in left if seconds_left >= 0.0)
+
+
+def _left(
+    since: Since, agents: Agents, policy: PolicySpec, active: float, final: Since
+) -> Iterator[tuple[AgentKey, float]]:
     for key, begun in since.items():
-        if key in agents and (left := begun + time_given(agents[key], policy) - active) >= 0.0:
-            yield left
+        if key in agents:
+            end = begun + time_given(agents[key], policy)
+            if key in final:  # it only has to be sure that this is no hiccup
+                limit = limits_of(policy, key.tenant).rollout.fail_after
+                end = min(end, max(begun, final[key]) + seconds(limit))
+            yield key, end - active
 
 
 # -- provisioning that cannot finish: which new agents are out of time, and what is then desired of them

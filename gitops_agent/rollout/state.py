@@ -112,7 +112,8 @@ def start_afresh(state: State, agents: Collection[AgentKey]) -> State:
         state = replace(state, reconcile=replace(state.reconcile, attempts=attempts))
     since = {key: at for key, at in state.rollout.unready_since.items() if key not in agents}
     if len(since) != len(state.rollout.unready_since):
-        state = replace(state, rollout=replace(state.rollout, unready_since=since))
+        final = {key: at for key, at in state.rollout.final_since.items() if key not in agents}
+        state = replace(state, rollout=replace(state.rollout, unready_since=since, final_since=final))
     return state
 
 
@@ -120,7 +121,7 @@ def _retry_agent(state: State, target: str, now: Now) -> State:
     agent = AgentKey.parse(target)
     state = start_afresh(state, {agent})
     if again := due_again(state.reconcile.bases.values(), agent):
-        bases = {**state.reconcile.bases, **{base.key: base for base in again}}
+        bases = state.reconcile.bases.updated({base.key: base for base in again})
         state = replace(state, reconcile=replace(state.reconcile, bases=bases))
     retried = {**state.control.retried_at, agent: now.wall}
     return replace(state, control=replace(state.control, retried_at=retried))

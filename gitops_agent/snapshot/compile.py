@@ -116,6 +116,7 @@ def finish(context: CompileContext, made: Draft, content: bytes | None, issues: 
         pause_after_ready=seconds(spec.rollout.pause),
         authority=tuple(sorted(spec.authority.items())) if spec.authority else (),
         description=spec.description or "",
+        exclusive=spec.runtime.exclusive,
     )
     shared = made.overlays if pool is None else (*made.overlays, pool.digest)
     return AgentUnit(agent, made.labels, shared, inlined, name)
@@ -244,9 +245,12 @@ def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[I
 
 
 def _refusal(made: Draft, driver: str, refused: ValueError) -> Issue:
-    at = ("spec", *refused.at) if isinstance(refused, Refused) else ("spec",)
-    summary = f"agent {made.key}: driver {driver} refuses it: {shown(refused, 240)}"
-    return Issue(Code.DRIVER_REFUSED, at, summary, "Correct what it names.", origin=made.origin)
+    at, fact = (refused.at if isinstance(refused, Refused) else ()), shown(refused, 240)
+    # The field, unless the fact names it; of a fact about the whole document, who says so.
+    field = next((each for each in reversed(at) if isinstance(each, str)), "")
+    where = f"driver {driver}" if not at else "" if field in fact else ".".join(map(str, at))
+    summary = f"agent {made.key}: {f'{where}: ' if where else ''}{fact}"
+    return Issue(Code.DRIVER_REFUSED, ("spec", *at), summary, "Correct what it names.", origin=made.origin)
 
 
 def _for_another_driver(made: Draft, block: str, driver: str) -> Issue:

@@ -170,6 +170,7 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.description,
         agent.canary,
         agent.pause_after_ready,
+        agent.exclusive,
         None if unit.labels == agent.labels else unit.labels,
         unit.shared,
         unit.inlined,
@@ -179,7 +180,8 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
 
 def _agent_unit(row: list[Any], path: str, blob: str, contents: Iterator[bytes]) -> AgentUnit:
     (tenant, name, line, resources, lifecycle, deletion, mode, pause, adopt, labels, depends_on) = row[:11]
-    (health_timeout, authority, description, canary, pause_after_ready, authored, shared, inlined, pool) = row[11:]
+    (health_timeout, authority, description, canary, pause_after_ready, exclusive) = row[11:17]
+    (authored, shared, inlined, pool) = row[17:]
     key = AgentKey(intern(tenant), name)
     pairs = _pairs(labels) if labels else ()
     agent = Agent(
@@ -198,6 +200,7 @@ def _agent_unit(row: list[Any], path: str, blob: str, contents: Iterator[bytes])
         description,
         canary,
         pause_after_ready,
+        exclusive=exclusive,
     )
     own = pairs if authored is None else _pairs(authored)
     return AgentUnit(agent, own, tuple(shared), tuple(inlined) if inlined else None, pool)

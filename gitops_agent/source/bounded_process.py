@@ -2,6 +2,7 @@
 and caps on the output and on each file that is written."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 """No file that git writes for us (a pack, above all) may be larger: an endless answer ends here."""
 
-# In blocks of 512 bytes, and before git begins: set from outside, it may come too late for a child of git. Where a
-# lower limit holds already, that one stays.
+# In blocks of 512 bytes, for where there is no prlimit. Where a lower limit holds already, that one stays.
 _LIMITED = 'ulimit -f "$0" 2>/dev/null; ulimit -c 0 2>/dev/null; exec "$@"'
 
 STDERR_BYTES = 65_536
@@ -65,9 +65,9 @@ class Runner:
         git = shutil.which("git", path=self.variables.get("PATH"))
         if git is None:
             raise FileNotFoundError("git")
-        limited = ("/bin/sh", "-c", _LIMITED, str(MAX_FILE_BYTES // 512))
+        limits = _limits(shutil.which("prlimit", path=self.variables.get("PATH")))
         return subprocess.Popen(
-            [*limited, git, f"--git-dir={self.directory}", "--no-pager", *args],
+            [*limits, git, f"--git-dir={self.directory}", "--no-pager", *args],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -80,6 +80,16 @@ class Runner:
         """The answer of ``git ARGS``; Overrun when it takes too long or answers too much."""
         with closing(Bounded(self, args, stdin)) as process, process.deadline():
             return process.answer()
+
+
+def _limits(prlimit: str | None) -> Sequence[str]:
+    """The words before a command that limit its files and forbid core dumps, before it begins: set from outside,
+    it may come too late for a child of git. An image may have no shell, so that is the second choice."""
+    if prlimit is None:
+        return ("/bin/sh", "-c", _LIMITED, str(MAX_FILE_BYTES // 512))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = MAX_FILE_BYTES if hard == resource.RLIM_INFINITY else min(MAX_FILE_BYTES, hard)
+    return (prlimit, f"--fsize={size}:{size}", "--core=0:0", "--")
 
 
 class Bounded:

@@ -25,7 +25,7 @@ from gitops_agent.source.bounded_process import Answer, Bounded, OnProgress, Ove
 from gitops_agent.source.credentials import credentials_for
 from gitops_agent.source.git_environment import OLDEST, Identity, base_environment, config_text
 from gitops_agent.source.git_errors import LocalFailure, explain, redact
-from gitops_agent.source.git_text import LOG_FORMAT, NewCommit, import_stream, parse_commits
+from gitops_agent.source.git_text import FEW_COMMITS, LOG_FORMAT, NewCommit, import_stream, parse_commits
 from gitops_agent.source.gitpython import (
     FOREIGN,
     BareRepo,
@@ -36,9 +36,6 @@ from gitops_agent.source.gitpython import (
 )
 from gitops_agent.source.mirror_dir import unwritable
 from gitops_agent.support.atomic_file import write_atomic
-
-FEW_COMMITS = 24
-"""Up to here GitPython's reader is faster than one ``git log``, which costs a process; above it is slower."""
 
 _CHUNK_BLOBS = 512
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -140,7 +137,9 @@ class Git:
         """Whether a commit is the other one or one of its ancestors; False when the mirror has no such commit."""
         repo: Any = self._repo()  # its annotation asks for commits, names do as well
         with self._translated("merge-base"):
-            return bool(self.find(f"{old}^{{commit}}", "commit")) and repo.is_ancestor(old, new)
+            if not self.find(f"{old}^{{commit}}", "commit"):
+                return False
+            return self.find(f"{new}^1", "commit") == old or repo.is_ancestor(old, new)  # most are neighbours
 
     def blobs(self, ids: Sequence[str], cap: int) -> Iterator[tuple[str, bytes]]:
         """The blobs in the order given, by one process; SourceRefused when one is larger than ``cap`` bytes.
@@ -204,6 +203,8 @@ class Git:
         """
         with self._reading:
             repo = self._repo()
+            if not (self.directory / "HEAD").exists():
+                raise GitPythonCannot("it is gone")  # a reader that is open goes on answering from files that are
             try:
                 with repo.git.deadline():
                     yield repo

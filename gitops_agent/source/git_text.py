@@ -10,6 +10,9 @@ from gitops_agent.model.revision import Revision
 from gitops_agent.ports import TreeEntry
 from gitops_agent.source.git_environment import Identity
 
+FEW_COMMITS = 24
+"""Up to here GitPython's reader is faster than one ``git log``, which costs a process; above it is slower."""
+
 LOG_FORMAT = "%H%n%P%n%an <%ae>%n%cn <%ce>%n%at%n%ct%n%B%x00"
 _REVERTS = re.compile(r"^\s*This reverts commit ([0-9a-f]{7,64})\b", re.MULTILINE)
 

@@ -26,6 +26,7 @@ from gitops_agent.source.bounded_process import Answer, OnProgress
 from gitops_agent.source.git_environment import config_variables
 from gitops_agent.source.git_errors import LocalFailure
 from gitops_agent.source.git_text import (
+    FEW_COMMITS,
     Lines,
     named_reverts,
     parse_changes,
@@ -46,6 +47,8 @@ OUTGOING = "refs/gitops-agent/outgoing"
 CANDIDATE = "refs/gitops-agent/candidate"
 """The branch of a remote that may be the one we follow at another address."""
 SENDING = "refs/gitops-agent/sending/"
+TIDIED_EVERY = 50
+"""So many fetches bring new commits between two looks whether the mirror is to be packed: that takes a while."""
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -86,6 +89,9 @@ class Mirror:
         self._settings = settings
         self._given = (environment, clock, on_progress)
         self._swept = False
+        self._sound: tuple[int, ...] = ()
+        self._fetches = 0
+        self._walked: tuple[tuple[str, str], tuple[Revision, ...]] = ("", ""), ()
         self.on_approvals: Callable[[], None] = lambda: None
         """Called after a refresh that found other approvals than before, whether the branch moved or not."""
 
@@ -213,13 +219,16 @@ class Mirror:
             return self._build(seen)
         with self.exclusive():
             for here in (here for there, here in self._followed.items() if there not in seen):
-                self.git.local("update-ref", "-d", here)
+                if self.git.ref(here):
+                    self.git.local("update-ref", "-d", here)
             if before and not self.git.contains(before, self._head()):
                 self.git.local("update-ref", KEPT + before, before)
             if self.notes_ref in seen and not self.git.ref(self.notes_ref):
                 self.git.local("update-ref", self.notes_ref, REMOTE_NOTES)
-            with suppress(SourceError):  # tidying up may fail; it is tried again after the next fetch
-                self.git.local("gc", "--auto", "--quiet")
+            if self._fetches % TIDIED_EVERY == 0:
+                with suppress(SourceError):  # tidying up may fail; it is tried again after later fetches
+                    self.git.local("gc", "--auto", "--quiet")
+            self._fetches += 1
 
     def _refspecs(self, seen: Mapping[str, str]) -> list[str]:
         return [f"+{there}:{here}" for there, here in self._followed.items() if there in seen]
@@ -237,14 +246,27 @@ class Mirror:
     def _ensure(self) -> bool:
         """Put back what a crash left half done; whether there is a repository at all."""
         storage.recover(self.git.directory)
-        try:
-            self.git.local("rev-parse", "--git-dir")
-        except LocalFailure:
+        if not self._is_repository():
             return False
         if not self._swept:
             self._swept = True
             self._drop_sent()
         return storage.exists(self.git.directory)
+
+    def _is_repository(self) -> bool:
+        """Whether git takes it for one; asked again only when the files have changed that it looks at."""
+        folder = self.git.directory
+        try:
+            seen = tuple((folder / name).stat().st_mtime_ns for name in ("HEAD", "config", "refs"))
+        except OSError:
+            seen = ()
+        if not seen or seen != self._sound:
+            try:
+                self.git.local("rev-parse", "--git-dir")
+            except LocalFailure:
+                return False
+            self._sound = seen
+        return True
 
     def _drop_sent(self) -> None:
         """Remove the refs of pushes whose process is gone; once in a process, since only a crash leaves one."""
@@ -341,7 +363,13 @@ class Mirror:
         """
         if old is None or not self._commit(old):
             return (self.revision(new),)
-        return self._walk("--reverse", "--end-of-options", f"{old}..{new}")
+        known = self._walked  # one pass asks three times for the commits that are new
+        if known[0] != (old, new):
+            head = self.revision(new)  # one commit on top of the other, as most are, needs no walk
+            alone = (head,) if head.parents == (old,) else None
+            walked = alone or self._walk("--reverse", "--end-of-options", f"{old}..{new}")
+            known = self._walked = (old, new), walked
+        return known[1]
 
     def history(self, sha: str, limit: int) -> tuple[Revision, ...]:
         """A commit and its ancestors, newest first."""
@@ -355,8 +383,8 @@ class Mirror:
 
     def _subtrees(self, shas: Sequence[str]) -> list[str]:
         """The tree below the path at each commit; "" where there is no such folder."""
-        if len(shas) == 1:
-            trees = [self.git.find(f"{shas[0]}:{self.path}", "tree") or ""]
+        if len(shas) <= FEW_COMMITS:
+            trees = [self.git.find(f"{sha}:{self.path}", "tree") or "" for sha in shas]
         else:
             given = "".join(f"{sha}:{self.path}\n" for sha in shas).encode()
             answer = self.git.local("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=given)

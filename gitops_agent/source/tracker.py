@@ -86,6 +86,8 @@ class SourceTracker:
         answer = self._answer
         state = replace(state, source=_with_answer(state.source, answer))
         in_force, head = self.in_force(state.rollout), answer.head or self._known(state.source.head)
+        if self._is_behind(state.rollout):
+            head = None
         target, problem = None, answer.problem or self._unreadable(state.rollout.enforced)
         if problem is not None and answer.problem is None:
             state = replace(state, source=replace(state.source, problem=source_finding(problem)))
@@ -115,6 +117,8 @@ class SourceTracker:
 
     def in_force(self, rollout: RolloutState) -> Snapshot | None:
         """The spec in force for every agent; None when nothing was ever enforced, or it cannot be read."""
+        if self._is_behind(rollout):
+            return None
         specs = (rollout.enforced, rollout.released)
         if self._in_force[1] is None or self._in_force[0] != specs:
             self._in_force = (specs, self._overlaid(rollout))
@@ -163,6 +167,13 @@ class SourceTracker:
             if good is not None and snapshot is not None:  # what cannot be read says nothing: the good spec stays
                 good = with_agents_of(good, snapshot, keys)
         return good
+
+    def _is_behind(self, rollout: RolloutState) -> bool:
+        """Whether agents follow a commit that the mirror lacks, and the remote was not asked yet: another process
+        led meanwhile. What it added is in no commit that is known here, and would be taken for removed."""
+        if self._answer.fetched_at is not None:
+            return False
+        return any(self._known(sha) is None for sha in {*rollout.released.values()})
 
     def _known(self, sha: str | None) -> Revision | None:
         try:

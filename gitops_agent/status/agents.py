@@ -1,13 +1,13 @@
 """The statuses of agents after a pass. Pure steps of ``summarize``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.key import AgentKey, Kind
 from gitops_agent.model.observation import Base
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS
-from gitops_agent.model.passes import PassRecord
+from gitops_agent.model.passes import Observed, PassRecord
 from gitops_agent.model.plan import Action, Effect
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
@@ -27,6 +27,8 @@ def agent_conditions(summary: Summary) -> Summary:
     good = rollout.enforced or record.snapshot.revision.sha
     # An agent that waits for another, for a lease or for its turn has not begun: its time starts when it may.
     waiting = record.held_by("dependencies", "lease", "absence", "action_cap")
+    # One that moved and is Ready only waits until the old one may go: that has no deadline.
+    moving = record.held_by("handover")
     bases, touched = state.reconcile.bases, {action.key.agent for action, _ in record.executed}
     changed: list[AgentStatus] = []
     lasting: list[Base] = []
@@ -38,7 +40,7 @@ def agent_conditions(summary: Summary) -> Summary:
         previous = known.get(key)
         status = agent_status(view, previous, rollout.released.get(key, good), now.wall)
         owing = bool(view.pending) and not view.held and key in rollout.judged_agents
-        if (status.ready and not owing) or key in waiting:
+        if (status.ready and (not owing or key in moving)) or key in waiting:
             stopping.add(key)
         elif not view.unreachable:  # no agent's time runs because we could not look
             starting.append(key)
@@ -52,8 +54,9 @@ def agent_conditions(summary: Summary) -> Summary:
     changed += over
     since = deadlines.started(rollout.unready_since, starting, {*stopping, *removed}, now.active)
     summary = _established(replace(summary, became_ready=became_ready), lasting)
-    if since is not rollout.unready_since:
-        summary = summary.with_rollout(unready_since=since)
+    final = deadlines.final_since(rollout.final_since, record.live.health, since, now.active)
+    if since is not rollout.unready_since or final is not rollout.final_since:
+        summary = summary.with_rollout(unready_since=since, final_since=final)
     if removed and any(key in state.control.retried_at for key in removed):
         kept = {key: at for key, at in state.control.retried_at.items() if key not in removed}
         summary = summary.with_state(control=replace(summary.state.control, retried_at=kept))
@@ -64,7 +67,7 @@ def _established(summary: Summary, bases: Iterable[Base]) -> Summary:
     """With what agents consist of that were Ready once: from now on its loss is one, whatever its commit became.
     A hook asks whether its agent was there before it, so an agent that still owes one is not."""
     young = {base.key: replace(base, established=True) for base in bases if not base.established}
-    return summary.with_reconcile(bases={**summary.state.reconcile.bases, **young}) if young else summary
+    return summary.with_reconcile(bases=summary.state.reconcile.bases.updated(young)) if young else summary
 
 
 def halted_agents(summary: Summary) -> Summary:
@@ -90,13 +93,21 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
 def _views(summary: Summary) -> Iterator[AgentView]:
     record, bases, attempts = summary.record, summary.state.reconcile.bases, summary.state.reconcile.attempts
     live, since = record.live, summary.state.rollout.unready_since
-    unreachable = live.observed.unreachable
     frozen = record.frozen
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
-    due_at = {key.agent: at for verdict in record.plan.verdicts for key, at in verdict.due_at.items()}
+    timed = [
+        verdict for verdict in record.plan.verdicts if verdict.guard != "handover"
+    ]  # that tries nothing again
+    due_at = {key.agent: at for verdict in timed for key, at in verdict.due_at.items()}
     blocking, repeated = _blocking(record), record.held_by("oscillation")
     waits = dict.fromkeys(record.held_by("lease"), str(Hold.LEASE_HELD))
     waits |= dict.fromkeys(record.held_by("dependencies"), str(Hold.WAITING_FOR_DEPENDENCY))
+    moves = {
+        each.address: each.summary
+        for verdict in record.plan.verdicts
+        for each in verdict.findings
+        if each.code == Hold.HANDOVER_WAITS
+    }
     returning = summary.state.reconcile.returning
     back = (
         dict.fromkeys((*returning.released, *returning.waiting), returning.cause) if returning is not None else {}
@@ -119,7 +130,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             health=live.health.get(key),
             pending=owed.get(key, ()),
             attempts=[attempts[each.key] for each in agent.resources if each.key in attempts] if attempts else (),
-            unreachable=_unreachable_driver(agent, unreachable) if unreachable else None,
+            unreachable=_not_asked(agent, live.observed) if live.observed.is_partial else {},
             deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
             held=key in held,
             frozen=key in frozen,
@@ -130,6 +141,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             blocked_by=blocking.get(key, ""),
             repeated=key in repeated,
             waits=waits.get(key, ""),
+            moves=moves.get(str(key), "") if moves else "",
             returning=back.get(key, ""),
             left=left.get(key, ""),
             pause=agent.pause if agent.pause is not None and is_paused(agent, summary.now.wall) else None,
@@ -162,6 +174,10 @@ def _left(summary: Summary) -> tuple[list[AgentKey], list[AgentStatus]]:
     return sorted(removed), [status for status in made if status != known[status.agent]]
 
 
-def _unreachable_driver(agent: Agent, unreachable: Mapping[str, str]) -> str | None:
-    """Why an agent could not be observed, if one of its drivers could not be asked."""
-    return next((unreachable[each.driver] for each in agent.resources if each.driver in unreachable), None)
+def _not_asked(agent: Agent, observed: Observed) -> dict[str, str]:
+    """The drivers of an agent that could not be asked, or not about it, and why."""
+    found = (
+        (each.driver, observed.unreachable.get(each.driver) or observed.unseen.get(each.key))
+        for each in agent.resources
+    )
+    return {driver: why for driver, why in found if why}

@@ -89,7 +89,7 @@ def _converged(summary: Summary, *, forward: bool) -> Summary:
     summary = summary.with_state(rollout=rollout)
     bases = summary.state.reconcile.bases
     young = {key: replace(base, established=True) for key, base in bases.items() if not base.established}
-    return summary.with_reconcile(bases={**bases, **young}) if young else summary
+    return summary.with_reconcile(bases=bases.updated(young)) if young else summary
 
 
 def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> CommitRecord:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
-from gitops_agent.model.agent import Agent, Lifecycle, Pause
+from gitops_agent.model.agent import Agent, Lifecycle, Pause, Resource
 from gitops_agent.model.key import Kind, ResourceKey
 from gitops_agent.model.observation import Base, Observation
 from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
@@ -20,7 +21,7 @@ from gitops_agent.model.status import (
     ResourceStatus,
 )
 from gitops_agent.plan.guards.verdicts import is_from_commit
-from gitops_agent.plan.reasons import ONLY_REPORTED
+from gitops_agent.plan.reasons import ONLY_REPORTED, Hold
 
 _Statement = tuple[ConditionType, bool, str, str]
 _READY_STATES = (HealthState.HEALTHY, HealthState.STOPPED)
@@ -36,6 +37,9 @@ RESTING = "Stopped"
 """The reason of an agent that is Ready because nothing is meant to run."""
 
 
+UNKNOWN = "Unknown"
+"""The state of a resource that could not be looked at: it may be there or not."""
+
 RETIRED = "Retired"
 _AT_REST = (RESTING, RETIRED)
 
@@ -44,16 +48,16 @@ class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``attempts``: the retry states of its resources; ``unreachable``: a driver of this agent could not be asked;
+    ``attempts``: the retry states of its resources; ``unreachable``: its drivers that could not be asked, and why;
     ``deadline_passed``: the seconds in which it did not become healthy, once they are over. ``held``: a guard that
     only people release holds something of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is
     under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
     furthest that a next try may be away. ``due_at``: when a guard lets it be tried again, at the latest.
     ``blocked_by``: the code of the guard that holds what a commit asks of it until people decide. ``repeated``:
     its drift was repaired too often, and rests. ``waits``: the code of what it waits for: agents that
-    it depends on, or another gitops-agent. ``returning``: the code of what took it away together with many others:
-    it comes back in its turn. ``left``: the commit of which it was left out, while a wave of its own is still to
-    come. ``pause``: the one in force.
+    it depends on, or another gitops-agent. ``moves``: where it runs until it has moved, in words. ``returning``:
+    the code of what took it away together with many others: it comes back in its turn. ``left``: the commit of
+    which it was left out, while a wave of its own is still to come. ``pause``: the one in force.
     """
 
     agent: Agent
@@ -62,7 +66,7 @@ class AgentView(NamedTuple):
     health: Health | None
     pending: Sequence[Action] = ()
     attempts: Sequence[Attempt] = ()
-    unreachable: str | None = None
+    unreachable: Mapping[str, str] = MappingProxyType({})
     deadline_passed: float | None = None
     held: bool = False
     frozen: bool = False
@@ -73,6 +77,7 @@ class AgentView(NamedTuple):
     blocked_by: str = ""
     repeated: bool = False
     waits: str = ""
+    moves: str = ""
     returning: str = ""
     left: str = ""
     pause: Pause | None = None
@@ -88,15 +93,9 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     # It becomes as desired without a person: it starts, or an action is done by itself, perhaps at a later time.
     owed = next((a for a in view.pending if a.decision in (Decision.REPAIR, Decision.WAIT)), None)
     starting = view.busy or (view.health is not None and view.health.state is HealthState.STARTING)
-    if stalled is None and not view.held and (starting or owed is not None):
-        if view.repeated and owed is not None:
-            statements.append((ConditionType.RECONCILING, True, REPEATED_DRIFT, owed.message))
-        elif view.waits and owed is not None:
-            statements.append((ConditionType.RECONCILING, True, view.waits, owed.message))
-        elif not ready:
-            statements.append((ConditionType.RECONCILING, True, view.returning or reason, message))
-        elif owed is not None:  # healthy, and its drift waits for its time
-            statements.append((ConditionType.RECONCILING, True, owed.reason, owed.message))
+    moving = stalled is None and not view.held and (starting or owed is not None)
+    if moving and (why := _on_its_way(view, owed, None if ready else (reason, message))) is not None:
+        statements.append((ConditionType.RECONCILING, True, *why))
     if stalled is not None:
         statements.append((ConditionType.STALLED, True, *stalled))
     if view.health is not None and view.health.state is HealthState.STUCK:
@@ -125,6 +124,21 @@ def agent_status(view: AgentView, previous: AgentStatus | None, commit: str, now
     )
 
 
+def _on_its_way(view: AgentView, owed: Action | None, unready: tuple[str, str] | None) -> tuple[str, str] | None:
+    """The code and the words for how an agent becomes as desired by itself; None when there is nothing to say.
+    ``unready``: why it is not Ready, if it is not."""
+    if owed is not None and view.repeated:
+        return REPEATED_DRIFT, owed.message
+    if owed is not None and view.waits:
+        return view.waits, owed.message
+    if owed is not None and view.moves:
+        return Hold.HANDOVER_WAITS, view.moves
+    if unready is not None:
+        return view.returning or unready[0], unready[1]
+    # Healthy, and its drift waits for its time.
+    return (owed.reason, owed.message) if owed is not None else None
+
+
 def _failing_since(previous: AgentStatus | None, commit: str, *, ready: bool) -> str:
     """The commit in force when an agent stopped being Ready, or at which it was first seen without being so."""
     if ready:
@@ -134,10 +148,10 @@ def _failing_since(previous: AgentStatus | None, commit: str, *, ready: bool) ->
 
 def _behind_at(view: AgentView) -> str | None:
     """The commit last applied to an agent that owes something to a later one; None where it owes nothing."""
-    owes = view.left or any(is_from_commit(each) for each in view.pending if each.key.kind != Kind.HOOK)
-    if not owes:
-        return None
     bases = [base for each in view.agent.resources if (base := view.bases.get(each.key)) is not None]
+    owes = view.left or any(is_from_commit(each) for each in view.pending if each.key.kind != Kind.HOOK)
+    if not (owes or (view.unreachable and not bases)):  # what could not be looked at has nothing pending
+        return None
     applied = max(bases, key=lambda base: base.applied_at).commit if bases else ""
     return None if view.left and view.left == applied else applied
 
@@ -182,8 +196,8 @@ def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
 
 
 def _readiness(view: AgentView) -> tuple[bool, str, str]:
-    if view.unreachable is not None:
-        return False, "ObserveFailed", view.unreachable
+    if view.unreachable:
+        return False, "ObserveFailed", next(iter(view.unreachable.values()))
     if view.busy:
         return False, "InProgress", "an action on it is under way"
     if view.agent.abandoned:
@@ -288,8 +302,19 @@ def _resources(view: AgentView) -> list[ResourceStatus]:
     rows = []
     for resource in view.agent.resources:
         key, seen = resource.key, view.seen.get(resource.key)
-        state, live = (seen.state, seen.live) if seen else ("Stopped" if resource.stopped else "Missing", {})
+        state, live = (seen.state, seen.live) if seen else (_state_unseen(resource, view), {})
         own = seen.health if seen is not None else None
         health = view.health if own is None and key.kind == "runtime" else own
-        rows.append(ResourceStatus(key, resource.driver, state, health.state if health else "", live))
+        word = health.state if health else ""
+        # What was not looked at is as unknown as whether it is there.
+        rows.append(
+            ResourceStatus(key, resource.driver, state, UNKNOWN if word and state == UNKNOWN else word, live)
+        )
     return rows
+
+
+def _state_unseen(resource: Resource, view: AgentView) -> str:
+    """The word for a resource of which nothing was seen: not there, unless nothing could be looked at."""
+    if resource.driver in view.unreachable:
+        return UNKNOWN
+    return "Stopped" if resource.stopped else "Missing"

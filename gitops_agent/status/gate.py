@@ -12,6 +12,7 @@ from gitops_agent.model.rollout import Rollout, Run
 from gitops_agent.model.status import AgentStatus, CommitRecord, Phase
 from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
+from gitops_agent.plan.handover import is_left
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
@@ -71,7 +72,10 @@ def progress_of(summary: Summary) -> Progress:
         for key in own
         if key in agents and key in statuses and not (statuses[key].ready or is_hands_off(agents[key], wall))
     }
-    late = set(deadlines.late(state.rollout.unready_since, agents, summary.policy, summary.now.active))
+    # How an agent does to which something is still to be done says nothing about what the commit makes of it.
+    owing = {action.key.agent for action in owed}
+    final = {key: at for key, at in state.rollout.final_since.items() if key not in owing}
+    late = set(deadlines.late(state.rollout.unready_since, agents, summary.policy, summary.now.active, final))
     # What only people can decide does not get better with time; what an earlier commit left is its own.
     asking = (a for a in record.pending if a.decision not in (Decision.REPAIR, Decision.WAIT))
     doubtful = (a for a in asking if a.reason not in ONLY_REPORTED)
@@ -84,7 +88,11 @@ def progress_of(summary: Summary) -> Progress:
     held = record.frozen
     frozen = frozenset(key for key in judged if key in held or is_frozen(key, scopes))
     late -= frozen  # what is frozen is left out of gates
-    open_agents = frozenset(unready | {action.key.agent for action in owed})
+    # Nothing is known of what could not be looked at, not even that it went with its document: it holds the
+    # commit, and fails no gate.
+    hidden = {key for key in record.live.observed.unseen_agents & own if not is_hands_off(agents.get(key), wall)}
+    late -= hidden
+    open_agents = frozenset(unready | hidden | {action.key.agent for action in owed})
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
     if not (failure or late.isdisjoint(open_agents)):
         waiting = record.held_by("dependencies")  # the cause is not in one that merely waits
@@ -128,7 +136,10 @@ def _gone(summary: Summary, rollout: Rollout, frozen: Collection[AgentKey]) -> d
     others -= excused(record.executed, explained) | under_way
     why = {a.key.agent: f"{a.reason}: {a.message}" for a, _ in record.executed if a.key.kind == Kind.RUNTIME}
     started_again = {key: why.get(key, "it was started again") for key in others}
-    found = started_again | exits(rollout, record.plan.actions, summary.state.reconcile.bases, explained)
+    # Of an agent that moves, what it leaves behind says nothing about what the commit has made.
+    agents = record.snapshot.agents
+    own = (a for a in record.plan.actions if a.key.agent not in agents or not is_left(a.key, agents[a.key.agent]))
+    found = started_again | exits(rollout, own, summary.state.reconcile.bases, explained)
     return {key: text for key, text in found.items() if key not in frozen}
 
 

@@ -31,7 +31,7 @@ STABLE_AFTER_SECONDS = 60.0
 SHORTEST_WAIT_SECONDS = 0.01
 """No cause asks for less. A moment computed from two clocks may be a rounding error away, again and again."""
 
-_RELEASED_BY_PROGRESS = ("dependencies", "hook_ready", "absence", "breaker")
+_RELEASED_BY_PROGRESS = ("dependencies", "handover", "hook_ready", "absence", "breaker")
 
 
 def next_run(summary: Summary, others: Iterable[float | None]) -> float | None:
@@ -47,12 +47,13 @@ def _waits(summary: Summary) -> Iterator[float | None]:
     yield next_end(record.snapshot, now.wall)
     yield deadlines.next_deadline(state, summary.policy, now)
     yield _rollout_wait(summary)
-    yield UNREACHABLE_REQUEUE_SECONDS if record.live.observed.unreachable else None
+    yield UNREACHABLE_REQUEUE_SECONDS if record.live.observed.is_partial else None
     yield MIN_REQUEUE_SECONDS if _is_in_progress(summary) else None
     # Failed actions are tried again.
     attempts, resting = state.reconcile.attempts, record.held_by("breaker", "oscillation")
+    kept = {key for verdict in record.plan.verdicts if verdict.guard == "handover" for key in verdict.held}
     for action in record.pending:
-        if action.key in attempts and action.key.agent not in resting:
+        if action.key in attempts and action.key.agent not in resting and action.key not in kept:
             attempt = attempts[action.key]
             due = attempt.is_due(now.wall, longest_delay(summary, action.key.agent))
             yield MIN_REQUEUE_SECONDS if due else max(MIN_REQUEUE_SECONDS, attempt.next_at - now.wall)
@@ -71,8 +72,8 @@ def _waits(summary: Summary) -> Iterator[float | None]:
     # An open commit degrades when the time of one of its agents is up, also if nothing happens until then.
     commit = state.commits.records.get(record.snapshot.revision.sha)
     if commit is not None and not commit.phase.terminal:
-        since, agents = state.rollout.unready_since, record.snapshot.agents
-        for left in deadlines.time_left(since, agents, summary.policy, now.active):
+        since, final, agents = state.rollout.unready_since, state.rollout.final_since, record.snapshot.agents
+        for left in deadlines.time_left(since, agents, summary.policy, now.active, final):
             yield max(MIN_REQUEUE_SECONDS, left)
 
 

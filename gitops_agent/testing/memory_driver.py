@@ -39,6 +39,7 @@ from gitops_agent.drivers.api import (
     RunAs,
     Verb,
     health_fields,
+    not_looked_at,
 )
 from gitops_agent.testing.clock import FrozenClock
 
@@ -103,6 +104,7 @@ class MemoryDriver:
         self._handles = 0
         self._failures: dict[ResourceKey | None, Failure] = {}
         self._unreachable: list[str] = []
+        self._hidden: dict[AgentKey, str] = {}
         self._notify: Notify | None = None
 
     @property
@@ -167,7 +169,11 @@ class MemoryDriver:
             if scope is None or key.agent in scope
         ]
         seen += [self._absent(base, now) for key, base in request.bases.items() if key not in live]
-        return seen
+        if not self._hidden:
+            return seen
+        asked = {*request.bases, *request.claims, *(each.key for each in seen)}
+        hidden = [not_looked_at(k, self.name, why, now) for k in asked if (why := self._hidden.get(k.agent))]
+        return [*(each for each in seen if each.key.agent not in self._hidden), *hidden]
 
     def _seen(self, key: ResourceKey, thing: Thing, now: float, evidence: tuple[Evidence, ...]) -> Observation:
         runs = key.kind == Kind.RUNTIME
@@ -316,7 +322,12 @@ class MemoryDriver:
         """Forget every scripted failure."""
         self._failures.clear()
         self._unreachable.clear()
+        self._hidden.clear()
 
     def unreachable_next(self, times: int = 1, message: str = "the live system does not answer") -> None:
         """The next observations end in ObserveError."""
         self._unreachable += [message] * times
+
+    def hide(self, *agents: AgentKey, message: str = "no right to look at it") -> None:
+        """These agents cannot be looked at until ``heal``; the others can."""
+        self._hidden |= dict.fromkeys(agents, message)

@@ -96,3 +96,36 @@ def test_settings_in_force_read_as_people_write_them() -> None:
         assert line in lines
     assert settings_shape(settings)["sentryDsn"] == "***"
     assert settings_shape(Settings())["sentryDsn"] is None
+
+
+def test_a_variable_changes_one_setting_of_a_driver_and_leaves_the_others() -> None:
+    file = {
+        "drivers": {
+            "kubernetes": {"inCluster": True, "createNamespaces": False, "namespaces": ["acme"], "deep": {"a": 1}},
+            "my-driver": {"rate": 5},
+        }
+    }
+    environment = {
+        "GITOPS_AGENT_DRIVERS__KUBERNETES__FENCE_AS": "me",
+        "GITOPS_AGENT_DRIVERS__KUBERNETES__CREATE_NAMESPACES": "true",
+        "GITOPS_AGENT_DRIVERS__KUBERNETES__DEEP__B": "2",
+        "GITOPS_AGENT_DRIVERS__MY_DRIVER__BURST": "9",
+        "GITOPS_AGENT_DRIVERS__TMUX__RATE": "1",
+    }
+    assert build_settings(file, environment, {}).drivers == {
+        "kubernetes": {
+            "inCluster": True,
+            "createNamespaces": "true",
+            "namespaces": ["acme"],
+            "deep": {"a": 1, "b": "2"},
+            "fence_as": "me",
+        },
+        "my-driver": {"rate": 5, "burst": "9"},
+        "tmux": {"rate": "1"},
+    }
+
+
+def test_a_section_of_the_environment_leaves_the_rest_of_it_to_the_file() -> None:
+    file = {"limits": {"fileBytes": 7, "depth": 8}}
+    limits = build_settings(file, {"GITOPS_AGENT_LIMITS__FILE_BYTES": "9"}, {}).limits
+    assert (limits.file_bytes, limits.depth) == (9, 8)

@@ -39,7 +39,7 @@ def test_a_revert_converges_and_both_commits_name_each_other(fleet: Fleet) -> No
     assert known[bad]["rolledBackBy"] == back
     assert (parse_note(fleet.note(back)) or {})["RollsBackTo"] == good
     assert (parse_note(fleet.note(bad)) or {})["RolledBackBy"] == back
-    assert f"rolled back by {back[:10]}" in fleet.note(bad).splitlines()[0]
+    assert f"undone by {back[:10]}" in fleet.note(bad).splitlines()[0]
     log = fleet.git("log", f"--notes=gitops-agent/{fleet.instance}", "--format=%s%n%N")
     assert [line for line in log.splitlines() if line.startswith(fleet.instance)] == [
         fleet.note(sha).splitlines()[0] for sha in (back, bad, good)

@@ -9,9 +9,10 @@ from gitops_agent.control import commands
 from gitops_agent.daemon import loop, state_watch
 from gitops_agent.drivers import api
 from gitops_agent.drivers.local import exec as running
-from gitops_agent.drivers.local import heartbeat_file, log_files, secret_files, signs
+from gitops_agent.drivers.local import log_files, secret_files, signs
 from gitops_agent.drivers.local.context import Options
 from gitops_agent.journal import control_watch, plans, retention
+from gitops_agent.model import heartbeat_text
 from gitops_agent.model.document import Backoff, HeartbeatSpec, PolicyRollout, PolicySpec
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.state import MAX_RECORDS
@@ -60,10 +61,10 @@ PROMISES = [
     ("README.md", "git {}.{}+".format(*git_environment.OLDEST)),
     ("docs/configuration.md", f"up to {loop.MAX_POLL_DELAY_SECONDS / 60:g} minutes"),
     ("docs/drivers.md", f"`Plugin.observe_timeout` seconds ({api.OBSERVE_TIMEOUT_SECONDS:g})"),
-    ("docs/heartbeat.md", f"larger than {heartbeat_file.SIZE_CAP_BYTES // KIB} KiB"),
+    ("docs/heartbeat.md", f"larger than {heartbeat_text.SIZE_CAP_BYTES // KIB} KiB"),
     (
         "docs/heartbeat.md",
-        f"At most {heartbeat_file.MAX_CALLS} pending calls of {heartbeat_file.MAX_NAME_LENGTH} characters",
+        f"At most {heartbeat_text.MAX_CALLS} pending calls of {heartbeat_text.MAX_NAME_LENGTH} characters",
     ),
     ("docs/health.md", {0.5: "asked twice a second until it has passed"}[history.STARTING_PERIOD_SECONDS]),
     ("docs/health.md", {1.0: "an agent that makes many of them once a second"}[signs.REST_SECONDS]),
@@ -82,7 +83,7 @@ PROMISES = [
     ("docs/metrics.md", f"A pass may take `livezGrace` ({SETTINGS.livez_grace / 60:g} minutes)"),
     ("docs/metrics.md", {1.5: "within one and a half `resyncInterval`"}[loop.LATE_INTERVALS]),
     ("docs/metrics.md", {5: "may take five `gitTimeout`"}[wiring.MAX_GIT_CALLS]),
-    ("docs/operations.md", {1.0: "picks them up within a second"}[control_watch.PERIOD_SECONDS]),
+    ("docs/operations.md", {0.7: "picks them up within a second"}[control_watch.PERIOD_SECONDS]),
     ("docs/operations.md", {1.0: "notices within a second"}[state_watch.PERIOD_SECONDS]),
     ("docs/operations.md", f"asks every {holder.RETRY_SECONDS:g} s"),
     ("docs/operations.md", {60.0: "ends within a minute"}[wiring.MAX_END_SECONDS]),

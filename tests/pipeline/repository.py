@@ -200,6 +200,7 @@ class Repository:
             authority=tuple(sorted(spec.authority.items())),
             depends_on=tuple(AgentKey.parse(other) for other in spec.rollout.depends_on),
             health_timeout=seconds(spec.rollout.health_timeout),
+            exclusive=spec.runtime.exclusive,
         )
         until = epoch(spec.reconcile.until) if spec.reconcile.until else None
         return (

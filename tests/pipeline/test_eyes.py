@@ -15,7 +15,15 @@ from gitops_agent.model.plan import Action, Verb
 from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.observe.observer import ask_drivers as observe
 from gitops_agent.support.bounded_calls import BoundedCalls
-from gitops_agent.testing.faults import Lie, LyingDriver, WrappedDriver, sees_half, sees_nothing
+from gitops_agent.testing.faults import (
+    Crash,
+    FaultInjector,
+    Lie,
+    LyingDriver,
+    WrappedDriver,
+    sees_half,
+    sees_nothing,
+)
 from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.support.plugins import connect, connected
 
@@ -120,6 +128,79 @@ def test_an_answer_that_breaks_off_counts_for_nothing() -> None:
         found = observe(connected({"memory": BreaksOff()}), None, {}, BoundedCalls(pool))  # type: ignore[dict-item]
     assert found.seen == {}
     assert "ConnectionResetError" in found.unreachable["memory"]
+
+
+# -- eyes that are closed for some
+
+
+def test_an_agent_that_cannot_be_looked_at_is_left_alone_and_the_others_go_on(world: World) -> None:
+    good = world.commit("one", "two")
+    world.converge()
+    world.live.hide(key("one"), message="no right to list pods in namespace one")
+    world.live.remove(ONE)
+    world.live.remove(TWO)
+    result = world.run()
+    assert verbs(result.executed) == [("create", str(TWO))], "two is repaired, of one nothing is concluded"
+    ready = world.condition("one")
+    assert ready is not None
+    assert (ready.reason, ready.message) == ("ObserveFailed", "no right to list pods in namespace one")
+    assert {each.state for each in world.status("one").resources} == {"Unknown"}
+    world.clock.advance(1)
+    world.run()
+    assert world.status("two").ready
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(good)
+
+
+def test_a_commit_about_others_is_followed_and_says_who_could_not_be_looked_at(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.live.hide(key("one"))
+    sha = world.repository.commit({"one": {}, "two": {"runtime": {"command": ["new"]}}})
+    result = world.converge()
+    assert world.live.live[TWO].fields.value["command"] == ["new"]
+    assert (world.phase(sha), world.record(sha).cause) == (Phase.DEGRADED, "Inherited")
+    assert "one ObserveFailed" in world.record(sha).summary
+    world.live.heal()
+    world.run()
+    assert world.phase(sha) is Phase.CONVERGED
+    assert result.state.status.agents[key("two")].ready
+
+
+def test_what_a_commit_changes_or_removes_unseen_waits_until_it_is_seen(world: World) -> None:
+    world.commit("one", "two", "three")
+    world.converge()
+    before = world.live.live[ONE]
+    world.live.hide(key("one"), key("three"))
+    sha = world.repository.commit({"one": {"runtime": {"command": ["new"]}}, "two": {}})
+    for _ in range(3):
+        world.clock.advance(300)
+        assert world.run().executed == []
+    assert world.live.live[ONE] == before
+    assert runtime_key(key("three")) in world.live.live
+    assert world.phase(sha) is Phase.RECONCILING, "no time runs out for what nobody can see"
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(sha)
+
+
+def test_an_interrupted_action_on_what_cannot_be_looked_at_is_settled_when_it_can(world: World) -> None:
+    world.commit("one", "two")
+    world.converge()
+    world.live.remove(ONE)
+    world.boot(FaultInjector("apply:after"))
+    with pytest.raises(Crash):
+        world.run()
+    world.boot()
+    world.live.hide(key("one"))
+    world.run()
+    (open_,) = world.journal.state().reconcile.open_intents.values()
+    assert open_.action.key == ONE, "neither done nor given up: nobody can tell"
+    world.live.heal()
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.journal.state().reconcile.open_intents == {}
+    assert world.live.starts[ONE] == 2, "it was started again once, before the crash"
 
 
 # -- eyes that lie

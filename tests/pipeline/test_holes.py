@@ -178,3 +178,27 @@ def test_a_dependency_that_just_died_holds_what_depends_on_it(world: World) -> N
     )
     world.run()
     assert world.running[runtime_key(key("app"))] == before
+
+
+@pytest.mark.parametrize("remote_answers", [True, False])
+def test_one_that_takes_over_with_an_old_mirror_does_not_undo_what_was_begun(
+    world: World, *, remote_answers: bool
+) -> None:
+    """It took an agent that the rollout had added for removed, and deleted it, until it had fetched."""
+    world.commit(*FLEET)
+    world.converge()
+    world.repository.commit({**{name: {"runtime": {"command": ["new"]}} for name in FLEET}, "added": {}})
+    world.run()
+    begun = world.running
+    assert runtime_key(key("added")) in begun
+    sha = world.repository.head
+    assert sha is not None
+    unseen = world.repository.commits.pop(sha)
+    world.boot()  # as on another machine, that led before and has not asked the remote since
+    if not remote_answers:
+        world.repository.down = SourceUnavailable("it does not answer")
+    world.run(fetch=not remote_answers)
+    assert world.running == begun
+    world.repository.commits[sha], world.repository.down = unseen, None
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.running == world.wanted(sha)

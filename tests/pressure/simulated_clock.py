@@ -32,7 +32,13 @@ class Offset:
 def jumping_datetime(offset: Offset) -> type[datetime]:
     """A ``datetime`` whose ``now`` is off by so much."""
 
-    class Jumping(datetime):
+    class Same(type):
+        """The scheduler asks of a moment whether it is a ``datetime``, and takes what is none for a day."""
+
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, datetime)
+
+    class Jumping(datetime, metaclass=Same):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:
             return datetime.now(tz) + timedelta(seconds=offset())

@@ -92,6 +92,7 @@ def test_the_simulated_clock_is_off_by_what_the_file_says(tmp_path: Path) -> Non
     assert offset() == 0.0
     (tmp_path / "offset").write_text("86400")
     assert 86_399.0 < (jumping.now(UTC) - datetime.now(UTC)).total_seconds() < 86_401.0
+    assert isinstance(jumping.now(UTC), jumping), "the scheduler would take it for a day"
 
 
 def test_a_little_pressure(tmp_path: Path) -> None:

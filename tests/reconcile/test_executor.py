@@ -197,7 +197,68 @@ def test_an_interrupted_pass_ends_at_a_safe_point(rig: Rig) -> None:
     assert set(rig.journal.state().reconcile.bases) == {config_key(ONE), config_key(TWO)}
 
 
+def many(count: int) -> list[AgentKey]:
+    return [AgentKey("acme", f"bot-{number:03}") for number in range(count)]
+
+
+def test_what_was_ahead_and_did_not_begin_is_taken_back(rig: Rig) -> None:
+    """Nothing of it was done: no intent stays open, nothing failed, and it is in the next plan again."""
+    urgent = Event()
+    rig.using(Doing(lambda _: urgent.set()))
+    rig.context = replace(rig.context, workers=1, interrupted=urgent.is_set)
+    actions = [action(config_key(agent)) for agent in many(9)]
+    done = rig.run(*actions)
+    assert len(done) == 1
+    reconcile = rig.journal.state().reconcile
+    assert (reconcile.open_intents, reconcile.attempts, len(reconcile.bases)) == ({}, {}, 1)
+    left = [entry for entry in rig.journal.entries() if entry.result == Result.SKIPPED]
+    assert len(left) == 8
+    assert {entry.outcome for entry in left} == {"not begun; planned again"}
+    urgent.clear()
+    rig.using(Doing(lambda _: None))
+    assert set(results(rig.run(*actions[1:])).values()) == {Result.DONE}
+
+
+def test_what_must_not_happen_twice_is_on_record_only_when_it_begins(rig: Rig) -> None:
+    """A crash would leave it open, and whether it happened could not be seen."""
+    seen: list[int] = []
+    rig.using(Doing(lambda _: seen.append(len(rig.journal.state().reconcile.open_intents))))
+    rig.context = replace(rig.context, workers=1)
+    rig.run(*(action(config_key(agent), idempotent=False) for agent in many(9)))
+    assert seen == [1] * 9
+
+
+def test_what_a_crash_left_open_keeps_its_key_however_often_it_has_to_wait(rig: Rig) -> None:
+    """It may have been begun by an earlier process, so it is never taken back as one that was not."""
+    urgent, actions = Event(), [action(config_key(agent)) for agent in many(9)]
+    left = [Intent(f"left-{number}", each, SHA, "digest", "test", 1.0) for number, each in enumerate(actions)]
+    rig.journal.begin(left)
+    rig.using(Doing(lambda _: urgent.set()))
+    rig.context = replace(rig.context, workers=1, interrupted=urgent.is_set)
+    assert len(rig.run(*actions)) == 1
+    assert rig.journal.state().reconcile.open_intents.keys() == {each.id for each in left[1:]}
+
+
+def test_what_was_ahead_of_a_journal_that_failed_is_taken_back_by_the_next_pass(rig: Rig) -> None:
+    rig.context = replace(rig.context, workers=1)
+    executor, actions = Executor(rig.context), [action(config_key(agent)) for agent in many(9)]
+    rig.points._point = "journal.finish:before"
+    with pytest.raises(Crash):
+        rig.execute(executor, plan(*actions))
+    rig.points._point = ""
+    assert rig.journal.state().reconcile.open_intents
+    executor.collect_finished()
+    rig.execute(executor, plan())
+    assert rig.journal.state().reconcile.open_intents == {}
+
+
 # -- what is written when
+
+
+def test_many_agents_cost_few_transactions(rig: Rig) -> None:
+    rig.run(*(step for agent in many(200) for step in bring_up(agent)))
+    assert len(rig.journal.state().reconcile.bases) == 400
+    assert rig.trace.count("journal.begin:after") < 50, "not two for each agent"
 
 
 def test_intents_come_before_effects_in_one_transaction_per_round(rig: Rig) -> None:

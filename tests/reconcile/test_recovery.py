@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.agent import DeletionPolicy
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import AgentInstance, Base, Observation, Owner
 from gitops_agent.model.outcome import Intent, Result
-from gitops_agent.model.plan import Verb
-from gitops_agent.reconcile.recovery import settle_intents
+from gitops_agent.model.passes import Now, Observed
+from gitops_agent.model.plan import Plan, Verb
+from gitops_agent.reconcile.recovery import Recovery, settle_intents
 from tests.journal import values
 from tests.journal.values import RUNTIME, SHA, WANTED, a_base, an_action, an_intent, an_observation
 
@@ -274,3 +276,18 @@ def test_no_effect_happens_twice(wanted: Targets, moment: int) -> None:
     for _ in fleet.converge(final):
         pass
     assert len(fleet.effects) == len(set(fleet.effects))
+
+
+def test_what_this_process_has_begun_is_its_own_while_a_crash_is_still_looked_into(journal: SqlJournal) -> None:
+    """What was left of an agent that cannot be looked at stays open, so recovery goes on. An action that runs
+    meanwhile is not interrupted: it has its intent until it ends."""
+    hidden, other = (ResourceKey(AgentKey("acme", name), RUNTIME.kind, RUNTIME.id) for name in ("hidden", "slow"))
+    left, running = (replace(an_intent(), id=str(key), action=an_action(key=key)) for key in (hidden, other))
+    recovery, observed = Recovery(journal), Observed({}, {}, {hidden: "no right to look"})
+    journal.begin([left])
+    for _ in range(2):
+        state = recovery.settle(journal.state(), observed, Now(NOW, NOW, NOW))
+        recovery.close_unwanted(state, Plan(SHA, (), "digest"), observed, Now(NOW, NOW, NOW))
+        journal.begin([running])
+    assert not recovery.finished
+    assert journal.state().reconcile.open_intents.keys() == {left.id, running.id}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gitops_agent.model.document import Backoff
-from gitops_agent.model.outcome import MAX_DELAY_SECONDS, STALLED_AFTER, Attempt
+from gitops_agent.model.document import Backoff, PolicySpec
+from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.outcome import MAX_DELAY_SECONDS, STALLED_AFTER, Attempt, Outcome, Result
+from gitops_agent.model.plan import Class
 from gitops_agent.model.quantity import seconds
-from gitops_agent.reconcile.retry import after_failure, delay
+from gitops_agent.reconcile.retry import after_failure, attempts_after, delay
+from tests.report.values import NOW, an_action
 
 pytestmark = pytest.mark.unit
 jitters = st.floats(0, 1, exclude_max=True)
@@ -68,6 +73,25 @@ def test_a_permanent_failure_waits_the_longest_from_the_start(
 ) -> None:
     attempt = after_failure(Attempt(count, 0.0, ""), "command not found", now, jitter, limit, permanent=True)
     assert (attempt.next_at, attempt.permanent, attempt.stalled) == (now + seconds(limit.longest), True, True)
+
+
+@pytest.mark.parametrize(
+    ("drift", "stalls"),
+    [
+        (Class.CONFLICTING, False),
+        (Class.MISSING_INTERNAL, False),
+        (Class.MISSING_EXTERNAL, True),
+        (Class.STUCK_PROGRESS, True),
+    ],
+)
+def test_only_an_agent_that_fails_by_itself_stalls_by_repairs_that_worked(drift: Class, stalls: bool) -> None:
+    action, known = an_action(drift_class=drift), dict[ResourceKey, Attempt]()
+    for number in range(2 * STALLED_AFTER):
+        done = Outcome("i", Result.DONE, "", NOW + number, 0.1)
+        after = attempts_after([(action, done)], known, PolicySpec(), Random(1))
+        known |= {key: attempt for key, attempt in after.items() if attempt is not None}
+    assert known[action.key].stalled is stalls
+    assert known[action.key].next_at > NOW, "the next repair waits"
 
 
 def test_the_defaults_are_those_of_a_policy_that_says_nothing() -> None:

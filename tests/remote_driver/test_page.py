@@ -38,6 +38,8 @@ def test_every_capability_has_the_methods_it_names() -> None:
         "Logging",
         "Hiding",
         "Leasing",
+        "Locating",
+        "Recording",
     ]
     for name, methods in rows:
         for method in re.findall(r"(\w+)\(", methods):

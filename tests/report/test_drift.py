@@ -12,6 +12,7 @@ import pytest
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import Evidence, Observation, Owner
+from gitops_agent.model.passes import Observed
 from gitops_agent.model.plan import Action, Class, Decision, Effect, Verb, Verdict
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.state import State
@@ -76,10 +77,15 @@ class Past:
 
 
 def report(
-    *actions: Action, known: Past | None = None, unreachable: dict[str, str] | None = None, **plan: Any
+    *actions: Action,
+    known: Past | None = None,
+    unreachable: dict[str, str] | None = None,
+    unseen: dict[ResourceKey, str] | None = None,
+    **plan: Any,
 ) -> Shape:
     journal: Any = known or Past()
-    return drift_shape(a_plan(*actions, **plan), journal, "prod-eu", 12, unreachable or {}, NOW)
+    observed = Observed({}, unreachable or {}, unseen or {})
+    return drift_shape(a_plan(*actions, **plan), journal, "prod-eu", 12, observed, NOW)
 
 
 def check(shape: Any) -> None:
@@ -216,3 +222,10 @@ def test_unreachable_drivers_are_reported() -> None:
     check(unreachable)
     assert "driver process: cannot read the process table" in drift_text(unreachable)
     assert "some could not be looked at" in drift_text(unreachable)
+
+
+def test_agents_that_could_not_be_looked_at_are_reported() -> None:
+    unseen = report(unseen={runtime_key(): "no right to list pods there"})
+    check(unseen)
+    assert f"{BOT}: no right to list pods there" in drift_text(unseen)
+    assert "some could not be looked at" in drift_text(unseen)

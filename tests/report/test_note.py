@@ -99,11 +99,11 @@ def test_the_first_line_is_for_people() -> None:
         (a_record(agents=0, changed=0), "prod-eu: Converged, 0 agents, 0 changed, 4.2 s"),
         (
             a_record(agents=1, rolls_back_to=OTHER),
-            "prod-eu: Converged, 1 agent, 3 changed, 4.2 s, rolls back to b2b2b2b2b2",
+            "prod-eu: Converged, 1 agent, 3 changed, 4.2 s, back to the state of b2b2b2b2b2",
         ),
         (
             a_record(rolled_back_by=OTHER),
-            "prod-eu: Converged, 12 agents, 3 changed, 4.2 s, rolled back by b2b2b2b2b2",
+            "prod-eu: Converged, 12 agents, 3 changed, 4.2 s, undone by b2b2b2b2b2",
         ),
     ],
 )

@@ -16,9 +16,9 @@ from gitops_agent.model.finding import Severity
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.observation import Evidence
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict
+from gitops_agent.model.plan import Class, Confidence, Decision, Effect, Verb, Verdict, Where
 from gitops_agent.model.quantity import ago, span
-from gitops_agent.model.status import ConditionType, Phase, ResourceStatus
+from gitops_agent.model.status import AgentStatus, ConditionType, Phase, ResourceStatus
 from gitops_agent.plan.guards import GUARDS
 from gitops_agent.report.progress_view import ProgressView
 from gitops_agent.report.render import PLAIN, Style, style_for
@@ -102,6 +102,16 @@ def test_what_holds_an_agent_up_is_shown_before_what_it_lacks() -> None:
     assert "Backoff" in status_text(fleet)
 
 
+def test_an_agent_that_is_well_again_is_shown_as_well_and_what_was_tried_beside_it() -> None:
+    tried = a_condition(ConditionType.STALLED, True, reason="Backoff", message="tried 3 times; last: it ended")
+    status = a_status(conditions=(a_condition(), tried), next_try_at=None)
+    row = status_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [status], at=NOW)).split("\n")[3]
+    assert f" {a_condition().reason}, Backoff " in row
+    assert row.endswith("tried 3 times; last: it ended")
+    due = replace(status, next_try_at=NOW + 30)
+    assert ", Backoff" not in status_text(FleetStatus("x", SHA, SHA, Phase.CONVERGED, [due], at=NOW))
+
+
 def test_status_before_the_first_commit() -> None:
     assert "no commit" in status_text(FleetStatus("prod-eu", None, None, None, []))
 
@@ -143,6 +153,16 @@ def test_a_long_difference_is_cut() -> None:
     text = plan_text(a_plan(an_action(patch=patch)))
     assert "… and 88 more lines" in text
     assert max(map(len, text.split("\n"))) < 220
+    assert "--output json shows all of it" in text
+    assert "--output json" not in plan_text(a_plan(an_action())), "nothing of it is cut"
+
+
+def test_a_plan_says_which_system_and_namespace_it_would_change() -> None:
+    here, there = an_action(driver="kubernetes@eu"), an_action(key=runtime_key(SICK.agent))
+    text = plan_text(replace(a_plan(here, there), where={here.key: Where("https://10.0.0.1:6443", "acme")}))
+    assert f"digest {a_plan(here, there).digest}\nkubernetes@eu: https://10.0.0.1:6443\n" in text
+    assert f"{BOT} in kubernetes@eu/acme\n  ~ update" in text
+    assert f"{SICK.agent}\n  ~ update" in text, "a driver that does not say"
 
 
 def test_a_guard_says_how_to_release_it() -> None:
@@ -201,8 +221,15 @@ def test_doubt_is_shown() -> None:
 def test_history_tells_rollbacks_on_both_sides() -> None:
     lines = history_text([a_record(rolls_back_to=OTHER), a_record(OTHER, rolled_back_by=SHA)]).split("\n")
     assert lines[0].split() == ["COMMIT", "PHASE", "SEEN", "TOOK", "SUBJECT", "SUMMARY"]
-    assert lines[1].endswith("3 changed; rolls back to b2b2b2b2b2")
-    assert lines[2].endswith("rolled back by a1a1a1a1a1")
+    assert lines[1].endswith("3 changed; back to the state of b2b2b2b2b2")
+    assert lines[2].endswith("undone by a1a1a1a1a1")
+
+
+def test_a_commit_that_restores_an_earlier_state_is_not_called_a_revert() -> None:
+    by_hand, revert = a_record(reverts=(SHA,), rolls_back_to=OTHER), a_record(reverts=(OTHER,))
+    _, first, second = history_text([by_hand, revert]).split("\n")
+    assert first.endswith("3 changed; back to the state of b2b2b2b2b2; undoes a1a1a1a1a1")
+    assert second.endswith("3 changed; reverts b2b2b2b2b2"), "its message says so, and no earlier state is back"
     assert history_text([]) == "no commit has been seen yet"
 
 
@@ -285,13 +312,25 @@ def test_a_repair_that_worked_is_not_in_the_way() -> None:
         (False, "NotMarked", "It waits for people: what they can do is said above."),
         (True, "HookFailed", "It waits for people: what they can do is said above."),
         (True, "Backoff", "It runs again, and is held to fail until it has stayed Ready for a minute."),
-        (False, "", "It is looked at again soon."),
+        (
+            False,
+            "",
+            "It is Ready as soon as what is said above is mended: where it runs, or by a fix or a revert in Git.",
+        ),
     ],
 )
 def test_what_comes_next_where_nothing_is_tried(ready: bool, reason: str, coming: str) -> None:
     stalled = (a_condition(ConditionType.STALLED, True, reason=reason),) if reason else ()
     status = a_status(ready=ready, conditions=(a_condition(status=ready), *stalled), next_try_at=None)
     assert explain_text(Explanation(BOT, NOW, status)).endswith(f"Next\n  {coming}")
+
+
+def test_what_is_not_known_yet_is_looked_at_again() -> None:
+    unknown = a_condition(status=False, reason="Unknown", message="health is not known yet")
+    status = a_status(ready=False, conditions=(unknown,), next_try_at=None)
+    assert explain_text(Explanation(BOT, NOW, status)).endswith("Next\n  It is looked at again soon.")
+    unasked = replace(status, conditions=(replace(unknown, reason="ObserveFailed"),))
+    assert "as soon as its live system answers" in explain_text(Explanation(BOT, NOW, unasked))
 
 
 def test_a_lease_of_another_is_waited_for() -> None:
@@ -497,6 +536,31 @@ def test_a_quiet_fleet_fits_80_columns_on_one_line_each() -> None:
 def test_without_a_terminal_each_row_is_one_line() -> None:
     fleet = a_large_fleet()
     assert len([line for line in status_text(fleet).split("\n") if line.startswith("customer-success")]) == 3
+
+
+def in_cluster(key: AgentKey, driver: str, namespace: str) -> AgentStatus:
+    live = {"namespace": namespace}
+    return a_status(key, resources=(ResourceStatus(runtime_key(key), driver, "Running", "", live),))
+
+
+def test_where_agents_run_is_said_where_there_is_more_than_one_place() -> None:
+    def header(*statuses: AgentStatus, wide: bool = False) -> list[str]:
+        fleet = FleetStatus("x", SHA, SHA, Phase.CONVERGED, list(statuses), at=NOW)
+        return status_text(fleet, Style(width=80), wide=wide).split("\n")[2].split()
+
+    here, there = in_cluster(BOT, "kubernetes", "acme"), in_cluster(SICK.agent, "kubernetes@eu", "acme")
+    assert "WHERE" not in header(here)
+    assert "WHERE" in header(here, there)
+    assert "WHERE" in header(in_cluster(BOT, "kubernetes", "payments")), "not the namespace of its tenant"
+    assert {"WHERE", "COMMIT", "SINCE"} <= set(header(here, wide=True)), "every column"
+
+
+def test_where_an_agent_runs_is_its_driver_and_its_namespace() -> None:
+    status = in_cluster(BOT, "kubernetes@eu", "acme")
+    fleet = FleetStatus("x", SHA, SHA, Phase.CONVERGED, [status, a_status(SICK.agent)], at=NOW)
+    assert " kubernetes@eu/acme " in status_text(fleet)
+    assert "(kubernetes@eu/acme): Running." in explain_text(Explanation(BOT, NOW, status))
+    assert " kubernetes@eu/acme " in agent_text(replace(fleet, statuses=[status]))
 
 
 def test_instances_go_by_the_name_their_driver_gives_them() -> None:

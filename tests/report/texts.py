@@ -31,8 +31,8 @@ def validate_text(findings: Sequence[Finding], style: Style = PLAIN) -> str:
     return status_texts.validate_text(clean(validate_shape(findings)), style)
 
 
-def status_text(fleet: FleetStatus, style: Style = PLAIN) -> str:
-    return status_texts.status_text(clean(status_shape(fleet)), style, fleet.at)
+def status_text(fleet: FleetStatus, style: Style = PLAIN, *, wide: bool = False) -> str:
+    return status_texts.status_text(clean(status_shape(fleet)), style, fleet.at, wide=wide)
 
 
 def agent_text(fleet: FleetStatus, style: Style = PLAIN) -> str:

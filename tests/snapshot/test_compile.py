@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import CREDENTIAL, Compilation, Plugin
+from gitops_agent.drivers.api import CREDENTIAL, Compilation, Plugin, Refused
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.document import AgentDocument
@@ -85,7 +85,28 @@ def test_what_a_driver_refuses_is_a_finding() -> None:
 
     (found,) = refuse({PATH: agent()}, compilers=(("picky", picky),))
     assert found.code == "DriverRefused"
-    assert "workdir is \\x1b[31mrelative" in found.summary
+    assert found.summary == "agent acme/bot: driver picky: workdir is \\x1b[31mrelative"
+
+
+@pytest.mark.parametrize(
+    ("fact", "at", "said"),
+    [
+        (
+            "a pod is ended by SIGTERM",
+            ("runtime", "stop", "signal"),
+            "runtime.stop.signal: a pod is ended by SIGTERM",
+        ),
+        ("an image is needed", ("runtime", "image"), "an image is needed"),
+    ],
+)
+def test_what_a_driver_refuses_is_told_as_the_field_and_the_fact(
+    fact: str, at: tuple[str, ...], said: str
+) -> None:
+    def picky(key: AgentKey, document: AgentDocument) -> tuple[Resource, ...]:
+        raise Refused(fact, at)
+
+    (found,) = refuse({PATH: agent()}, compilers=(("picky", picky),))
+    assert found.summary == f"agent acme/bot: {said}"
 
 
 def test_short_dependencies_mean_the_same_tenant() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml_rs
 
 from gitops_agent.drivers import process
-from gitops_agent.drivers.plugins import Plugins
+from gitops_agent.drivers.plugins import Plugins, load_plugins
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.finding import Finding
 from gitops_agent.model.quantity import counted, epoch, iso, memory_bytes, seconds
@@ -180,7 +180,7 @@ def test_many_broken_documents_are_all_reported() -> None:
 
 
 def test_the_json_schema_accepts_what_we_accept_and_refuses_what_we_refuse() -> None:
-    schema = json_schema()
+    schema = json_schema(load_plugins().documents)  # as `gitops-agent schema` prints it
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     validator.validate(document())

@@ -14,7 +14,7 @@ from gitops_agent.model.fields import Fields
 from gitops_agent.model.key import ResourceKey
 from gitops_agent.model.observation import Observation, Owner
 from gitops_agent.model.outcome import Attempt
-from gitops_agent.model.status import AgentStatus, Health, HealthState
+from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
 from gitops_agent.status import conditions
 from gitops_agent.status.conditions import AgentView, agent_status
 from tests.report.values import BOT, NOW, OTHER, SHA, an_action
@@ -64,7 +64,7 @@ views = st.builds(
     health=st.none() | healths,
     pending=st.sampled_from([(), (), (), (an_action(),)]),
     attempts=st.sampled_from([(), (), (Attempt(1, NOW + 100, "no"),), (Attempt(9, NOW, "no"),)]),
-    unreachable=st.sampled_from([None, None, None, "the driver does not answer"]),
+    unreachable=st.sampled_from([{}, {}, {}, {"memory": "the driver does not answer"}]),
     deadline_passed=st.none() | st.floats(0, 1e6),
     frozen=st.sampled_from([False, False, True]),
 )
@@ -108,6 +108,20 @@ def test_a_stuck_agent_has_a_condition_of_its_own() -> None:
     assert found["Ready"] == (False, "TurnTooLong", "in turn 7 for 2 h")
     assert found["Stuck"] == (True, "TurnTooLong", "in turn 7 for 2 h")
     assert "Stuck" not in {each.type for each in agent_status(well(agent), status, SHA, NOW).conditions}
+
+
+def test_what_could_not_be_looked_at_is_unknown_and_not_missing() -> None:
+    resources = (Resource(CONFIG, "config", EMPTY), Resource(RUNTIME, "far", EMPTY, stopped=True))
+    agent = Agent(BOT, Origin("a.yaml", 1, "f" * 40), resources)
+    gone = Health(HealthState.UNHEALTHY, "NotRunning", "it is not there")
+    view = AgentView(agent, {}, {}, gone, unreachable={"far": "far does not answer"})
+    status = agent_status(view, None, SHA, NOW)
+    assert [each.state for each in status.resources] == ["Missing", "Unknown"]
+    assert [each.health for each in status.resources] == ["", "Unknown"]
+    assert status.applied_commit == "", "nothing of it was ever applied"
+    ready = status.find(ConditionType.READY)
+    assert ready is not None
+    assert (ready.reason, ready.message) == ("ObserveFailed", "far does not answer")
 
 
 def well(agent: Agent) -> AgentView:

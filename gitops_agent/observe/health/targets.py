@@ -114,7 +114,7 @@ def _suspicion(seen: Observation | None, catalog: Catalog) -> str | None:
     """The reason of a driver by which it reports a live agent to be stuck."""
     if seen is None or seen.reason is None or seen.fields is None:
         return None
-    reason = catalog.reasons.get((seen.driver, seen.reason))
+    reason = catalog.reason(seen.driver, seen.reason)
     return seen.reason if reason is not None and reason.cross_check else None
 
 

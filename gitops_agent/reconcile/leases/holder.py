@@ -1,7 +1,7 @@
 """Leases in a pass: what another gitops-agent acts on leaves the plan, and is asked for again before long."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from functools import partial
 
@@ -43,13 +43,42 @@ class LeaseHolder:
         return RETRY_SECONDS if self.waiting else None
 
 
+class Elected:
+    """The leader of an instance holds every lease, and loses all of them at once (``drivers.api.Leasing``)."""
+
+    def __init__(self, leading: Callable[[], bool]) -> None:
+        self._leading = leading
+
+    def claim(self, agents: Collection[AgentKey]) -> Mapping[AgentKey, str]:
+        """All of them, or none."""
+        return {} if self._leading() else dict.fromkeys(agents, "this gitops-agent no longer leads its instance")
+
+    def holds(self, agent: AgentKey) -> bool:
+        """Whether this process still leads."""
+        del agent
+        return self._leading()
+
+
 class DriverLeases:
     """Leases where they belong: with the live system for drivers that bring their own, on this host for others.
-    An agent whose resources are in several live systems needs one in each."""
+    An agent whose resources are in several live systems needs one in each.
 
-    def __init__(self, host: Leases, drivers: Connections, pool: Executor) -> None:
+    ``leading``: whether this process may act at all. ``elected``: it does so as the leader of its instance; that
+    is then the lease of what is on no host in particular."""
+
+    def __init__(
+        self,
+        host: Leases,
+        drivers: Connections,
+        pool: Executor,
+        leading: Callable[[], bool] = lambda: True,
+        *,
+        elected: bool = False,
+    ) -> None:
         self._host = host
         self._drivers = drivers
+        self._leading = leading
+        self._elected = Elected(leading) if elected else None
         self._calls = BoundedCalls[tuple[Leasing | None, Mapping[AgentKey, str]]](pool)
         self._claimed: dict[AgentKey, set[Leases | Leasing]] = {}
 
@@ -79,9 +108,10 @@ class DriverLeases:
 
     def _claim(self, name: str, wanted: Collection[AgentKey]) -> tuple[Leasing | None, Mapping[AgentKey, str]]:
         """The leases of a driver, if it brings its own, and those of some agents that another reconciler holds."""
-        own = self._drivers.leasing(name)
+        plugin = self._drivers.plugins.get(name)
+        own = self._drivers.leasing(name) or (None if plugin is not None and plugin.local else self._elected)
         return own, own.claim(wanted) if own is not None else {}
 
     def holds(self, agent: AgentKey) -> bool:
-        """Whether all leases that were taken for an agent are still ours."""
-        return all(each.holds(agent) for each in self._claimed.get(agent) or (self._host,))
+        """Whether we still lead, and all leases that were taken for an agent are still ours."""
+        return self._leading() and all(each.holds(agent) for each in self._claimed.get(agent) or (self._host,))

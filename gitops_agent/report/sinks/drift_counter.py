@@ -55,7 +55,8 @@ class DriftCounter:
 def _covers(live: Live, action: Action) -> bool:
     """Whether an observation would have found a deviation again that was open before."""
     observed = live.scope is None or action.key.agent in live.scope
-    return observed and action.driver not in live.observed.unreachable
+    hidden = action.driver in live.observed.unreachable or action.key in live.observed.unseen
+    return observed and not hidden
 
 
 def _name(action: Action) -> tuple[ResourceKey, Class]:

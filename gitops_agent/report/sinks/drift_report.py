@@ -5,10 +5,10 @@ from that pass. It is written off the pass, because a note goes to the remote. N
 start makes a report anyway.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gitops_agent.model.passes import PassRecord, PassResult
+from gitops_agent.model.passes import Observed, PassRecord, PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.ports import CommitChange, Sink
@@ -20,8 +20,8 @@ from gitops_agent.support.atomic_file import write_atomic
 
 _MAX_NOTE_BYTES = 60_000  # what does not fit is counted
 
-Reporting = Callable[[Plan, Snapshot, Mapping[str, str]], Shape]
-"""Makes the report on one observation of everything, masked; the last argument names unreachable drivers."""
+Reporting = Callable[[Plan, Snapshot, Observed], Shape]
+"""Makes the report on one observation of everything, masked."""
 
 Writer = Callable[[Shape], None]
 
@@ -59,7 +59,7 @@ class DriftReportSink(Sink):
         record, errors = self._record, []
         if record is None:
             return
-        report = self._reporting(record.plan, record.snapshot, record.live.observed.unreachable)
+        report = self._reporting(record.plan, record.snapshot, record.live.observed)
         for write in self._writers:
             try:
                 write(report)

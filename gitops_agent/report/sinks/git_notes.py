@@ -5,18 +5,19 @@ fleet: each list has a budget of bytes, what matters most comes first (agents th
 commit changed), and the rest is a number in ``andMore``, as are the agents that the commit did not touch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
 
+from gitops_agent.errors import JournalError
 from gitops_agent.model.fields import Fields
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.quantity import clock, counted, iso, iso_or_none, span
 from gitops_agent.model.status import AgentStatus, CommitRecord, ConditionType, Phase, Standing
 from gitops_agent.ports import ActionRecord, CommitChange, Sink
 from gitops_agent.report.json_shapes import hands_off_shape, to_json
-from gitops_agent.report.words import ready_words
+from gitops_agent.report.words import ready_words, rollback_words
 from gitops_agent.report.yaml_text import to_yaml
 from gitops_agent.source.notes import Notes
 from gitops_agent.support.secrets import Redactor
@@ -68,6 +69,8 @@ class GitNotesSink(Sink):
         try:
             previous = parse_note(present) if present and change.record.phase.terminal else None
             return render_note(self._instance, change, previous, self._redactor.tree)
+        except JournalError:
+            raise  # what it is made of cannot be read now, and can be later
         except Exception:  # trying again would not help, and the other commits must get their notes
             log.exception("a note could not be rendered", commit=change.record.sha)
             return None
@@ -155,14 +158,9 @@ def _ready(now: Standing) -> str:
     return ready_words(now.ready, now.total, now.on_their_way)
 
 
-def _rollbacks(record: CommitRecord) -> Iterator[str]:
+def _rollbacks(record: CommitRecord) -> list[str]:
     """Which commits this one takes back, and which one took it back."""
-    if record.reverts:
-        yield f"reverts {', '.join(sha[:10] for sha in record.reverts[:3])}{' …' if record.reverts[3:] else ''}"
-    if record.rolls_back_to:
-        yield f"rolls back to {record.rolls_back_to[:10]}"
-    if record.rolled_back_by:
-        yield f"rolled back by {record.rolled_back_by[:10]}"
+    return rollback_words(record.reverts, record.rolls_back_to, record.rolled_back_by)
 
 
 def _now(record: CommitRecord, redact: Redact) -> Note | None:

@@ -49,12 +49,14 @@ def metrics() -> dict[str, dict[str, Any]]:
     return listed
 
 
-def make_metrics(registry: CollectorRegistry) -> dict[str, Any]:
-    """Every metric, registered, by its name. Any thread may write and read."""
+def make_metrics(registry: CollectorRegistry, only: Collection[str] = ()) -> dict[str, Any]:
+    """Every metric (or ``only`` some), registered, by its name. Any thread may write and read."""
     # They would double the names and are of no use.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     made = {}
     for name, about in metrics().items():
+        if only and name not in only:
+            continue
         more = {"buckets": about["buckets"]} if "buckets" in about else {}
         made[name] = _MAKERS[about["kind"]](name, about["meaning"], about["labels"], registry=registry, **more)
         # Known series are there from the start at 0, so that their first increase can be seen.
@@ -62,6 +64,14 @@ def make_metrics(registry: CollectorRegistry) -> dict[str, Any]:
             for value in () if isinstance(values, str) else values:
                 made[name].labels(**{label: value})
     return made
+
+
+def standby_text(instance: str) -> bytes:
+    """What ``/metrics`` answers of a process that stands by: that it does not lead, and nothing about a fleet."""
+    registry = CollectorRegistry(auto_describe=False)
+    made = make_metrics(registry, ("gitops_agent_info", "gitops_agent_leader"))
+    made["gitops_agent_info"].labels(name=instance, version=__version__).set(1)
+    return generate_latest(registry)
 
 
 class LoopTimes(Protocol):
@@ -104,6 +114,7 @@ class MetricsSink(Sink):
         self._failed_passes = 0
         self._stuck_at = float("-inf")
         self._metrics["gitops_agent_info"].labels(name=instance, version=__version__).set(1)
+        self._metrics["gitops_agent_leader"].set(1)
         for driver in drivers:
             self._metrics["gitops_agent_breaker_open"].labels(driver=driver).set(0)
         self._follow_all()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 
 import pytest
 
 from gitops_agent.errors import SourceUnavailable
-from gitops_agent.model.passes import PassResult
+from gitops_agent.model.passes import Observed, PassResult
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.report.outbox import Outbox
@@ -23,8 +22,8 @@ from tests.report.test_outbox import FakeOwedJournal
 pytestmark = pytest.mark.unit
 
 
-def reporting(plan: Plan, snapshot: Snapshot, unreachable: Mapping[str, str]) -> Shape:
-    return {"commit": plan.commit, "agents": len(snapshot.agents), "unreachable": unreachable}
+def reporting(plan: Plan, snapshot: Snapshot, observed: Observed) -> Shape:
+    return {"commit": plan.commit, "agents": len(snapshot.agents), "unreachable": observed.unreachable}
 
 
 def test_a_report_for_the_first_pass_over_everything_then_one_for_each_run() -> None:

@@ -42,6 +42,7 @@ FROZEN = {
     "gitops_agent_notes_pending": (),
     "gitops_agent_frozen": ("scope",),
     "gitops_agent_breaker_open": ("driver",),
+    "gitops_agent_leader": (),
     "gitops_agent_fleet_size": (),
     "gitops_agent_agents": ("condition",),
     "gitops_agent_drift_standing": ("type",),
