@@ -78,6 +78,15 @@ def refused(client: Client, kind: ObjectKind, wanted: dict[str, Any], **how: Any
     return meant
 
 
+def _is_refused(client: Client, kind: ObjectKind, wanted: dict[str, Any]) -> bool:
+    """Whether the server would refuse it by now."""
+    try:
+        put(client, kind, wanted, dry_run=True)
+    except ApiError as problem:
+        return problem.status == 403
+    return False
+
+
 def eventually(look: Callable[[], object], seconds: float = 20) -> None:
     """The API server learns of roles, quotas and policies by watches of its own."""
     deadline = time.monotonic() + seconds
@@ -230,8 +239,9 @@ def test_a_quota_is_named_with_its_numbers(client: Client, namespace: str) -> No
     quota = ObjectKind("ResourceQuota", "v1", "resourcequotas")
     put(client, quota, manifest(quota, namespace, "small", spec={"hard": {"count/secrets": "0"}}))
     secret = ObjectKind("Secret", "v1", "secrets")
-    eventually(lambda: client.get(quota.path(namespace, "small"))["status"].get("hard"))
-    meant = refused(client, secret, manifest(secret, namespace, "bot"))
+    wanted = manifest(secret, namespace, "bot")
+    eventually(lambda: _is_refused(client, secret, wanted))
+    meant = refused(client, secret, wanted)
     assert meant.reason == "QuotaExceeded"
     assert "quota small is used up (requested: count/secrets=1, used: count/secrets=0" in meant.message
     assert not meant.permanent
