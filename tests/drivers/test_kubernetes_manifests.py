@@ -88,7 +88,7 @@ def test_options_become_what_the_api_calls_them() -> None:
         "secretEnv": [{"name": "KEY", "secret": "kept", "key": "k"}],
         "podLabels": {"team": "a"},
         "podAnnotations": {"note": "b"},
-        "update": {"maxSurge": "25%", "maxUnavailable": "2"},
+        "update": {"maxSurge": "25%", "maxUnavailable": 2},
         "ports": [PORT],
     }
     found = manifest(options=options)

@@ -39,6 +39,8 @@ OFF = {"workload": "CronJob"}
             "needs workload: StatefulSet",
             (*AT, "claims"),
         ),
+        ({"options": {"update": {"maxSurge": 0}}}, "no pod could follow a change", (*AT, "update")),
+        ({"options": {"update": {"maxSurge": "0%"}}}, "no pod could follow a change", (*AT, "update")),
         (
             {"options": {"secretEnv": [{"name": "TOKEN", "secret": "s", "key": "k"}]}, "env": [SECRET]},
             "both env and secretEnv set TOKEN",
@@ -88,6 +90,8 @@ def test_every_reason_is_told_at_once() -> None:
         {"unknown": 1},
         {"patches": [{"op": "explode", "path": "/"}]},
         {"update": {"maxSurge": "many"}},
+        {"update": {"maxSurge": -1}},
+        {"update": {"maxSurge": True}},
     ],
 )
 def test_options_are_strict(options: Any) -> None:

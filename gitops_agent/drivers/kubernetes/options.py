@@ -6,7 +6,7 @@ import re
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from gitops_agent.drivers.api import Strict
@@ -17,8 +17,19 @@ DnsLabel = Annotated[str, StringConstraints(pattern=DNS_LABEL)]
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 ContextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,251}[A-Za-z0-9])?$")]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
-Amount = Annotated[str, StringConstraints(pattern=r"^([0-9]{1,4}|[0-9]{1,2}%|100%)$")]
+AmountText = Annotated[str, StringConstraints(pattern=r"^([0-9]{1,4}|[0-9]{1,2}%|100%)$")]
 MountPath = Annotated[str, StringConstraints(pattern=r"^/[^:\x00-\x1f]{0,1023}$")]
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Amount = Annotated[
+    AmountText,
+    BeforeValidator(_as_text, json_schema_input_type=AmountText | Annotated[int, Field(ge=0, le=9999)]),
+]
+"""Of pods: a number, which people write without quotes as the API has it, or a share such as ``25%``."""
 
 
 class Port(Strict):

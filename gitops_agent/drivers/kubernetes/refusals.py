@@ -58,6 +58,14 @@ def _workload_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator
         yield Refused("a schedule needs workload: CronJob", (*at, "schedule"))
     if options.claims and options.workload != STATEFUL_SET.kind:
         yield Refused("claims are kept per replica, which needs workload: StatefulSet", (*at, "claims"))
+    moving = (options.update.max_surge, options.update.max_unavailable)
+    if not any(int(each.rstrip("%")) for each in moving) and not _counts_itself(runtime):
+        yield Refused("with maxSurge and maxUnavailable both 0 no pod could follow a change", (*at, "update"))
+
+
+def _counts_itself(runtime: Runtime) -> bool:
+    """Whether the document says elsewhere how many may be missing meanwhile: at least one, or all of them."""
+    return runtime.exclusive or "max_unavailable" in runtime.update.model_fields_set
 
 
 def _schedule_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator[Refused]:
