@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Delete, Insert, Table, bindparam
+from sqlalchemy import Connection, Delete, Dialect, Insert, Table, bindparam
 
 from gitops_agent.journal import schema
 from gitops_agent.model.observation import Observation
@@ -25,6 +25,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 CHUNK_ROWS = 500
+
+_Encoders = list[tuple[str, Callable[[Any], Any] | None]]
 
 
 def to_row(table: Table, *values: Any, **more: Any) -> Row:
@@ -126,9 +128,18 @@ def chunks(values: Iterable[str]) -> list[list[str]]:
 
 
 def insert(connection: Connection, table: Table, values: Sequence[Row]) -> None:
-    """Insert rows, if there are any."""
-    if values:
+    """Insert rows, if there are any; all of them have the columns of the first."""
+    if not values:
+        return
+    if len(values) == 1 or not connection.dialect.positional:
         connection.execute(_insert(table), values)
+        return
+    # Thousands of rows at a first convergence: what SQLAlchemy does for each of them takes longer than SQLite.
+    statement, encoders = _positional_insert(table, tuple(values[0]), connection.dialect)
+    encoded = [
+        tuple([row[name] if encode is None else encode(row[name]) for name, encode in encoders]) for row in values
+    ]
+    connection.exec_driver_sql(statement, encoded)
 
 
 def delete(connection: Connection, table: Table, column: str, values: Iterable[Any]) -> None:
@@ -143,6 +154,23 @@ def delete(connection: Connection, table: Table, column: str, values: Iterable[A
 @cache
 def _insert(table: Table) -> Insert:
     return table.insert()
+
+
+def _positional_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> tuple[str, _Encoders]:
+    """The text of the statement, and how the value of each of its parameters is encoded, in their order."""
+    known = _statements(dialect)
+    if (table, names) not in known:
+        compiled = table.insert().compile(dialect=dialect, column_keys=names)
+        types = {name: table.c[name].type.dialect_impl(dialect) for name in names}
+        encoders: _Encoders = [(name, types[name].bind_processor(dialect)) for name in compiled.positiontup or ()]
+        known[table, names] = (str(compiled), encoders)
+    return known[table, names]
+
+
+@lru_cache(maxsize=8)
+def _statements(dialect: Dialect) -> dict[tuple[Table, tuple[str, ...]], tuple[str, _Encoders]]:  # noqa: ARG001
+    """The statements of one database, made when they are first needed."""
+    return {}
 
 
 @cache

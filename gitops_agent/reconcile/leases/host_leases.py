@@ -16,9 +16,10 @@ counts across pid namespaces. No file is synced, because no lease outlives a reb
 import errno
 import os
 import stat
+import threading
 import uuid
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,6 +75,7 @@ class HostLeases:
         self._agents = self._home / "agents"
         self._holder = holder
         self._wait = wait
+        self._mutex = threading.Lock()
         self._id = ""
         self._handle: int | None = None
         self._held: dict[AgentKey, Lease] = {}
@@ -126,9 +128,12 @@ class HostLeases:
         except OSError:
             return ""
 
-    def _locked(self) -> AbstractContextManager[int]:
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
         """One process at a time, for a moment. Gives what ``_reserve`` needs; TimeoutError after a while."""
-        return file_lock.locked(self._home / "lock", self._wait)
+        # Threads of ours wait for each other by the mutex: the lock of a file would be asked for again and again.
+        with self._mutex, file_lock.locked(self._home / "lock", self._wait) as lock:
+            yield lock
 
     def _path(self, agent: AgentKey) -> Path:
         # No name of ours holds a dot, so this is unambiguous.
