@@ -112,6 +112,13 @@ def test_options_become_what_the_api_calls_them() -> None:
     assert served["selector"].items() <= labels.items()
 
 
+def test_two_ports_of_the_service_may_lead_to_one_of_the_container() -> None:
+    options = {"ports": [PORT, {"name": "old", "port": 8000, "targetPort": 8080}]}
+    (container,) = pod(options=options)["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
+    assert [each["port"] for each in manifest("service", options=options)["spec"]["ports"]] == [80, 8000]
+
+
 def test_what_the_document_says_is_in_the_pod() -> None:
     probe = {"exec": {"command": ["true"]}, "period": "500ms", "failureThreshold": 2}
     spec = {"probes": {"readiness": {"http": {"port": 80, "path": "/up"}}, "liveness": probe}}

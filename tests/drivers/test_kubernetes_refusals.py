@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gitops_agent.drivers.api import Compilation, Refused, Resource
+from gitops_agent.drivers.api import AgentKey, Compilation, Refused, Resource
 from gitops_agent.drivers.kubernetes import PLUGIN
 from gitops_agent.drivers.kubernetes.manifests import joined, split
 from gitops_agent.drivers.kubernetes.objects import Objects, template_of
@@ -24,6 +24,10 @@ AT = ("runtime", "kubernetes")
 OFF = {"workload": "CronJob"}
 
 
+def volume(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "mountPath": path, "source": {"emptyDir": {}}}
+
+
 @pytest.mark.parametrize(
     ("asked", "said", "at"),
     [
@@ -32,6 +36,11 @@ OFF = {"workload": "CronJob"}
         ({"options": OFF}, "needs a schedule", (*AT, "workload")),
         ({"options": {**OFF, "schedule": "daily"}}, "has not five fields", (*AT, "schedule")),
         ({"options": {"schedule": "@daily"}}, "needs workload: CronJob", (*AT, "schedule")),
+        (
+            {"options": {**OFF, "schedule": "@daily"}, "agent": AgentKey("acme", "x" * 53)},
+            "at most 52 characters",
+            (),
+        ),
         ({"options": {**OFF, "schedule": "@daily"}, "replicas": 2}, "once at a time", ("runtime", "replicas")),
         ({"options": {**OFF, "schedule": "@daily", "ports": [PORT]}}, "serves no ports", (*AT, "ports")),
         (
@@ -41,6 +50,31 @@ OFF = {"workload": "CronJob"}
         ),
         ({"options": {"update": {"maxSurge": 0}}}, "no pod could follow a change", (*AT, "update")),
         ({"options": {"update": {"maxSurge": "0%"}}}, "no pod could follow a change", (*AT, "update")),
+        (
+            {"options": {"secretEnv": [{"name": "MANAGED_AGENT_CONFIG", "secret": "s", "key": "k"}]}},
+            "MANAGED_AGENT_CONFIG is set by gitops-agent",
+            (*AT, "secretEnv"),
+        ),
+        (
+            {"options": {"ports": [PORT, {**PORT, "name": "again"}]}},
+            "more than one port is 80/TCP",
+            (*AT, "ports"),
+        ),
+        (
+            {"options": {"volumes": [volume("a", "/x"), volume("b", "/x/")]}},
+            "more than one volume is mounted at /x",
+            (*AT, "volumes"),
+        ),
+        (
+            {"options": {"volumes": [volume("a", "/etc/gitops-agent")]}},
+            "more than one volume is mounted at /etc/gitops-agent (its bundle is there)",
+            (*AT, "volumes"),
+        ),
+        (
+            {"options": {"volumes": [volume("gitops-agent-bundle", "/x")]}},
+            "more than one volume is called gitops-agent-bundle (its bundle is there)",
+            (*AT, "volumes"),
+        ),
         (
             {"options": {"secretEnv": [{"name": "TOKEN", "secret": "s", "key": "k"}]}, "env": [SECRET]},
             "both env and secretEnv set TOKEN",
@@ -91,6 +125,8 @@ def test_every_reason_is_told_at_once() -> None:
         {"patches": [{"op": "explode", "path": "/"}]},
         {"update": {"maxSurge": "many"}},
         {"update": {"maxSurge": -1}},
+        {"imagePullSecrets": ["registry", "registry"]},
+        {"ports": [{"name": "a-name-too-longs", "port": 80}]},
         {"update": {"maxSurge": True}},
     ],
 )

@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster | ExternalCluster]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def control(cluster: Cluster | ExternalCluster) -> Cluster:
     """The cluster with power over its servers: users, requests, restarts, simulated pods."""
     if isinstance(cluster, ExternalCluster):

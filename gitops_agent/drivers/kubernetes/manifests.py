@@ -28,7 +28,15 @@ from gitops_agent.drivers.api import (
     seconds,
 )
 from gitops_agent.drivers.kubernetes.kinds import CONFIG_MAP, CRON_JOB, SECRET, SERVICE, STATEFUL_SET
-from gitops_agent.drivers.kubernetes.marks import CONFIG_DIGEST, CONTAINER, DRIVER, MANAGED_BY, selector_of
+from gitops_agent.drivers.kubernetes.marks import (
+    BUNDLE_FOLDER,
+    BUNDLE_VOLUME,
+    CONFIG_DIGEST,
+    CONTAINER,
+    DRIVER,
+    MANAGED_BY,
+    selector_of,
+)
 from gitops_agent.drivers.kubernetes.options import KubernetesOptions
 from gitops_agent.drivers.kubernetes.patches import Manifest, patch_refusals, patched
 from gitops_agent.drivers.kubernetes.refusals import refusals
@@ -40,8 +48,7 @@ from gitops_agent.model.health_spec import ON_SECRET_CHANGE
 SERVICES = ResourceKind("service", 45, ("spec", "runtime", "kubernetes", "ports"))
 """What makes an agent reachable in its cluster."""
 
-BUNDLE_FOLDER, BUNDLE_FILE = "/etc/gitops-agent", "bundle.json"
-BUNDLE_VOLUME = "gitops-agent-bundle"
+BUNDLE_FILE = "bundle.json"
 HOT = "hot"  # in place of the bundle's digest: the agent reads its bundle again by itself
 
 BARE_SECRET: Manifest = {"type": "Opaque"}
@@ -337,22 +344,28 @@ def _container(asked: Compilation, options: KubernetesOptions) -> Manifest:
         for name in ("requests", "limits")
         if (amounts := getattr(runtime.resources, name).model_dump(exclude_none=True))
     }
-    ports = [
-        {"name": each.name, "containerPort": each.target_port or each.port, "protocol": each.protocol}
-        for each in options.ports
-    ]
     for name, value in (
         ("command", list(runtime.command)),
         ("workingDir", runtime.workdir),
         ("imagePullPolicy", options.image_pull_policy),
         ("resources", resources),
-        ("ports", ports),
+        ("ports", _container_ports(options)),
         ("readinessProbe", _probe(spec.probes.readiness)),
         ("livenessProbe", _probe(spec.probes.liveness)),
     ):
         if value:
             made[name] = value
     return made
+
+
+def _container_ports(options: KubernetesOptions) -> list[Manifest]:
+    """The ports that the container listens on, each once: several of the Service may lead to one of them."""
+    found: dict[tuple[int, str], Manifest] = {}
+    for each in options.ports:
+        port = each.target_port or each.port
+        made = {"name": each.name, "containerPort": port, "protocol": each.protocol}
+        found.setdefault((port, each.protocol), made)
+    return list(found.values())
 
 
 def _mount(name: str, path: str, *, read_only: bool = False) -> Manifest:

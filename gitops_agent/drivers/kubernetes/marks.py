@@ -42,6 +42,9 @@ CREATED_BY = "gitops-agent.dev/created-by"
 CONTAINER = "agent"
 """The name of the container that runs the agent."""
 
+BUNDLE_VOLUME, BUNDLE_FOLDER = "gitops-agent-bundle", "/etc/gitops-agent"
+"""The volume with the agent's bundle, and where it is in the container."""
+
 Object = Mapping[str, Any]
 """One object of the API, as JSON."""
 

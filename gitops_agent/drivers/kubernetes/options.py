@@ -13,6 +13,7 @@ from gitops_agent.drivers.api import Strict
 from gitops_agent.model.scalars import EnvName, Memory, Texts, Word, distinct
 
 DNS_LABEL = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+PortName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$")]
 DnsLabel = Annotated[str, StringConstraints(pattern=DNS_LABEL)]
 ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 ContextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,251}[A-Za-z0-9])?$")]
@@ -35,7 +36,7 @@ Amount = Annotated[
 class Port(Strict):
     """A port that the agent listens on: in the container, and in its Service under the same name."""
 
-    name: DnsLabel
+    name: PortName
     port: PortNumber
     target_port: PortNumber | None = None
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
@@ -105,7 +106,7 @@ class KubernetesOptions(Strict):
     time_zone: Word | None = None
     ports: Annotated[tuple[Port, ...], AfterValidator(distinct)] = ()
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[ObjectName, ...] = ()
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], AfterValidator(distinct)] = ()
     service_account: ObjectName | None = None
     secret_env: Annotated[tuple[SecretEnv, ...], AfterValidator(distinct)] = ()
     node_selector: dict[str, str] = Field(default_factory=dict)
@@ -183,7 +184,8 @@ class Settings(BaseModel):
     allow_host_access: bool = Field(
         False,
         description="Whether pods may reach the host they run on: hostPath, hostNetwork, hostPID, hostIPC, "
-        "hostPort, privileged, capabilities beyond `baseline`.",
+        "hostPort, privileged, capabilities and all else that `baseline` forbids, probes and hooks of another "
+        "`host`; and whether Services may take addresses of others (`externalIPs`).",
     )
     max_overwrite: Literal["None", "Hands", "All"] = Field(
         "Hands", description="The most that `overwrite` of a document can undo."

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from gitops_agent.drivers.api import AgentKey, Compilation, Refused
 from gitops_agent.drivers.kubernetes.kinds import CRON_JOB, STATEFUL_SET
-from gitops_agent.drivers.kubernetes.marks import DRIVER
+from gitops_agent.drivers.kubernetes.marks import BUNDLE_FOLDER, BUNDLE_VOLUME, DRIVER
 from gitops_agent.drivers.kubernetes.options import DNS_LABEL, KubernetesOptions
 from gitops_agent.drivers.kubernetes.patches import RESERVED, RESERVED_NOTES
 from gitops_agent.drivers.local.spec import secret_problem
-from gitops_agent.model.document import Runtime
+from gitops_agent.model.document import RESERVED_ENV, Runtime
 
 MAX_BUNDLE_BYTES = 1_000_000  # an object of the API holds 1 MiB at most, its metadata included
+MAX_CRON_JOB_NAME = 52  # the controller adds eleven characters for each run
 
 
 def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused]:
@@ -41,13 +43,33 @@ def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused
     twice = {each.name for each in runtime.env} & {each.name for each in options.secret_env}
     if twice:
         yield Refused(f"both env and secretEnv set {', '.join(sorted(twice))}", (*at, "secretEnv"))
+    reserved = sorted(each.name for each in options.secret_env if each.name.startswith(RESERVED_ENV))
+    if reserved:
+        yield Refused(f"{', '.join(reserved)} is set by gitops-agent", (*at, "secretEnv"))
+    yield from _repeated(options)
     for where, given, ours in (
         ("podLabels", options.pod_labels, RESERVED),
         ("podAnnotations", options.pod_annotations, RESERVED_NOTES),
     ):
         for name in sorted(given.keys() & ours):
             yield Refused(f"{name} is set by gitops-agent", (*at, where))
-    yield from _name_refusals(asked.agent)
+    yield from _name_refusals(asked.agent, options)
+
+
+def _repeated(options: KubernetesOptions) -> Iterator[Refused]:
+    """What stands twice in a list that the API server takes apart by it: it refuses the whole object."""
+    kept = (*options.volumes, *options.claims)
+    names = (BUNDLE_VOLUME, *(each.name for each in kept))
+    paths = (BUNDLE_FOLDER, *(each.mount_path.rstrip("/") or "/" for each in kept))
+    for where, what, values in (
+        ("ports", "more than one port is", [f"{each.port}/{each.protocol}" for each in options.ports]),
+        ("volumes", "more than one volume is called", names),
+        ("volumes", "more than one volume is mounted at", paths),
+    ):
+        for value, count in Counter(values).items():
+            if count > 1:
+                ours = " (its bundle is there)" if value in (BUNDLE_VOLUME, BUNDLE_FOLDER) else ""
+                yield Refused(f"{what} {value}{ours}", ("runtime", DRIVER, where))
 
 
 def _workload_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator[Refused]:
@@ -80,7 +102,9 @@ def _schedule_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator
         yield Refused("a CronJob serves no ports", (*at, "ports"))
 
 
-def _name_refusals(agent: AgentKey) -> Iterator[Refused]:
+def _name_refusals(agent: AgentKey, options: KubernetesOptions) -> Iterator[Refused]:
+    if options.workload == CRON_JOB.kind and len(agent.name) > MAX_CRON_JOB_NAME:
+        yield Refused(f"the name of a CronJob has at most {MAX_CRON_JOB_NAME} characters: {agent.name}", ())
     for what, name in (("tenant", agent.tenant), ("name", agent.name)):
         if not re.fullmatch(DNS_LABEL, name):
             yield Refused(
