@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gitops_agent.drivers.api import AgentKey, Compilation, Refused
 from gitops_agent.drivers.kubernetes.kinds import CRON_JOB, STATEFUL_SET
 from gitops_agent.drivers.kubernetes.marks import BUNDLE_FOLDER, BUNDLE_VOLUME, DRIVER
-from gitops_agent.drivers.kubernetes.options import DNS_LABEL, KubernetesOptions
+from gitops_agent.drivers.kubernetes.options import DNS_LABEL, Claim, KubernetesOptions, Volume
 from gitops_agent.drivers.kubernetes.patches import RESERVED, RESERVED_NOTES
 from gitops_agent.drivers.local.spec import secret_problem
 from gitops_agent.model.document import RESERVED_ENV, Runtime
@@ -58,7 +58,7 @@ def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused
 
 def _repeated(options: KubernetesOptions) -> Iterator[Refused]:
     """What stands twice in a list that the API server takes apart by it: it refuses the whole object."""
-    kept = (*options.volumes, *options.claims)
+    kept: tuple[Volume | Claim, ...] = (*options.volumes, *options.claims)
     names = (BUNDLE_VOLUME, *(each.name for each in kept))
     paths = (BUNDLE_FOLDER, *(each.mount_path.rstrip("/") or "/" for each in kept))
     for where, what, values in (
