@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import Health, HealthState, iso
+from gitops_agent.drivers.kubernetes import rollout_status
 from gitops_agent.drivers.kubernetes.marks import HEARTBEAT
+from gitops_agent.drivers.kubernetes.pod_status import MASK, Warned
 from gitops_agent.drivers.kubernetes.rollout_status import (
     REASONS,
     creation_problem,
@@ -314,6 +316,100 @@ def test_pods_that_cannot_be_created() -> None:
     silent = 'Internal error occurred: failed calling webhook "policy.example.com": context deadline exceeded'
     assert judged(refused(silent)) == (STARTING, "PodsNotCreated")
     assert creation_problem(QUOTA).sentence == f"the quota has no room for its pods: {QUOTA}"
+
+
+# -- what only events say
+
+
+def warned(message: str, reason: str = "FailedCreate", age: float = 1) -> Warned:
+    return Warned(reason, message, NOW - age, NOW - age)
+
+
+def bare_set(replicas: int = 2, *, age: float = 60) -> Any:
+    """A StatefulSet that has no pod."""
+    live = stateful_set(0, 0, current=NEW, replicas=replicas)
+    live["metadata"] |= {"uid": "set", "creationTimestamp": ago(age)}
+    return live
+
+
+def told(live: Any, pods: list[Any], *warnings: Warned) -> tuple[HealthState, str, str]:
+    """The state, the reason and what is asked about; all the same whatever was told, but for the reason."""
+    before, after = rollout_status.judged(live, pods, NOW), rollout_status.judged(live, pods, NOW, MASK, warnings)
+    assert before.about == after.about
+    return after.health.state, after.health.reason, after.about
+
+
+def test_a_stateful_set_without_pods_is_explained_by_its_events() -> None:
+    security = 'create Pod a-0 failed error: pods "a-0" is forbidden: violates PodSecurity "restricted:latest": x'
+    assert told(bare_set(), []) == (STARTING, "Progressing", "set")
+    assert told(bare_set(), [], warned(QUOTA)) == (UNHEALTHY, "QuotaExceeded", "set")
+    assert told(bare_set(), [], warned(security)) == (UNHEALTHY, "AdmissionDenied", "set")
+    assert told(bare_set(), [], warned("update failed", "Failed")) == (STARTING, "Progressing", "set"), "our own"
+    newest = (warned(QUOTA, age=9), warned(security, age=2))
+    assert told(bare_set(), [], *newest)[1] == told(bare_set(), [], *reversed(newest))[1] == "AdmissionDenied"
+    lasting = "etcdserver: request timed out"
+    assert told(bare_set(), [], warned(lasting)) == (STARTING, "PodsNotCreated", "set")
+    old = bare_set(age=900)
+    assert told(old, [], Warned("FailedCreate", lasting, NOW - 700, NOW)) == (UNHEALTHY, "PodsNotCreated", "set")
+
+
+def test_what_was_refused_before_the_last_progress_says_nothing() -> None:
+    before = warned(QUOTA, age=30)
+    assert told(bare_set(age=20), [], before) == (STARTING, "Progressing", "set")
+    edited = bare_set()
+    edited["metadata"]["managedFields"] = [{"manager": "gitops-agent", "time": ago(20)}]
+    assert told(edited, [], before) == (STARTING, "Progressing", "set")
+    edited["metadata"]["managedFields"][0]["subresource"] = "status"
+    assert told(edited, [], before)[1] == "QuotaExceeded"
+    assert told(bare_set(), [pod("a-0", age=20)], before) == (STARTING, "Progressing", "set")
+    assert told(bare_set(), [pod("a-0", age=40)], before)[1] == "QuotaExceeded"
+
+
+def test_nothing_is_asked_while_a_pod_is_on_its_way_or_all_is_well() -> None:
+    starting = pod("a-0", waiting("ContainerCreating"), phase="Pending")
+    assert told(bare_set(), [starting], warned(QUOTA)) == (STARTING, "Progressing", "")
+    well = stateful_set(2, 2, current=NEW)
+    well["metadata"]["uid"] = "set"
+    assert told(well, [pod("a-0"), pod("a-1")], warned(QUOTA)) == (HEALTHY, "Healthy", "")
+
+
+def test_a_deployment_that_gets_no_replica_set() -> None:
+    live = deployment(0, 0, 0)
+    live["metadata"]["uid"] = "deploy"
+    said = warned(f"Failed to create new replica set: {QUOTA}", "ReplicaSetCreateError")
+    assert told(live, []) == (STARTING, "Progressing", "deploy")
+    assert told(live, [], said) == (UNHEALTHY, "QuotaExceeded", "deploy")
+
+
+def test_a_run_without_pods_is_explained_by_the_events_of_its_job() -> None:
+    live: Any = {"kind": "CronJob", "metadata": {}, "spec": {}, "status": {"active": [{"uid": "job-2"}]}}
+    earlier = pod("run-1", phase="Succeeded")
+    earlier["metadata"]["ownerReferences"] = [{"uid": "job-1"}]
+    assert told(live, [earlier]) == (HEALTHY, "Healthy", "job-2")
+    assert told(live, [earlier], warned(QUOTA)) == (UNHEALTHY, "QuotaExceeded", "job-2")
+    now = pod("run-2")
+    now["metadata"]["ownerReferences"] = [{"uid": "job-2"}]
+    assert told(live, [earlier, now], warned(QUOTA)) == (HEALTHY, "Healthy", "")
+
+
+def test_a_failing_probe_and_a_pod_that_does_not_start_say_why() -> None:
+    def said(made: Any, *warnings: Warned) -> str:
+        made["metadata"]["uid"] = "pod"
+        verdict = rollout_status.judged(
+            behind(), [made], NOW, lambda text: text.replace("sesame", "***"), warnings
+        )
+        assert verdict.about == "pod"
+        return verdict.health.message.partition(" (")[0]
+
+    http = warned("Readiness probe failed: HTTP probe failed with statuscode: 500 sesame", "Unhealthy", 2)
+    live = warned("Liveness probe failed: dead", "Unhealthy", 1)
+    plain = "pod bot-1 runs, but its readiness probe fails"
+    assert said(unready(60)) == said(unready(60), live) == plain
+    assert said(unready(60), live, http) == f"{plain}: HTTP probe failed with statuscode: 500 ***"
+    mount = warned('MountVolume.SetUp failed for volume "x" : secret "y" not found', "FailedMount")
+    room = warned("0/1 nodes are available", "FailedScheduling", 0)
+    pending = pod(state=waiting("ContainerCreating"), age=300, phase="Pending")
+    assert said(pending, mount, room).endswith(f". Last warning: {mount.message}")
 
 
 def test_a_full_quota_is_no_failure_while_old_replicas_make_room() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.fleet import IMAGE, KubeFleet
+from tests.servers.cluster import Cluster
 from tests.support.fleet import until
 
 
@@ -69,6 +70,100 @@ def test_a_quota_without_room(fleet: KubeFleet) -> None:
     answer = fleet.once("--timeout", "40s", code=5)
     assert (fleet.condition(answer, "a") or {})["reason"] == "QuotaExceeded"
     assert "exceeded quota: tight" in fleet.call("explain", "a").out
+
+
+STATEFUL = {"kubernetes": {"workload": "StatefulSet"}}
+
+
+def test_a_stateful_set_without_room_in_the_quota(fleet: KubeFleet) -> None:
+    """What a StatefulSet is refused is in its events alone."""
+    namespace(fleet)
+    fleet.kubectl("create", "quota", "tight", "--hard=pods=0")
+    until(lambda: "0/0" in fleet.kubectl("get", "quota", "tight"), "the quota counts")
+    fleet.commit(fleet.agents("a", **STATEFUL, **QUICK))
+    answer = fleet.once("--timeout", "40s", code=5)
+    assert (fleet.condition(answer, "a") or {})["reason"] == "QuotaExceeded"
+    assert "exceeded quota: tight" in fleet.call("explain", "a").out
+    fleet.kubectl("delete", "quota", "tight")
+    fleet.commit(fleet.agents("a", runtime={"image": "registry.example/bot:2"}, **STATEFUL, **QUICK))
+    assert fleet.once("--timeout", "40s")["phase"] == "Converged", "an event of before is no reason any more"
+
+
+def test_a_stateful_set_that_pod_security_refuses(fleet: KubeFleet) -> None:
+    namespace(fleet, "pod-security.kubernetes.io/enforce=restricted")
+    fleet.commit(fleet.agents("a", **STATEFUL, **QUICK))
+    answer = fleet.once("--timeout", "40s", code=5)
+    assert (fleet.condition(answer, "a") or {})["reason"] == "AdmissionDenied"
+    assert 'violates PodSecurity "restricted' in " ".join(fleet.call("explain", "a").out.split())
+
+
+def test_a_run_of_a_schedule_that_gets_no_pod(fleet: KubeFleet) -> None:
+    scheduled = {"kubernetes": {"workload": "CronJob", "schedule": "0 3 1 1 *"}}
+    head = fleet.commit(fleet.agents("a", **scheduled))
+    with fleet.running():
+        fleet.await_phase(head, "Converged")
+        fleet.kubectl("create", "quota", "tight", "--hard=pods=0")
+        until(lambda: "0/0" in fleet.kubectl("get", "quota", "tight"), "the quota counts")
+        fleet.kubectl("create", "job", "a-run", "--from=cronjob/a")
+        job = (fleet.object("job", "a-run") or {})["metadata"]
+        # As the cluster does when it is time for a run, for which the test would have to wait.
+        active = {"kind": "Job", "namespace": fleet.tenant, "name": "a-run", "uid": job["uid"]}
+        status = json.dumps({"status": {"active": [active]}})
+        fleet.kubectl("patch", "cronjob", "a", "--subresource=status", "--type=merge", "-p", status)
+        until(lambda: reason(fleet, "a") == "QuotaExceeded", "that its run gets no pod")
+        assert "exceeded quota: tight" in fleet.call("explain", "a").out
+
+
+def test_what_a_probe_says(fleet: KubeFleet) -> None:
+    patient = {"rollout": {"healthTimeout": "1h"}}
+    fleet.commit(fleet.agents("a", **image("never-ready"), **PROBE, **patient))
+    with fleet.running():
+        (pod,) = until(lambda: fleet.objects("pod"), "its pod")
+        meta, now = pod["metadata"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # A kubelet would say so; the simulated one probes nothing.
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta['name']}.1", "namespace": fleet.tenant},
+            "involvedObject": {"kind": "Pod", "name": meta["name"], "namespace": fleet.tenant, "uid": meta["uid"]},
+            "type": "Warning",
+            "reason": "Unhealthy",
+            "message": "Readiness probe failed: HTTP probe failed with statuscode: 500",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+        }
+        fleet.kubectl("create", "-f", "-", stdin=json.dumps(event))
+        said = "its readiness probe fails: HTTP probe failed with statuscode: 500"
+        until(lambda: said in " ".join(fleet.call("explain", "a").out.split()), "what the probe said")
+        assert reason(fleet, "a") == "ProbeFailing"
+
+
+def test_events_that_may_not_be_read_are_no_text_and_no_failure(control: Cluster, fleet: KubeFleet) -> None:
+    user = "agent"
+    kinds = "deployments.apps,statefulsets.apps,cronjobs.batch,configmaps,secrets,services,pods,namespaces"
+    name = f"no-events-{fleet.tenant}"
+    control.kubectl("create", "clusterrole", name, "--verb=*", f"--resource={kinds}")
+    control.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", f"--user={user}")
+    fleet.environment["GITOPS_AGENT_DRIVERS__KUBERNETES__KUBECONFIG"] = str(control.kubeconfig_for(user))
+    namespace(fleet, "pod-security.kubernetes.io/enforce=restricted")
+    mark = control.mark()
+    fleet.commit(fleet.agents("a", **STATEFUL, **QUICK))
+    answer = fleet.once("--timeout", "20s", code=5)
+    assert (fleet.condition(answer, "a") or {})["reason"] != "AdmissionDenied"
+    asked = [each for each in control.requests(user, mark) if each.verb == "list" and "/events" in each.uri]
+    assert len(asked) == 1, "and not again in every pass"
+    control.kubectl("delete", "clusterrole,clusterrolebinding", name)
+
+
+def namespace(fleet: KubeFleet, *labels: str) -> None:
+    """The namespace of the tenant, before any agent is there."""
+    fleet.cluster.kubectl("create", "namespace", fleet.tenant)
+    fleet.cluster.kubectl("label", "namespace", fleet.tenant, f"gitops-agent.dev/tenant={fleet.tenant}", *labels)
+
+
+def reason(fleet: KubeFleet, name: str) -> str:
+    """Why an agent is, or is not, Ready now."""
+    return str((fleet.condition(fleet.status(), name) or {}).get("reason"))
 
 
 def test_a_key_that_its_secret_does_not_have(fleet: KubeFleet) -> None:

@@ -131,7 +131,7 @@ NEVER: list[Right] = [
     ("deletecollection", "secrets", "acme"), ("patch", "namespaces", "acme"), ("update", "namespaces", "acme"),
     ("list", "persistentvolumeclaims", "acme"), ("delete", "persistentvolumeclaims", "acme"),
     ("list", "daemonsets.apps", "acme"), ("list", "jobs.batch", "acme"),
-    *((verb, "events", "acme") for verb in ("get", "list", "watch", "patch", "update", "delete")),
+    *((verb, "events", "acme") for verb in ("get", "watch", "patch", "update", "delete")),
     ("update", "deployments.apps", "acme"), ("patch", "deployments.apps/status", "acme"),
 ]  # fmt: skip
 """Refused in every overlay without options."""
@@ -140,7 +140,8 @@ ALWAYS: list[Right] = [
     ("create", "deployments.apps", "acme"), ("patch", "statefulsets.apps", "acme"),
     ("delete", "cronjobs.batch", "acme"), ("watch", "configmaps", "acme"), ("create", "secrets", "acme"),
     ("patch", "services", "acme"), ("delete", "pods", "acme"), ("get", "pods/log", "acme"),
-    ("create", "events", "acme"), ("get", "namespaces", "acme"), ("get", LEASES, "gitops-agent"),
+    ("create", "events", "acme"), ("list", "events", "acme"), ("get", "namespaces", "acme"),
+    ("get", LEASES, "gitops-agent"),
 ]  # fmt: skip
 
 ELECTION: list[Right] = [(verb, LEASES, "gitops-agent") for verb in ("create", "patch")]

@@ -41,6 +41,7 @@ from gitops_agent.drivers.kubernetes.observe import Observing
 from gitops_agent.drivers.kubernetes.options import Settings
 from gitops_agent.drivers.kubernetes.rival import Rival
 from gitops_agent.drivers.kubernetes.secrets import SecretValues
+from gitops_agent.drivers.kubernetes.warning_events import WarningEvents
 
 SYNC_SECONDS = 20.0
 """How long the first lists may take."""
@@ -91,7 +92,8 @@ class KubernetesDriver:
             clock=context.clock,
         )
         foreign = ForeignObjects(cluster)
-        self._observing = Observing(cluster, foreign)
+        self._warnings = WarningEvents(cluster, self._warned)
+        self._observing = Observing(cluster, foreign, self._warnings)
         self._applying = Applying(cluster, self._observing, Namespaces(cluster), foreign)
         self._events = Events(cluster)
         self._commands = Commands(cluster)
@@ -153,11 +155,16 @@ class KubernetesDriver:
         if self._rival is not None:
             self._rival.close()
         self._events.close()
+        self._warnings.close()
         self._cache.stop()
 
     def _changed(self, _kind: ObjectKind, agent: AgentKey | None, word: str) -> None:
         if self._notify is not None and agent is not None:
             self._notify(agent, word)
+
+    def _warned(self, agent: AgentKey) -> None:
+        if self._notify is not None:
+            self._notify(agent, "Event added")
 
     def _fence(self) -> None:
         if not self._leading():

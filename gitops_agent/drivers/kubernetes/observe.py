@@ -47,8 +47,9 @@ from gitops_agent.drivers.kubernetes.objects import (
     template_of,
 )
 from gitops_agent.drivers.kubernetes.ownership import Taken, missing, owned_digest, taken
-from gitops_agent.drivers.kubernetes.rollout_status import instances, service_health, workload_health
+from gitops_agent.drivers.kubernetes.rollout_status import instances, judged, service_health
 from gitops_agent.drivers.kubernetes.secrets import writing_of
+from gitops_agent.drivers.kubernetes.warning_events import WarningEvents
 from gitops_agent.model.fields import digest
 from gitops_agent.model.health_spec import ON_SECRET_CHANGE, STOPPED
 
@@ -89,8 +90,9 @@ class Steady:
 class Observing:
     """Observes the agents of one instance in one cluster."""
 
-    def __init__(self, cluster: Cluster, foreign: ForeignObjects) -> None:
+    def __init__(self, cluster: Cluster, foreign: ForeignObjects, warnings: WarningEvents) -> None:
         self._cluster = cluster
+        self._warnings = warnings
         self._driver = cluster.driver
         self._cache = cluster.cache
         self._objects = cluster.objects
@@ -168,7 +170,8 @@ class Observing:
             ]
         )
         self._steady.pop(agent, None)
-        if all(_is_steady(each) and each.key in request.bases for each in made):
+        steady = all(_is_steady(each) and each.key in request.bases for each in made)
+        if steady and agent not in self._warnings:  # what is asked may change it without an event of a watch
             self._steady[agent] = Steady(found, bases, made)
         return made
 
@@ -235,8 +238,8 @@ class Observing:
         if b'"deletionTimestamp"' in entry.raw and entry.object()["metadata"].get("deletionTimestamp"):
             seen = replace(seen, reason="Ending", state="Ending", message="it is being deleted")
         if entry.kind in WORKLOADS:
-            asked = known is not None and HEARTBEAT in known.raw
-            return self._with_pods(seen, live or entry.object(), pods, now, judged=asked)
+            beats = known is not None and HEARTBEAT in known.raw
+            return self._with_pods(seen, live or entry.object(), pods, now, beats=beats)
         if key.kind == "service":
             return replace(seen, health=_unless_healthy(service_health(live or entry.object())))
         return seen
@@ -307,13 +310,13 @@ class Observing:
         return False
 
     def _with_pods(
-        self, seen: Observation, live: dict[str, Any], found: Sequence[Entry], now: float, *, judged: bool
+        self, seen: Observation, live: dict[str, Any], found: Sequence[Entry], now: float, *, beats: bool
     ) -> Observation:
-        """The observation of a workload with how its pods do. ``judged``: by their heartbeats, which are core's to
+        """The observation of a workload with how its pods do. ``beats``: by their heartbeats, which are core's to
         judge, of pods that the cluster finds ready; all else the cluster knows best."""
         pods = [pod for each in found if is_pod_of(live, pod := each.object())]
         copies = instances(pods, now, self._cluster.redactor, template_of(live))
-        health = workload_health(live, pods, now, self._cluster.redactor)
+        health = self._health(seen.key.agent, live, pods, now)
         run = digest(repr(sorted((copy.id, copy.started_at) for copy in copies)).encode())
         status = live.get("status") or {}
         wanted, ready = (live.get("spec") or {}).get("replicas"), status.get("readyReplicas", 0)
@@ -321,7 +324,7 @@ class Observing:
         return replace(
             seen,
             state=health.reason if health.state is not HealthState.HEALTHY else "Running",
-            health=None if judged and health.state is HealthState.HEALTHY and copies else health,
+            health=None if beats and health.state is HealthState.HEALTHY and copies else health,
             instances=copies,
             evidence=(Evidence(SOURCE, said, now),),
             live={
@@ -330,6 +333,15 @@ class Observing:
             },
             handle=Fields.of({**seen.handle.value, "run": run}),
         )
+
+    def _health(self, agent: AgentKey, live: dict[str, Any], pods: Sequence[dict[str, Any]], now: float) -> Health:
+        """How a workload does, by its events too where nothing else says why."""
+        health, about = judged(live, pods, now, self._cluster.redactor)
+        if not about:
+            self._warnings.forget(agent)
+            return health
+        told = self._warnings.about(agent, live["metadata"]["namespace"], about)
+        return judged(live, pods, now, self._cluster.redactor, told).health if told else health
 
     def _unknown(self, base: Base, now: float) -> Observation:
         """An object in a namespace that we do not look at: nothing is concluded, and nothing done."""

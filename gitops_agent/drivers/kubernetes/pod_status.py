@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gitops_agent.drivers.api import AgentInstance, Heartbeat, Redactor, parse_heartbeat
@@ -44,11 +44,47 @@ _PASSING = re.compile(
 
 
 class Problem(NamedTuple):
-    """Why a pod does not serve. ``certain``: it does not end by waiting."""
+    """Why a pod does not serve. ``certain``: it does not end by waiting. ``since``: for how long at least, where
+    no pod says so."""
 
     code: str
     sentence: str
     certain: bool = False
+    since: float | None = None
+
+    @property
+    def by_event(self) -> bool:
+        """Whether only the events of the pod say why."""
+        return self.code in _TOLD_BY_EVENTS
+
+
+class Warned(NamedTuple):
+    """What an event of type Warning says of an object, first and last at these moments."""
+
+    reason: str
+    message: str
+    first: float
+    last: float
+
+
+_TOLD_BY_EVENTS: dict[str, Callable[[Warned], bool]] = {
+    "ProbeFailing": lambda told: told.reason == "Unhealthy" and not told.message.startswith("Liveness"),
+    # That no node had room for it is over: it has one.
+    "PodPending": lambda told: told.reason not in ("FailedScheduling", "Unhealthy"),
+}
+"""The problems of pods whose cause is only in events, and which events are about it."""
+
+
+def with_warning(problem: Problem, warnings: Sequence[Warned], mask: Mask = MASK) -> Problem:
+    """The problem of a pod with what its newest event about it says."""
+    is_about = _TOLD_BY_EVENTS.get(problem.code)
+    newest = max(filter(is_about, warnings), key=lambda told: told.last, default=None) if is_about else None
+    if newest is None:
+        return problem
+    if problem.code == "ProbeFailing":  # without what the problem says already
+        said = re.sub(r"^\w+ probe (failed|errored)[^:]*:", "", newest.message)
+        return problem._replace(sentence=problem.sentence + _plain(mask(_said(said))))
+    return problem._replace(sentence=f"{problem.sentence}. Last warning{_plain(mask(_said(newest.message)))}")
 
 
 def pod_problem(pod: Map, now: float, mask: Mask = MASK) -> tuple[str, str] | None:
@@ -96,6 +132,11 @@ def unready_since(pod: Map) -> float | None:
 def name_of(pod: Map) -> str:
     """The name of a pod."""
     return text_at(pod, "metadata", "name")
+
+
+def uid_of(live: Map) -> str:
+    """What tells an object from all others that ever had its name."""
+    return text_at(live, "metadata", "uid")
 
 
 # -- the checks, the most telling first

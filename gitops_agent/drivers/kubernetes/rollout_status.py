@@ -1,4 +1,4 @@
-"""How a workload does, and why: from its own status and from its pods, by the rules of kstatus.
+"""How a workload does, and why: from its own status, its pods and its events, by the rules of kstatus.
 
 A gate must fail fast on what waiting does not cure (``Health.final``: all that is Unhealthy at once), and must not
 call a slow start a failure. So:
@@ -20,12 +20,16 @@ call a slow start a failure. So:
 
 Pods of an earlier version count only as replicas that are still to end: Ready, they do not hide that new ones crash;
 crashing, they do not fail the rollout that replaces them.
+
+Events are a value here (``Warned``): where neither status nor pods say why, a verdict names the object whose events
+may (``about``), and is given again with what they say.
 """  # noqa: E501 a table
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gitops_agent.drivers.api import HEALTHY, Class, Health, HealthState, Reason
 from gitops_agent.drivers.kubernetes.pod_status import (
@@ -34,13 +38,16 @@ from gitops_agent.drivers.kubernetes.pod_status import (
     SAID_LENGTH,
     Mask,
     Problem,
+    Warned,
     instances,
     is_ready,
     is_terminating,
     name_of,
     pod_problem,
     problem_of,
+    uid_of,
     unready_since,
+    with_warning,
 )
 from gitops_agent.drivers.kubernetes.reading import (
     Map,
@@ -54,12 +61,14 @@ from gitops_agent.drivers.kubernetes.reading import (
 )
 from gitops_agent.model.plan import Decision
 
-__all__ = ["REASONS", "creation_problem", "cron_job_health", "deployment_health", "instances", "pod_problem"]
-__all__ += ["service_health", "stateful_set_health", "workload_health"]
+__all__ = ["REASONS", "Verdict", "creation_problem", "instances", "judged", "pod_problem", "service_health"]
+__all__ += ["workload_health"]
 
 DEADLINE_SECONDS = 600
 """How long a workload without progressDeadlineSeconds may take."""
 TEMPLATE_HASH, REVISION_HASH = "pod-template-hash", "controller-revision-hash"
+_NOT_CREATED = ("FailedCreate", "ReplicaSetCreateError")
+"""Reasons of the events by which controllers say that they cannot create what a workload asks for."""
 
 STOPPED = Health(HealthState.STOPPED, "Stopped", "stopped, as desired")
 
@@ -100,20 +109,35 @@ REASONS = {
 }
 
 
-def workload_health(live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK) -> Health:
+class Verdict(NamedTuple):
+    """How a workload does. ``about``: the uid of the object whose events may say more; "" when none does."""
+
+    health: Health
+    about: str = ""
+
+
+def workload_health(
+    live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK, warnings: Sequence[Warned] = ()
+) -> Health:
     """How an object of an agent does; ``pods``: those of the agent. What has no pods is healthy by being there."""
+    return judged(live, pods, now, mask, warnings).health
+
+
+def judged(
+    live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK, warnings: Sequence[Warned] = ()
+) -> Verdict:
+    """The same, with the object that should be asked about. ``warnings``: what the events of that one say."""
     kind = text_at(live, "kind")
     if kind == "Service":
-        return service_health(live)
-    workload = {"Deployment": deployment_health, "StatefulSet": stateful_set_health, "CronJob": cron_job_health}
-    return workload[kind](live, pods, now, mask) if kind in workload else HEALTHY
+        return Verdict(service_health(live))
+    workload = {"Deployment": _deployment, "StatefulSet": _stateful_set, "CronJob": _cron_job}
+    return workload[kind](live, pods, now, mask, warnings) if kind in workload else Verdict(HEALTHY)
 
 
-def deployment_health(live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK) -> Health:
-    """How a Deployment and its newest pods do."""
+def _deployment(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: Sequence[Warned]) -> Verdict:
     wanted = count_at(live, "spec", "replicas", default=1)
     if (early := _early(live, pods, wanted)) is not None:
-        return early
+        return Verdict(early)
     status = map_at(live, "status")
     updated, available = count_at(status, "updatedReplicas"), count_at(status, "availableReplicas")
     old = max(0, count_at(status, "replicas") - updated)
@@ -121,19 +145,21 @@ def deployment_health(live: Map, pods: Sequence[Map], now: float, mask: Mask = M
     newest = [each for each in pods if _label(each, TEMPLATE_HASH) == _newest_hash(live, pods)]
     numbers = _numbers(wanted, updated, available, old)
     if not done and at(live, "spec", "paused") is True:
-        return Health(HealthState.STARTING, "RolloutPaused", f"the rollout is paused; {numbers}")
+        return Verdict(Health(HealthState.STARTING, "RolloutPaused", f"the rollout is paused; {numbers}"))
     deadline = count_at(live, "spec", "progressDeadlineSeconds", default=DEADLINE_SECONDS)
     progress = condition(live, "Progressing")
     overdue = progress.get("status") == "False" and progress.get("reason") == "ProgressDeadlineExceeded"
-    judged = _Judged(newest, now, mask, deadline, None if done else _not_created(live, wanted, old, mask))
-    return judged.health(numbers, done=done, overdue=overdue)
+    own = None if done else _not_created(live, wanted, old, mask)
+    lacking = "" if done or own is not None else _lacking(live, newest, wanted)
+    refused = _refused(warnings, mask, _last_progress(live, newest)) if lacking else None
+    found = _Judged(newest, now, mask, deadline, own or refused, warnings, lacking)
+    return found.verdict(numbers, done=done, overdue=overdue)
 
 
-def stateful_set_health(live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK) -> Health:
-    """How a StatefulSet and its newest pods do."""
+def _stateful_set(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: Sequence[Warned]) -> Verdict:
     wanted = count_at(live, "spec", "replicas", default=1)
     if (early := _early(live, pods, wanted)) is not None:
-        return early
+        return Verdict(early)
     status = map_at(live, "status")
     revision, current = text_at(status, "updateRevision"), text_at(status, "currentRevision")
     partition = count_at(live, "spec", "updateStrategy", "rollingUpdate", "partition")
@@ -148,25 +174,32 @@ def stateful_set_health(live: Map, pods: Sequence[Map], now: float, mask: Mask =
     done = updated >= due and available >= wanted and total == wanted and settled
     newest = [each for each in pods if not revision or _label(each, REVISION_HASH) == revision]
     blocked = _blocked(live, [each for each in pods if each not in newest], now, mask) if updated < due else None
-    judged = _Judged(pods if on_delete or partition else newest, now, mask, DEADLINE_SECONDS, blocked)
-    return judged.health(_numbers(wanted, min(updated, wanted), available, max(0, total - wanted)), done=done)
+    lacking = "" if done or blocked is not None else _lacking(live, pods, wanted)
+    refused = _refused(warnings, mask, _last_progress(live, pods)) if lacking else None
+    counted = pods if on_delete or partition else newest
+    found = _Judged(counted, now, mask, DEADLINE_SECONDS, blocked or refused, warnings, lacking)
+    return found.verdict(_numbers(wanted, min(updated, wanted), available, max(0, total - wanted)), done=done)
 
 
-def cron_job_health(live: Map, pods: Sequence[Map], now: float, mask: Mask = MASK) -> Health:
-    """How a CronJob and the newest pod of its runs do; between runs it is healthy unless the last one failed."""
+def _cron_job(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: Sequence[Warned]) -> Verdict:
+    """By the newest pod of its runs; between runs it is healthy unless the last one failed."""
     if at(live, "metadata", "deletionTimestamp"):
-        return _ending(pods)
+        return Verdict(_ending(pods))
     if at(live, "spec", "suspend") is True:
-        return _ending(pods) if _remaining(pods) else STOPPED
+        return Verdict(_ending(pods) if _remaining(pods) else STOPPED)
+    waiting = _run_without_pods(live, pods)
+    if waiting and (refused := _refused(warnings, mask)) is not None:
+        return _Judged([], now, mask, DEADLINE_SECONDS, refused, about=waiting).verdict("", done=False)
     newest = max(pods, key=_created, default={})
     if at(newest, "status", "phase") != "Failed":
-        return _Judged([newest] if newest else [], now, mask, DEADLINE_SECONDS).health("", done=is_ready(newest))
+        run = _Judged([newest] if newest else [], now, mask, DEADLINE_SECONDS, None, warnings, waiting)
+        return run.verdict("", done=is_ready(newest))
     success = moment_at(live, "status", "lastSuccessfulTime")
     if success is not None and success >= _created(newest):
-        return HEALTHY
+        return Verdict(HEALTHY, waiting)
     problem = problem_of(newest, now, mask)
-    said = problem.sentence if problem is not None else f"pod {name_of(newest)} failed"
-    return Health(HealthState.UNHEALTHY, "RunFailed", f"the last run failed: {said}", instances=(name_of(newest),))
+    said = f"the last run failed: {problem.sentence if problem is not None else f'pod {name_of(newest)} failed'}"
+    return Verdict(Health(HealthState.UNHEALTHY, "RunFailed", said, instances=(name_of(newest),)), waiting)
 
 
 def service_health(live: Map, _pods: Sequence[Map] = (), _now: float = 0.0) -> Health:
@@ -182,13 +215,24 @@ def service_health(live: Map, _pods: Sequence[Map] = (), _now: float = 0.0) -> H
 
 
 class _Judged:
-    """The pods of one version, judged. ``other``: a problem of the workload itself, which comes first."""
+    """The pods of one version, judged. ``other``: a problem of the workload itself, which comes first. ``about``:
+    the uid of what has no pods where it should have some."""
 
-    def __init__(
-        self, pods: Sequence[Map], now: float, mask: Mask, deadline: int, other: Problem | None = None
+    def __init__(  # noqa: PLR0913 - what a verdict rests on
+        self,
+        pods: Sequence[Map],
+        now: float,
+        mask: Mask,
+        deadline: int,
+        other: Problem | None = None,
+        warnings: Sequence[Warned] = (),
+        about: str = "",
     ) -> None:
         self._now = now
+        self._mask = mask
         self._deadline = deadline
+        self._warnings = warnings
+        self._about = about
         living = [each for each in pods if not is_terminating(each)]
         # What ended is kept for a while: it counts only when nothing came after it.
         running = [each for each in living if at(each, "status", "phase") not in ENDED]
@@ -197,25 +241,29 @@ class _Judged:
         self._found: list[tuple[Map, Problem]] = [] if other is None else [({}, other)]
         self._found += [(each, problem) for each, problem in found if problem is not None]
 
-    def health(self, numbers: str, *, done: bool, overdue: bool = False) -> Health:
-        """The health of the workload. ``done``: by its own status it is as asked for."""
+    def verdict(self, numbers: str, *, done: bool, overdue: bool = False) -> Verdict:
+        """How the workload does. ``done``: by its own status it is as asked for."""
         certain = next((problem for _, problem in self._found if problem.certain), None)
         if certain is not None:
-            return self._health(HealthState.UNHEALTHY, certain.code, certain.sentence, numbers, final=True)
+            health = self._health(HealthState.UNHEALTHY, certain.code, certain.sentence, numbers, final=True)
+            return Verdict(health, self._about)
         if done or (not self._found and not numbers):
-            return HEALTHY
+            return Verdict(HEALTHY, self._about)
         if self._found:
-            late = overdue or any(self._is_late(pod) for pod, _ in self._found)
-            problem = self._found[0][1]
+            late = overdue or any(self._is_late(pod, problem) for pod, problem in self._found)
+            pod, problem = self._found[0]
+            told = with_warning(problem, self._warnings, self._mask)
             state = HealthState.UNHEALTHY if late else HealthState.STARTING
-            return self._health(state, problem.code, problem.sentence, numbers)
+            asked = self._about or (uid_of(pod) if problem.by_event else "")
+            return Verdict(self._health(state, problem.code, told.sentence, numbers), asked)
         if overdue:
             message = f"the rollout did not end within {self._deadline} s"
-            return self._health(HealthState.UNHEALTHY, "ProgressDeadlineExceeded", message, numbers)
-        return self._health(HealthState.STARTING, "Progressing", "", numbers)
+            health = self._health(HealthState.UNHEALTHY, "ProgressDeadlineExceeded", message, numbers)
+            return Verdict(health, self._about)
+        return Verdict(self._health(HealthState.STARTING, "Progressing", "", numbers), self._about)
 
-    def _is_late(self, pod: Map) -> bool:
-        since = unready_since(pod)
+    def _is_late(self, pod: Map, problem: Problem) -> bool:
+        since = unready_since(pod) if pod else problem.since
         return since is not None and self._now - since > self._deadline
 
     def _health(self, state: HealthState, code: str, said: str, numbers: str, *, final: bool = False) -> Health:
@@ -279,6 +327,33 @@ def _not_created(live: Map, wanted: int, old: int, mask: Mask) -> Problem | None
     if found.code == "QuotaExceeded" and old and _may_end(live, wanted):
         return found._replace(certain=False)
     return found
+
+
+def _lacking(live: Map, pods: Sequence[Map], wanted: int) -> str:
+    """The uid of a workload that has fewer pods than asked for, while there is none that it may be waiting for."""
+    living = [each for each in pods if not is_terminating(each) and at(each, "status", "phase") not in ENDED]
+    return uid_of(live) if len(living) < wanted and all(map(is_ready, living)) else ""
+
+
+def _run_without_pods(live: Map, pods: Sequence[Map]) -> str:
+    """The uid of a Job of a CronJob that is under way and has no pod; "" when there is none."""
+    owners = {text_at(owner, "uid") for each in pods for owner in maps_at(each, "metadata", "ownerReferences")}
+    active = (text_at(each, "uid") for each in maps_at(live, "status", "active"))
+    return next((each for each in active if each not in owners), "")
+
+
+def _last_progress(live: Map, pods: Sequence[Map]) -> float:
+    """When a workload was last asked for something else, or got a pod: what was refused before says nothing."""
+    writes = [each for each in maps_at(live, "metadata", "managedFields") if not each.get("subresource")]
+    moments = [moment_at(each, "time") or 0.0 for each in writes]
+    return max([_created(live), *moments, *map(_created, pods)])
+
+
+def _refused(warnings: Sequence[Warned], mask: Mask, after: float = 0.0) -> Problem | None:
+    """Why the cluster could not create the pods of a workload, as its newest event since a moment says."""
+    told = [each for each in warnings if each.reason in _NOT_CREATED and each.last >= after]
+    newest = max(told, key=lambda each: each.last, default=None)
+    return newest and creation_problem(newest.message, mask)._replace(since=newest.first)
 
 
 def _may_end(live: Map, wanted: int) -> bool:
