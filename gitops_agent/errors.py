@@ -95,7 +95,12 @@ class ApplyError(GitopsAgentError):
 
 
 class NotYet(ApplyError):
-    """A driver did nothing, because something else is to happen first. No failure, and no repair either."""
+    """A driver did nothing, because something else is to happen first. No failure, and no repair either.
+    ``retry_after``: seconds for which the live system asked not to be tried again, if it named them."""
+
+    def __init__(self, message: str, *, hint: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
 
 
 class EffectSpent(ApplyError):

@@ -349,7 +349,7 @@ def _outcome_of(intent: Intent, context: ExecutorContext) -> Outcome:
         result = Result.UNKNOWN if problem.unknown else Result.FAILED
         return replace(outcome(result, _sentence(problem), problem.handle, permanent=True), spent=True)
     except NotYet as problem:
-        return outcome(Result.SKIPPED, _sentence(problem))
+        return replace(outcome(Result.SKIPPED, _sentence(problem)), retry_after=problem.retry_after or 0.0)
     except GitopsAgentError as problem:
         permanent = isinstance(problem, ApplyError) and problem.permanent
         return outcome(Result.FAILED, _sentence(problem), permanent=permanent)

@@ -59,6 +59,9 @@ def attempts_after(
         limit, permanent = limits_of(policy, action.key.agent.tenant).backoff, outcome.permanent and not done
         previous, jitter = known.get(action.key), random.random()
         attempt = after_failure(previous, why, outcome.at, jitter, limit, permanent=permanent)
+        # What the live system asks for is a lower bound, within what the policy calls the longest pause.
+        asked = min(outcome.retry_after, seconds(limit.longest))
+        attempt = replace(attempt, next_at=max(attempt.next_at, outcome.at + asked))
         if done and action.drift_class not in _BY_ITSELF:
             attempt = replace(attempt, failures=min(attempt.failures, STALLED_AFTER - 1))
         after[action.key] = attempt

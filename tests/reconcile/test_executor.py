@@ -162,6 +162,16 @@ def test_a_step_for_which_it_is_too_early_is_no_repair(rig: Rig) -> None:
     assert (outcome.result, outcome.message) == (Result.SKIPPED, f"{runtime_key(ONE)}: 1 to follow")
 
 
+def test_a_live_system_that_asks_for_patience_gets_it(rig: Rig) -> None:
+    def do(_action: Action) -> None:
+        raise NotYet("busy", retry_after=42)
+
+    rig.using(Doing(do))
+    ((_, outcome),) = rig.run(action(runtime_key(ONE)))
+    assert (outcome.result, outcome.retry_after) == (Result.SKIPPED, 42)
+    assert rig.journal.state().reconcile.attempts[runtime_key(ONE)].next_at == outcome.at + 42
+
+
 def test_steps_that_only_touch_our_record_call_no_driver(rig: Rig) -> None:
     rig.journal.finish((), bases=[base(runtime_key(TWO)), base(runtime_key(THREE))])
     rig.run(

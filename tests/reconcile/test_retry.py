@@ -94,6 +94,16 @@ def test_only_an_agent_that_fails_by_itself_stalls_by_repairs_that_worked(drift:
     assert known[action.key].next_at > NOW, "the next repair waits"
 
 
+@pytest.mark.parametrize(("asked", "waits"), [(0.0, 0.5), (42.0, 42.0), (9000.0, MAX_DELAY_SECONDS)])
+def test_what_the_live_system_asks_for_is_waited_for_within_the_longest_pause(asked: float, waits: float) -> None:
+    action = an_action()
+    early = Outcome("i", Result.SKIPPED, "busy", NOW, 0.1, retry_after=asked)
+    attempt = attempts_after([(action, early)], {}, PolicySpec(), Random(1))[action.key]
+    assert attempt is not None
+    assert waits <= attempt.next_at - NOW <= max(waits, 1.0)
+    assert not attempt.is_due(NOW)
+
+
 def test_the_defaults_are_those_of_a_policy_that_says_nothing() -> None:
     assert (delay(1, 0.0, Backoff()), delay(99, 0.0, Backoff())) == (0.5, MAX_DELAY_SECONDS / 2)
 

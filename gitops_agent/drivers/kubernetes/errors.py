@@ -86,8 +86,8 @@ class Delayed(NotYet):
     """Nothing was done, as the API server asks for patience. ``retry_after``: for how many seconds."""
 
     def __init__(self, reason: str, message: str, *, retry_after: float, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.reason, self.retry_after = reason, retry_after
+        super().__init__(message, hint=hint, retry_after=retry_after)
+        self.reason = reason
 
 
 def from_status(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
