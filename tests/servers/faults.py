@@ -51,10 +51,12 @@ def any_request(_: Seen) -> bool:
 
 @dataclass
 class Fault:
-    """What happens to the requests that match, in this order: a delay, then one of the others."""
+    """What happens to the requests that match, in this order: a delay, ``meanwhile``, then one of the others."""
 
     match: Match = any_request
     delay: float = 0
+    meanwhile: Callable[[], object] | None = None
+    """What is done in the world while the request is held back; it reaches the server after that."""
     status: int | None = None
     """Answer this and do not ask the server."""
     retry_after: int | None = None
@@ -289,6 +291,8 @@ def _serve(handler: BaseHTTPRequestHandler, proxy: FaultProxy) -> None:
     request = Seen(handler.command, parts.path, parts.query, watching)
     fault = proxy.note(request) or Fault()
     time.sleep(fault.delay)
+    if fault.meanwhile is not None:
+        fault.meanwhile()
     if fault.refuse:
         _hang_up(handler)
     elif fault.status is not None:
