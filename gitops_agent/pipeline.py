@@ -95,7 +95,7 @@ class Pipeline:
         # 5. Do it: all that is let through is on record before any effect.
         plans = [each for each in (decision.blocked, plan) if each is not None and each.actions]
         state = write.commit(admitted(state, plan, context, now), plans, live.observed.seen)  # commit 2
-        state = stages.recovery.close_unwanted(state, plan, live.observed, now)
+        state = stages.recovery.close_unwanted(state, plan, context, now)
         state, executed = stages.executor.execute(state, plan, decision.policy, request.actor)
         live = stages.observer.observe_again(live, decision.in_force, state.reconcile.bases, executed)
         # 6. What it means for agents and commits; when to run again.

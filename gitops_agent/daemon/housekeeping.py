@@ -82,8 +82,8 @@ class Housekeeping:
 
     def _live(self) -> Iterable[AgentKey]:
         """The agents of which something runs; ObserveError or NoAnswer when that cannot be known."""
-        found = (self.drivers.plugins.get(name) for name in self.drivers.asked_for(()))
-        names = [plugin.name for plugin in found if plugin is not None and plugin.is_runtime]
+        found = ((name, self.drivers.plugins.get(name)) for name in self.drivers.asked_for(()))
+        names = [name for name, plugin in found if plugin is not None and plugin.is_runtime]
         asked = {name: partial(self._observe, name) for name in names}
         for answer in self.calls.ask(asked, self.drivers.observe_timeout).values():
             yield from (seen.key.agent for seen in answer.result())

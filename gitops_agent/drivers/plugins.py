@@ -174,6 +174,7 @@ class Connections(Mapping[str, Driver]):
         self._connected: dict[str, Driver] = {}
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
         self._notify: Notify | None = None
+        self._in_use: frozenset[str] = frozenset()
         self.rates = {name: rate for name in self._settings if (rate := self._rate(name)) is not None}
 
     @property
@@ -207,11 +208,13 @@ class Connections(Mapping[str, Driver]):
     def __len__(self) -> int:
         return len(self._connected)
 
-    def asked_for(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The drivers to observe when these hold something desired or on record.
-        The local ones and those already connected are added, so that orphans are found."""
+    def asked_for(self, names: Iterable[str], *, whole: bool = False) -> tuple[str, ...]:
+        """The drivers to observe when these hold something desired or on record (``whole``: and no others do).
+        The local ones are added, and those connected that hold something elsewhere, so that orphans are found. A
+        place that nothing names any more is not asked: it may have been taken down after its last agent left."""
+        self._in_use = frozenset(names) if whole else self._in_use.union(names)
         local = (plugin.name for plugin in self.plugins if plugin.local)
-        return tuple(sorted({*names, *local, *self._connected}))
+        return tuple(sorted({*names, *local, *self._in_use.intersection(self._connected)}))
 
     def observe_timeout(self, name: str) -> float:
         """Seconds that a driver has to say what is there."""

@@ -21,6 +21,9 @@ REPEATED_DRIFT = "RepeatedDrift"
 
 _AT_A_STOP = (REPEATED_DRIFT, "WaitingForDependency", "LeaseHeld")
 
+OBSERVE_FAILED = "ObserveFailed"
+"""The reason of an agent that could not be looked at."""
+
 INHERITED = "Inherited"
 """The cause of a commit that is Degraded only because of agents that were not Ready before it."""
 
@@ -95,6 +98,11 @@ class AgentStatus:
         """Whether it becomes as desired by itself: without people, and without others that would come first."""
         moving = self.find(ConditionType.RECONCILING)
         return moving is not None and moving.reason not in _AT_A_STOP and not self.is_hands_off
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        """Whether something of it could not be looked at."""
+        return any(each.reason == OBSERVE_FAILED for each in self.conditions if each.type is ConditionType.READY)
 
     def find(self, kind: ConditionType) -> Condition | None:
         """A condition, if it is there."""

@@ -84,9 +84,8 @@ def ask_drivers(
         # end before it counts: one that breaks off in the middle is none.
         return tuple(drivers[name].observe(requests.get(name, nothing)))
 
-    answers = calls.ask(
-        {name: partial(ask, name) for name in drivers.asked_for(requests)}, drivers.observe_timeout
-    )
+    names = drivers.asked_for(requests, whole=scope is None)
+    answers = calls.ask({name: partial(ask, name) for name in names}, drivers.observe_timeout)
     found: list[Observation] = []
     unreachable: dict[str, str] = {}
     for name, answer in answers.items():

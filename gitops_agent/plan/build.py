@@ -21,10 +21,11 @@ from gitops_agent.plan.compare import Difference, compare
 from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.guards import evaluate
 from gitops_agent.plan.guards.verdicts import is_from_commit
-from gitops_agent.plan.handover import as_kept, as_rested, is_moved_away
+from gitops_agent.plan.handover import as_kept, as_rested
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.order import order_actions
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
+from gitops_agent.plan.sight import hidden_agents, out_of_sight
 from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
@@ -86,7 +87,7 @@ def _doubt(observation: Observation) -> tuple[int, bytes, float]:
 def _differing(context: PlanContext, observed: Observed, healths: Healths) -> Iterator[Differing]:
     """What is not in sync, wanted resources first."""
     bases, paired = context.bases, 0
-    unknown = _unknown(context)
+    unknown = unknown_agents(context)
     for agent in agents_in(context.snapshot, context.scope):
         if agent.key in unknown:
             continue
@@ -103,7 +104,9 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
     if paired == len(bases) + len(observed):
         return
     agents = context.snapshot.agents
-    leaving = {key.agent for key in _out_of_sight(context)}  # what is left of these is looked at another time
+    leaving = {
+        each.agent for each in out_of_sight(bases, context.unreachable)
+    }  # what is left of these is looked at another time
     for key in _unwanted(context, observed):
         if key.agent in unknown or key.agent in leaving:
             continue
@@ -153,25 +156,10 @@ def _concerns(health: Health, three_way: ThreeWay, difference: Difference) -> bo
     return reason is not None and reason in (health.reason, health.disputes)
 
 
-def _unknown(context: PlanContext) -> set[AgentKey]:
-    """The agents with a resource that could not be observed, or with an action under way. Nothing is done to them:
-    no runtime may start on an unknown config, and no config may go from under a runtime that may be there.
-    One that only leaves something behind where we cannot look is built in the other place: so it can be moved away
-    from a driver that is down. An exclusive one cannot: it may run there."""
-    unreachable = context.unreachable
-    if not unreachable:
-        return {*context.busy, *context.unseen}
-    agents = agents_in(context.snapshot, context.scope)
-    wanted = {agent.key for agent in agents if any(each.driver in unreachable for each in agent.resources)}
-    known = context.snapshot.agents
-    hidden = {key.agent for key in _out_of_sight(context) if not is_moved_away(key, known.get(key.agent))}
-    return wanted | context.busy | context.unseen | hidden
-
-
-def _out_of_sight(context: PlanContext) -> list[ResourceKey]:
-    """What is on record with a driver that could not be asked."""
-    unreachable = context.unreachable
-    return [key for key, base in context.bases.items() if base.driver in unreachable] if unreachable else []
+def unknown_agents(context: PlanContext) -> frozenset[AgentKey]:
+    """The agents that no plan is made for: those out of sight, and those with an action under way."""
+    hidden = hidden_agents(context.snapshot.agents, context.bases, context.unreachable, context.unseen)
+    return hidden | context.busy
 
 
 def _unwanted(context: PlanContext, observed: Observed) -> set[ResourceKey]:

@@ -158,7 +158,7 @@ class Hold(StrEnum):
     )
     PAUSE_ENDED = (
         "PauseEnded",
-        "What waited for a pause or a freeze goes out like a rollout; its wave has not come yet.",
+        "What waited for a pause, a freeze or to be seen again goes out like a rollout; its wave has yet to come.",
     )
     BREAKER_OPEN = "BreakerOpen", "The driver failed too often in a row; it rests, then one action is tried."
     ACTION_CAP = "ActionCap", "actionsPerMinute is used up; the rest follows by itself."

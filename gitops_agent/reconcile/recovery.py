@@ -5,17 +5,19 @@ record catches up. If it does not, nothing is concluded: the intent stays open a
 is harmless for everything idempotent. What is not must not be tried twice: it ends as Unknown, for people.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gitops_agent.journal.store import SqlJournal
-from gitops_agent.model.key import ResourceKey
+from gitops_agent.model.key import AgentKey, ResourceKey
 from gitops_agent.model.observation import EMPTY, Base, Observation, Owner
 from gitops_agent.model.one_shot import OneShot, generation_of
 from gitops_agent.model.outcome import Intent, Outcome, Result
 from gitops_agent.model.passes import Now, Observed
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
+from gitops_agent.plan.build import unknown_agents
+from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.three_way import differing
 from gitops_agent.reconcile.bases import base_after
 
@@ -46,26 +48,30 @@ class Recovery:
             return state
         return replace(state, reconcile=self._journal.finish(outcomes, bases=bases, forgotten=forgotten).reconcile)
 
-    def close_unwanted(self, state: State, plan: Plan, observed: Observed, now: Now) -> State:
-        """The state without the open intents that no plan asks for any more; never while a driver is unreachable.
-        What is still wanted is tried again."""
-        if self.finished or observed.unreachable:
+    def close_unwanted(self, state: State, plan: Plan, context: PlanContext, now: Now) -> State:
+        """The state without the open intents that no plan asks for any more; not those on agents that no plan was
+        made for, and on what is with a driver that could not be asked. What is still wanted is tried again."""
+        if self.finished:
             return state
-        wanted, hidden = {action.key for action in plan.actions}, observed.unseen_agents
+        wanted, unknown = {action.key for action in plan.actions}, unknown_agents(context)
         message = "interrupted before it was done; no longer wanted"
         outcomes = [
             Outcome(intent.id, Result.SKIPPED, message, now.wall, 0.0)
             for intent in self._open(state)
-            if intent.action.key not in wanted and intent.action.key.agent not in hidden
+            if intent.action.key not in wanted and not _is_out_of_sight(intent.action, context, unknown)
         ]
         if outcomes:
             state = replace(state, reconcile=self._journal.finish(outcomes).reconcile)
-        self.finished = all(each.action.key.agent not in hidden for each in self._open(state))
+        self.finished = not any(_is_out_of_sight(each.action, context, unknown) for each in self._open(state))
         return state
 
     def _open(self, state: State) -> list[Intent]:
         """What an earlier process left open and still is; what this one has begun since is its own."""
         return [each for id_, each in state.reconcile.open_intents.items() if id_ in (self._left or ())]
+
+
+def _is_out_of_sight(action: Action, context: PlanContext, unknown: Collection[AgentKey]) -> bool:
+    return action.driver in context.unreachable or action.key.agent in unknown
 
 
 Settled = tuple[list[Outcome], list[Base], list[ResourceKey]]

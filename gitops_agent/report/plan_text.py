@@ -35,7 +35,7 @@ _GUARDS = {
     "mass_drift": "The guard against mass drift",
     "observe_mode": "Observe mode",
     "oscillation": "The guard against repairs that do not last",
-    "own_wave": "The wave after a freeze or a pause",
+    "own_wave": "The wave after a freeze, a pause or an outage",
     "paused": "A pause",
 }
 

@@ -22,6 +22,7 @@ from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents,
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for, is_hands_off
+from gitops_agent.plan.sight import hidden_agents, left_out
 from gitops_agent.rollout import state as transitions
 from gitops_agent.rollout import waves
 from gitops_agent.rollout.exits import replaced
@@ -35,7 +36,7 @@ def advance(state: State, source: SourceResult, live: Live, around: PassContext)
     is_overdue = waves.pause_left(before, around.now.active) == 0.0 and state.rollout.rollout is before
     overdue_since = before.passed_at if before is not None and is_overdue else None
     in_force = _with_pauses_of(decision.in_force, source.target, state.rollout)
-    in_force = _as_last_applied(in_force, state, around)
+    in_force = _as_last_applied(in_force, state, live, around)
     return state, replace(
         decision, in_force=in_force, overdue_since=overdue_since, explained=around.catalog.explained
     )
@@ -46,14 +47,14 @@ def _advance(state: State, source: SourceResult, live: Live, around: PassContext
     if target is None:
         assert in_force is not None
         return state, _decided(rollout, in_force, replace(in_force, policy=source.policy or in_force.policy))
-    if transitions.is_followed(rollout, target) and not _thawed(state, target, around):
+    if transitions.is_followed(rollout, target) and not _thawed(state, target, live, around):
         return state, _as_target(rollout, in_force, target)
     candidate = candidate_plan(state, source, live, around)
     if candidate.blocked:
         return state, replace(_as_target(rollout, in_force, target), blocked=candidate)
-    if transitions.is_under_way(rollout, target) and _may_be_shut(rollout, in_force, live):
+    if transitions.is_under_way(rollout, target) and _may_be_shut(state, in_force, live):
         return state, _as_target(rollout, in_force, target)
-    step = next_step(state, source, around)
+    step = next_step(state, source, live, around)
     stepped = _after_step(rollout, step, target)
     if in_force is None or step.rollout.done:
         in_force = target
@@ -63,15 +64,22 @@ def _advance(state: State, source: SourceResult, live: Live, around: PassContext
     return state, replace(_as_target(stepped, in_force, target), released=step.released)
 
 
-def _may_be_shut(rollout: RolloutState, in_force: Snapshot | None, live: Live) -> bool:
-    """Whether a gate that was open when we last looked may not be now: we could not look, or something exited."""
-    known = rollout.rollout
-    if live.observed.unreachable or known is None or in_force is None:
+def _may_be_shut(state: State, in_force: Snapshot | None, live: Live) -> bool:
+    """Whether a gate that was open when we last looked may not be now: we could not look, or something exited.
+    What stays out of sight is left out, and shuts no gate."""
+    known = state.rollout.rollout
+    if known is None or in_force is None:
         return True
     if not known.is_on_trial:  # what was proven may be started again without a word
         return False
-    hidden = not live.observed.unseen_agents.isdisjoint(known.moving)
-    return hidden or bool(replaced(known, in_force.agents, live.observed.seen))
+    hidden = _hidden(in_force, state, live)
+    is_blink = not (hidden - left_out(hidden, state.status.agents)).isdisjoint(known.moving)
+    return is_blink or bool(replaced(known, in_force.agents, live.observed.seen))
+
+
+def _hidden(snapshot: Snapshot, state: State, live: Live) -> frozenset[AgentKey]:
+    observed = live.observed
+    return hidden_agents(snapshot.agents, state.reconcile.bases, observed.unreachable, observed.unseen_agents)
 
 
 def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:
@@ -99,37 +107,38 @@ def candidate_plan(state: State, source: SourceResult, live: Live, around: PassC
     return with_approvals(plan, around.directives)
 
 
-def next_step(state: State, source: SourceResult, around: PassContext) -> RolloutStep:
+def next_step(state: State, source: SourceResult, live: Live, around: PassContext) -> RolloutStep:
     """How the rollout of the newest commit goes on now. Nothing has changed yet when this returns."""
     target, in_force, rollout = source.target, source.in_force, state.rollout
     assert target is not None
     policy = stricter(target.policy, transitions.policy_before(rollout, in_force))
     if rollout.rollout is not None and transitions.is_under_way(rollout, target):
-        away, thawed = _away(target, around), _thawed(state, target, around)
+        away, thawed = _away(target, state, live, around), _thawed(state, target, live, around)
         covered = {key for key in (*rollout.rollout.on_trial, *rollout.rollout.waiting) if away(key)}
         regrouped = waves.regrouped(rollout.rollout, covered, thawed, target, policy)
         step = waves.proceed(regrouped, around.now.active)
         return replace(step, released=step.released | covered)
     if in_force is None:
         return waves.begin(target, target.policy, WaveCandidates(free=target.agents))
-    return waves.begin(target, policy, _candidates(state, in_force, target, _away(target, around)))
+    return waves.begin(target, policy, _candidates(state, in_force, target, _away(target, state, live, around)))
 
 
-def _away(target: Snapshot, around: PassContext) -> Callable[[AgentKey], bool]:
-    """Whether an agent is not ours to act on for now: only observed, paused or frozen. Such an agent is no canary,
-    and holds no other."""
+def _away(target: Snapshot, state: State, live: Live, around: PassContext) -> Callable[[AgentKey], bool]:
+    """Whether an agent is not ours to act on for now: only observed, paused, frozen or out of sight. Such an agent
+    is no canary, and holds no other."""
     wall, agents = around.now.wall, target.agents
     scopes = frozen_scopes(target.policy, around.directives.freezes, wall)
-    return lambda key: is_hands_off(agents.get(key), wall) or is_frozen(key, scopes)
+    lost = left_out(_hidden(target, state, live), state.status.agents)
+    return lambda key: key in lost or is_hands_off(agents.get(key), wall) or is_frozen(key, scopes)
 
 
-def _thawed(state: State, target: Snapshot, around: PassContext) -> list[AgentKey]:
+def _thawed(state: State, target: Snapshot, live: Live, around: PassContext) -> list[AgentKey]:
     """The agents that were left for later, that nothing covers any more, and that have no wave yet.
     First those that were reached before they were left: they have the least to lose."""
     rollout = state.rollout.rollout
     if rollout is None or not rollout.left or rollout.failed:
         return []
-    away, placed = _away(target, around), frozenset(rollout.waiting)
+    away, placed = _away(target, state, live, around), frozenset(rollout.waiting)
     thawed = [key for key in rollout.left if key not in placed and not away(key)]
     return sorted(thawed, key=_owed(thawed, target, state.reconcile.bases).__contains__) if thawed else []
 
@@ -224,14 +233,14 @@ def _with_pauses_of(in_force: Snapshot, target: Snapshot | None, state: RolloutS
     return replace(in_force, agents={**then, **moved}) if moved else in_force
 
 
-def _as_last_applied(in_force: Snapshot, state: State, around: PassContext) -> Snapshot:
+def _as_last_applied(in_force: Snapshot, state: State, live: Live, around: PassContext) -> Snapshot:
     """The snapshot with what was last applied to the agents that wait for a wave of their own: as for every other
     agent whose wave is still to come, drift and restarts follow that. What they may not do yet (a resource that
     comes, goes, starts or stops with the commit) is left to the guard ``own_wave``."""
     rollout, agents, bases = state.rollout.rollout, in_force.agents, state.reconcile.bases
     if rollout is None or not rollout.left:
         return in_force
-    away = _away(in_force, around)
+    away = _away(in_force, state, live, around)
     waiting = (agents[key] for key in rollout.left if key in agents and not away(key))
     kept = {
         agent.key: replace(agent, resources=tuple(_last_applied(each, bases) for each in agent.resources))

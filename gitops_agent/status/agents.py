@@ -12,11 +12,12 @@ from gitops_agent.model.plan import Action, Effect
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import agents_in
+from gitops_agent.model.state import Bases
 from gitops_agent.model.status import AgentStatus, ConditionType
 from gitops_agent.plan.context import is_paused
 from gitops_agent.plan.reasons import Hold, ReasonCode
 from gitops_agent.rollout import deadlines
-from gitops_agent.status.conditions import AgentView, agent_status, ended, halted
+from gitops_agent.status.conditions import AgentView, agent_status, ended, halted, out_of_sight
 from gitops_agent.status.summary import Summary
 
 
@@ -92,7 +93,7 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
 
 def _views(summary: Summary) -> Iterator[AgentView]:
     record, bases, attempts = summary.record, summary.state.reconcile.bases, summary.state.reconcile.attempts
-    live, since = record.live, summary.state.rollout.unready_since
+    live, since, hidden = record.live, summary.state.rollout.unready_since, summary.hidden
     frozen = record.frozen
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     timed = [
@@ -130,7 +131,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             health=live.health.get(key),
             pending=owed.get(key, ()),
             attempts=[attempts[each.key] for each in agent.resources if each.key in attempts] if attempts else (),
-            unreachable=_not_asked(agent, live.observed) if live.observed.is_partial else {},
+            unreachable=_not_asked(agent, live.observed, bases) if key in hidden else {},
             deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
             held=key in held,
             frozen=key in frozen,
@@ -161,23 +162,24 @@ def longest_delay(summary: Summary, agent: AgentKey) -> float:
 
 def _left(summary: Summary) -> tuple[list[AgentKey], list[AgentStatus]]:
     """Of the agents looked at that left Git: those of which nothing is on record any more; and the statuses of
-    those that run no more, while something of them is (a hook, as a rule)."""
+    those that run no more, while something of them is (a hook, as a rule), or that cannot be looked at."""
     known, scope, agents = summary.state.status.agents, summary.record.live.scope, summary.record.snapshot.agents
     absent = {key for key in (known if scope is None else scope) if key not in agents and key in known}
     if not absent:
         return [], []
     bases = summary.state.reconcile.bases
     removed = absent - {key.agent for key, base in bases.items() if not base.retained}
-    over = absent - removed - {key.agent for key in bases if key.kind == Kind.RUNTIME}
+    hidden = (absent - removed) & summary.hidden
+    over = absent - removed - hidden - {key.agent for key in bases if key.kind == Kind.RUNTIME}
     open_ = {action.key.agent: action for action in reversed(summary.record.pending)}
     made = [ended(known[key], open_.get(key), summary.now.wall) for key in sorted(over)]
+    made += [out_of_sight(known[key], summary.now.wall) for key in sorted(hidden)]
     return sorted(removed), [status for status in made if status != known[status.agent]]
 
 
-def _not_asked(agent: Agent, observed: Observed) -> dict[str, str]:
+def _not_asked(agent: Agent, observed: Observed, bases: Bases) -> dict[str, str]:
     """The drivers of an agent that could not be asked, or not about it, and why."""
-    found = (
-        (each.driver, observed.unreachable.get(each.driver) or observed.unseen.get(each.key))
-        for each in agent.resources
-    )
+    known = [(each.key, each.driver) for each in agent.resources]
+    known += [(key, bases[key].driver) for key in bases.within(frozenset({agent.key}))]
+    found = ((driver, observed.unreachable.get(driver) or observed.unseen.get(key)) for key, driver in known)
     return {driver: why for driver, why in found if why}

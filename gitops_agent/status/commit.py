@@ -13,14 +13,7 @@ from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.rollout import state as transitions
 from gitops_agent.source.commits import stopped
 from gitops_agent.status import standing
-from gitops_agent.status.gate import (
-    GATE_RECOVERED,
-    Progress,
-    progress_of,
-    with_gate,
-    with_recovery,
-    with_shut_gate,
-)
+from gitops_agent.status.gate import GATE_RECOVERED, Progress, progress_of, with_gate, with_recovery
 from gitops_agent.status.summary import Summary
 
 
@@ -34,18 +27,15 @@ def commit_phase(summary: Summary) -> Summary:
         record = replace(record, phase=Phase.RECONCILING, finished_at=None)
     if record.phase.terminal:
         return _gate_of_superseded(summary, record)
-    blocked, unreachable = summary.record.decision.blocked, summary.record.live.observed.unreachable
+    blocked = summary.record.decision.blocked
     if blocked is not None:
         found = _block_findings(blocked)
         return _with_record(summary, stopped(record, Phase.BLOCKED, found, summary.now.wall, blocked.digest))
-    if unreachable:
-        # Nothing is known about some resources, so nothing is concluded about the commit either.
-        why = "; ".join(f"driver {name}: {reason}" for name, reason in sorted(unreachable.items()))
-        looked = replace(record, phase=Phase.RECONCILING, summary=f"could not look: {why}")
-        return _with_record(with_shut_gate(summary), looked)
     progress = progress_of(summary)
     summary = with_gate(summary, progress)
     updated = _progressed(record, summary, progress)
+    if updated.phase is Phase.RECONCILING and (silent := standing.silent(summary)):
+        updated = replace(updated, summary=f"{updated.summary}; {silent}")
     summary = _with_record(summary, updated)
     # Where only the end of a hook is unknown, everything else is in: a later revert must not take this back too.
     in_doubt = progress.for_people and progress.rollout is not None and progress.rollout.done
@@ -70,8 +60,6 @@ def _gate_of_superseded(summary: Summary, record: CommitRecord) -> Summary:
     )
     if not is_mine or summary.record.decision.blocked is not None:
         return summary
-    if summary.record.live.observed.unreachable:
-        return with_shut_gate(summary)
     summary = with_recovery(with_gate(summary, progress_of(summary)), record)
     is_open_again = not summary.state.commits.records[record.sha].phase.terminal
     return commit_phase(summary) if is_open_again else summary
@@ -135,15 +123,17 @@ def _progressed(record: CommitRecord, summary: Summary, progress: Progress) -> C
 
 def _verdict(record: CommitRecord, summary: Summary) -> CommitRecord:
     """The record of a commit whose own changes are all in: Converged, unless others are not Ready. Those that are
-    on their way back are waited for, each for as long as it is given."""
+    on their way back are waited for, each for as long as it is given; so are, for one more look, those that were
+    just lost from sight."""
     found, now = standing.obstacles_of(summary), summary.now.wall
-    if not found and (waiting := standing.on_their_way(summary)):
+    waiting = standing.on_their_way(summary) if not found else summary.hidden - summary.left_out
+    if waiting:
         more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
         return replace(record, summary=f"its own changes are in; waiting for {min(waiting)}{more}")
     done, ended = _what_was_done(record, summary), replace(record, finished_at=now, cause="")
     if not found:
         return replace(ended, phase=Phase.CONVERGED, summary=done)
-    who = standing.named(found)
+    who = "; ".join(filter(None, (standing.named(found), standing.silent(summary))))
     finding = standing.inherited(record.sha, who)
     return replace(
         ended,

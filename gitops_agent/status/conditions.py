@@ -12,6 +12,7 @@ from gitops_agent.model.outcome import MAX_DELAY_SECONDS, Attempt
 from gitops_agent.model.plan import Action, Decision
 from gitops_agent.model.rollout import Rollout
 from gitops_agent.model.status import (
+    OBSERVE_FAILED,
     REPEATED_DRIFT,
     AgentStatus,
     Condition,
@@ -197,7 +198,7 @@ def _are_resources(known: Sequence[ResourceStatus], view: AgentView) -> bool:
 
 def _readiness(view: AgentView) -> tuple[bool, str, str]:
     if view.unreachable:
-        return False, "ObserveFailed", next(iter(view.unreachable.values()))
+        return False, OBSERVE_FAILED, next(iter(view.unreachable.values()))
     if view.busy:
         return False, "InProgress", "an action on it is under way"
     if view.agent.abandoned:
@@ -248,6 +249,15 @@ def ended(status: AgentStatus, left: Action | None, now: float) -> AgentStatus:
         resources=tuple(replace(each, state="Ended", health="", live={}) for each in status.resources),
         next_try_at=None,
     )
+
+
+def out_of_sight(status: AgentStatus, now: float) -> AgentStatus:
+    """The status of an agent that left Git and cannot be looked at: it may still be there."""
+    message = "it is in Git no more, and goes when it can be looked at again"
+    statements: list[_Statement] = [(ConditionType.READY, False, OBSERVE_FAILED, message)]
+    conditions = _conditions(status, statements, status.observed_commit, now)
+    resources = tuple(replace(each, state=UNKNOWN, health="", live={}) for each in status.resources)
+    return replace(status, ready=False, conditions=conditions, resources=resources, next_try_at=None)
 
 
 def _halted(rollout: Rollout) -> str:

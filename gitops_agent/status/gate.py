@@ -14,9 +14,10 @@ from gitops_agent.plan.context import is_hands_off
 from gitops_agent.plan.guards.verdicts import is_from_commit
 from gitops_agent.plan.handover import is_left
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
+from gitops_agent.plan.sight import out_of_sight
 from gitops_agent.rollout import deadlines
 from gitops_agent.rollout import state as transitions
-from gitops_agent.rollout.exits import excused, exits, replaced, runs_after
+from gitops_agent.rollout.exits import excused, exits, replaced, runs_after, same_run
 from gitops_agent.rollout.waves import gated, recovery_left
 from gitops_agent.status.summary import Summary
 
@@ -29,7 +30,8 @@ class Progress:
     """How far the newest commit has got. ``open_agents``: those that it changed (or one that it superseded before
     that was judged) and that are not Ready, and those with actions still to be done that a commit asks for.
     ``failure``: why its gate failed, "" when it did not (yet); ``for_people``: but not for certain. ``frozen``:
-    the agents it is judged by that a freeze covers, which hold no gate. ``rollout``: its waves. ``runs``: those of
+    the agents it is judged by that a freeze covers, which hold no gate; ``left_out``: those that are out of sight,
+    or left something where we cannot look: they hold no gate either. ``rollout``: its waves. ``runs``: those of
     the released agents now; ``restarted``: some of them are not the ones that were first seen."""
 
     open_agents: frozenset[AgentKey]
@@ -39,6 +41,7 @@ class Progress:
     rollout: Rollout | None
     runs: Mapping[AgentKey, Run] = field(default_factory=dict)
     restarted: bool = False
+    left_out: frozenset[AgentKey] = frozenset()
 
     @property
     def gate_is_open(self) -> bool:
@@ -47,7 +50,7 @@ class Progress:
         of an old one that goes with a later wave."""
         if self.rollout is None or not self.rollout.is_on_trial:
             return not self.open_agents
-        return (self.open_agents - self.frozen).isdisjoint(self.rollout.moving)
+        return (self.open_agents - self.frozen - self.left_out).isdisjoint(self.rollout.moving)
 
     @property
     def is_frozen(self) -> bool:
@@ -90,15 +93,19 @@ def progress_of(summary: Summary) -> Progress:
     late -= frozen  # what is frozen is left out of gates
     # Nothing is known of what could not be looked at, not even that it went with its document: it holds the
     # commit, and fails no gate.
-    hidden = {key for key in record.live.observed.unseen_agents & own if not is_hands_off(agents.get(key), wall)}
+    hidden = summary.hidden
     late -= hidden
-    open_agents = frozenset(unready | hidden | {action.key.agent for action in owed})
+    behind = {key.agent for key in out_of_sight(state.reconcile.bases, record.live.observed.unreachable)}
+    unseen = {key for key in (hidden | behind) & own if not is_hands_off(agents.get(key), wall)}
+    open_agents = frozenset(unready | unseen | owing)
+    # What was moved away from there and is Ready elsewhere has still to go: that is for the commit to wait for.
+    left_out = summary.left_out | (behind - hidden - unready - owing)
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
     if not (failure or late.isdisjoint(open_agents)):
         waiting = record.held_by("dependencies")  # the cause is not in one that merely waits
         failure = _why(sorted(late & open_agents, key=lambda key: (key in waiting, key)), statuses)
     for_people = not unready and bool(in_doubt) and all(in_doubt)
-    progress = Progress(open_agents, failure, for_people, frozen, rollout)
+    progress = Progress(open_agents, failure, for_people, frozen, rollout, left_out=left_out)
     unfinished = {action.key.agent for action in (*owed, *record.running)}
     return (
         progress
@@ -111,7 +118,7 @@ def _with_exits(progress: Progress, rollout: Rollout, summary: Summary, unfinish
     """The progress with what became of the runs of released agents: one that exited fails the gate."""
     agents, seen, failure = summary.record.snapshot.agents, summary.record.live.observed.seen, progress.failure
     gone, runs = _gone(summary, rollout, progress.frozen), runs_after(rollout, agents, seen, unfinished)
-    anew = bool(gone) or any(key in runs and runs[key] != run for key, run in rollout.runs.items())
+    anew = bool(gone) or any(key in runs and not same_run(run, runs[key]) for key, run in rollout.runs.items())
     progress = replace(progress, runs=runs, restarted=anew)
     if not gone or failure:
         return progress
@@ -171,14 +178,6 @@ def with_recovery(summary: Summary, record: CommitRecord) -> Summary:
     )
     opened = replace(record, phase=Phase.RECONCILING, finished_at=None, summary=text, findings=(finding,))
     return summary.with_state(commits=summary.state.commits.updated([opened]))
-
-
-def with_shut_gate(summary: Summary) -> Summary:
-    """With a gate that was open and has to be found open again: what was Ready may have died unseen."""
-    rollout = summary.state.rollout.rollout
-    if rollout is None or rollout.passed_at is None:
-        return summary
-    return summary.with_rollout(rollout=gated(rollout, summary.now.active, ready=False))
 
 
 def _waiting_in_vain(summary: Summary, late: Collection[AgentKey]) -> list[AgentKey]:

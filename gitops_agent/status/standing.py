@@ -94,6 +94,17 @@ def named(found: Mapping[AgentKey, Obstacle], head: str = "") -> str:
     return ", ".join(words) + more
 
 
+def silent(summary: Summary) -> str:
+    """Which drivers that hold something of the fleet could not be asked, in words; "" when all answered."""
+    unreachable = summary.record.live.observed.unreachable
+    if not unreachable:
+        return ""
+    agents, bases = summary.record.snapshot.agents.values(), summary.state.reconcile.bases.values()
+    used = {each.driver for agent in agents for each in agent.resources} | {base.driver for base in bases}
+    names = sorted(used & unreachable.keys())
+    return f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not answer" if names else ""
+
+
 def inherited(sha: str, who: str) -> Finding:
     """The finding on a commit that is Degraded by what it found."""
     detail = (
@@ -144,7 +155,7 @@ def _standing(summary: Summary, record: CommitRecord, found: Mapping[AgentKey, O
     is_same = before is not None and before.phase is phase
     since = before.since if before is not None and is_same else _began(record, before, summary.now.wall)
     frozen = dict(_freezes(summary))
-    cause, moving = _cause(record, found, frozen), statuses.on_their_way
+    cause, moving = _cause(record, found, frozen, silent(summary)), statuses.on_their_way
     return Standing(phase, since, statuses.ready, len(statuses), cause, tuple(frozen), moving)
 
 
@@ -175,12 +186,15 @@ def _phase(record: CommitRecord, found: Mapping[AgentKey, Obstacle]) -> Phase:
     return Phase.DEGRADED if found else record.phase
 
 
-def _cause(record: CommitRecord, found: Mapping[AgentKey, Obstacle], frozen: Mapping[str, str]) -> str:
-    """Why it is not Converged, for people: the commit's own reason, then the others, then freezes."""
+def _cause(
+    record: CommitRecord, found: Mapping[AgentKey, Obstacle], frozen: Mapping[str, str], silent: str
+) -> str:
+    """Why it is not Converged, for people: the commit's own reason, then the others, which drivers are silent, and
+    freezes."""
     own = "" if record.is_in else record.summary
     others = {key: each for key, each in found.items() if str(key) not in own}
     freezes = [f"frozen ({scope}): {why}" if why else f"frozen ({scope})" for scope, why in frozen.items()]
-    return "; ".join(filter(None, (own, named(others, record.sha), *freezes)))
+    return "; ".join(filter(None, (own, named(others, record.sha), silent if found else "", *freezes)))
 
 
 def _obstacle(status: AgentStatus) -> Obstacle | None:

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gitops_agent.model.document import PolicySpec
+from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.state import AgentStatuses, State
+from gitops_agent.plan.sight import hidden_agents, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,17 @@ class Summary:
     def policy(self) -> PolicySpec:
         """The stricter of the policy in force and that of the last converged commit."""
         return self.record.decision.policy
+
+    @property
+    def hidden(self) -> frozenset[AgentKey]:
+        """The agents that could not be looked at."""
+        observed, bases = self.record.live.observed, self.state.reconcile.bases
+        return hidden_agents(self.record.snapshot.agents, bases, observed.unreachable, observed.unseen_agents)
+
+    @property
+    def left_out(self) -> frozenset[AgentKey]:
+        """Those of them that could not be looked at in the pass before either: nothing waits for them."""
+        return left_out(self.hidden, self.before)
 
     def with_state(self, **parts: Any) -> "Summary":
         """The same with some parts of the state replaced."""

@@ -63,7 +63,7 @@ def remote(name: str, driver: Remote, connects: list[str]) -> Plugin:
     return Plugin(name, made.kinds, made.compile, connected)
 
 
-def test_a_driver_is_connected_when_something_asks_for_it_and_then_stays_so() -> None:
+def test_a_driver_is_connected_once_and_asked_while_something_names_it() -> None:
     connects: list[str] = []
     asked, idle = Remote(), Remote()
     drivers = connect([remote("asked", asked, connects), remote("idle", idle, connects)])
@@ -72,9 +72,14 @@ def test_a_driver_is_connected_when_something_asks_for_it_and_then_stays_so() ->
         assert connects == []
         observe(drivers, None, {}, BoundedCalls(pool), [wanted(ONE, "asked")])
         assert connects == ["asked"]
+        observe(drivers, frozenset({TWO}), {}, BoundedCalls(pool))
+        assert len(asked.requests) == 2, "others are there: what is looked at may be an orphan"
         observe(drivers, None, {}, BoundedCalls(pool))
+        observe(drivers, frozenset({TWO}), {}, BoundedCalls(pool))
+        assert len(asked.requests) == 2, "nothing is there any more: it may have been taken down"
+        observe(drivers, None, {}, BoundedCalls(pool), [wanted(ONE, "asked")])
     assert connects == ["asked"]
-    assert (len(asked.requests), len(idle.requests)) == (2, 0)
+    assert (len(asked.requests), len(idle.requests)) == (3, 0)
 
 
 def test_a_driver_that_is_gone_hides_its_own_and_nothing_else() -> None:

@@ -21,6 +21,7 @@ from gitops_agent.model.plan import Plan, Verb
 from gitops_agent.reconcile.recovery import Recovery, settle_intents
 from tests.journal import values
 from tests.journal.values import RUNTIME, SHA, WANTED, a_base, an_action, an_intent, an_observation
+from tests.plan import make
 
 pytestmark = pytest.mark.unit
 OTHER = Fields.of({"command": ["other"], "replicas": 1})
@@ -287,7 +288,8 @@ def test_what_this_process_has_begun_is_its_own_while_a_crash_is_still_looked_in
     journal.begin([left])
     for _ in range(2):
         state = recovery.settle(journal.state(), observed, Now(NOW, NOW, NOW))
-        recovery.close_unwanted(state, Plan(SHA, (), "digest"), observed, Now(NOW, NOW, NOW))
+        context = make.context(make.snapshot(()), unseen=observed.unseen_agents)
+        recovery.close_unwanted(state, Plan(SHA, (), "digest"), context, Now(NOW, NOW, NOW))
         journal.begin([running])
     assert not recovery.finished
     assert journal.state().reconcile.open_intents.keys() == {left.id, running.id}

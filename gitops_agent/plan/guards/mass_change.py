@@ -13,6 +13,7 @@ from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import block, how_to_approve, is_from_commit, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.sight import hidden_agents
 
 
 def mass_change(plan: Plan, context: PlanContext) -> Verdict:
@@ -37,11 +38,14 @@ def _changes(action: Action) -> bool:
 
 
 def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
-    """The agents outside the scope whose record is behind what is desired."""
-    if context.scope is None:
+    """The agents outside the scope, or out of sight, whose record is behind what is desired."""
+    agents, scope = context.snapshot.agents, context.scope
+    hidden = hidden_agents(agents, context.bases, context.unreachable, context.unseen)
+    if scope is None and not hidden:
         return
-    for key, agent in context.snapshot.agents.items():
-        if key in context.scope or is_hands_off(agent, context.now):
+    for key, agent in agents.items():
+        planned = key not in hidden and (scope is None or key in scope)
+        if planned or is_hands_off(agent, context.now):
             continue
         asked = (each for each in agent.resources if each.key.kind != Kind.HOOK and not each.stopped)
         known = ((resource, context.bases.get(resource.key)) for resource in asked)

@@ -1,0 +1,334 @@
+"""One of two live systems does not answer: it is left out, and the other follows commits, waves and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops_agent.drivers.api import Plugin
+from gitops_agent.model.key import Kind
+from gitops_agent.model.passes import PassResult, is_settled
+from gitops_agent.model.status import Phase
+from gitops_agent.testing.faults import Crash, FaultInjector
+
+from .repository import key
+from .test_handover import HERE, READY_NEVER, THERE, TwoPlaces, of
+from .test_handover import world as world
+
+HERE_NAMES = [f"h{number}" for number in range(6)]
+THERE_NAMES = [f"a{number}" for number in range(6)]  # first in every order
+FREE: dict[str, Any] = {"massDelete": {"min": 100}}
+
+
+def fleet(here: str = "old", there: str = "old", **more: Any) -> dict[str, dict[str, Any]]:
+    """Six agents in each of two places, with the commands that they run."""
+    at = {**dict.fromkeys(HERE_NAMES, (HERE, here)), **dict.fromkeys(THERE_NAMES, (THERE, there))}
+    return {
+        name: {"runtime": {"driver": place, "command": [command]}, **more} for name, (place, command) in at.items()
+    }
+
+
+@pytest.fixture
+def started(world: TwoPlaces) -> TwoPlaces:
+    world.repository.commit(fleet())
+    assert world.converge().phase is Phase.CONVERGED
+    return world
+
+
+@pytest.fixture
+def dark(started: TwoPlaces) -> Iterator[TwoPlaces]:
+    """The same, and the second place has not answered for a while."""
+    go_dark(started)
+    go(started, 2)
+    before = dict(started.there.live)
+    yield started
+    assert all(started.there.live.get(each) for each in before if started.there._unreachable), "nothing was ended"
+
+
+def go_dark(world: TwoPlaces) -> None:
+    world.there.unreachable_next(10_000, "no route to host")
+
+
+def go(world: TwoPlaces, passes: int = 40) -> PassResult:
+    """Some passes, with the time in between that each asks for."""
+    for _ in range(passes):
+        result = world.run()
+        world.clock.advance(min(30.0, max(0.01, 1.0 if result.wait is None else result.wait)))
+    return result
+
+
+def running(world: TwoPlaces, command: str) -> set[str]:
+    live = {**world.live.live, **world.there.live}
+    things = ((each.agent.name, thing) for each, thing in live.items() if each.kind == Kind.RUNTIME)
+    return {name for name, thing in things if thing.fields.value["command"] == [command]}
+
+
+def headline(world: TwoPlaces) -> str:
+    head = world.journal.state().head
+    assert head is not None
+    return head.now.cause if head.now is not None else head.summary
+
+
+# -- commits
+
+
+def test_a_commit_for_the_other_place_rolls_out_and_says_what_is_open(dark: TwoPlaces) -> None:
+    sha = dark.repository.commit(fleet(here="new"))
+    go(dark)
+    assert running(dark, "new") == set(HERE_NAMES)
+    record = dark.record(sha)
+    assert (record.phase, record.cause) == (Phase.DEGRADED, "Inherited"), "the changes of the commit itself are in"
+    assert record.summary.startswith("6 changed; inherited: acme/a0 ObserveFailed")
+    assert f"{THERE} does not answer" in record.summary
+    assert f"{THERE} does not answer" in headline(dark)
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert "does not answer" not in headline(dark)
+    assert "does not answer" not in dark.record(sha).summary
+
+
+def test_a_commit_for_both_reaches_the_one_that_answers_and_ends_when_the_other_does(dark: TwoPlaces) -> None:
+    sha = dark.repository.commit(fleet("new", "new"))
+    before = dict(dark.there.live)
+    go(dark)
+    assert running(dark, "new") == set(HERE_NAMES)
+    assert dark.there.live == before
+    assert dark.phase(sha) is Phase.RECONCILING, "agents that it changes are out of sight"
+    assert headline(dark) == f"waiting for 6 of 12 agents; {THERE} does not answer"
+    dark.there.heal()
+    found = []
+    while not is_settled(result := dark.run()):
+        found.append(len(running(dark, "new")) - len(HERE_NAMES))
+        dark.clock.advance(max(0.01, result.wait or 1.0))
+    assert sorted(set(found) - {0}) == [1, 2, 6], "they follow in waves of their own"
+    assert dark.phase(sha) is Phase.CONVERGED
+    assert running(dark, "new") == {*HERE_NAMES, *THERE_NAMES}
+
+
+def test_a_commit_on_top_rolls_out_too_and_what_is_owed_stays_open(dark: TwoPlaces) -> None:
+    first = dark.repository.commit(fleet("new", "new"))
+    go(dark)
+    second = dark.repository.commit(fleet("newer", "new"))
+    go(dark)
+    assert running(dark, "newer") == set(HERE_NAMES)
+    assert (dark.phase(first), dark.phase(second)) == (Phase.SUPERSEDED, Phase.RECONCILING)
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert running(dark, "new") == set(THERE_NAMES)
+
+
+def test_new_agents_are_made_where_that_can_be_seen(dark: TwoPlaces) -> None:
+    more = {
+        "h9": {"runtime": {"driver": HERE, "command": ["old"]}},
+        "a9": {"runtime": {"driver": THERE, "command": ["old"]}},
+    }
+    sha = dark.repository.commit({**fleet(), **more})
+    go(dark, 5)
+    assert of("h9", HERE) in dark.live.live
+    assert of("a9", THERE) not in dark.there.live
+    assert dark.phase(sha) is Phase.RECONCILING
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert of("a9", THERE) in dark.there.live
+
+
+def test_what_goes_with_a_commit_goes_where_it_can_be_seen(dark: TwoPlaces) -> None:
+    left = {name: spec for name, spec in fleet().items() if name not in ("a0", "h0", "h1")}
+    sha = dark.repository.commit(left, policy=FREE)
+    go(dark)
+    assert of("h0", HERE) not in dark.live.live
+    assert of("h1", HERE) not in dark.live.live
+    assert of("a0", THERE) in dark.there.live
+    assert dark.phase(sha) is Phase.RECONCILING
+    ready = dark.condition("a0")
+    assert ready is not None
+    assert ready.reason == "ObserveFailed", "in Git no more, and nobody knows whether it runs"
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert of("a0", THERE) not in dark.there.live
+    assert key("a0") not in dark.journal.state().status.agents
+
+
+def test_drift_is_repaired_where_it_can_be_seen(dark: TwoPlaces) -> None:
+    dark.live.remove(of("h0", HERE))
+    dark.there.remove(of("a0", THERE))
+    go(dark, 3)
+    assert of("h0", HERE) in dark.live.live
+    assert of("a0", THERE) not in dark.there.live
+    dark.there.heal()
+    go(dark, 3)
+    assert of("a0", THERE) in dark.there.live
+
+
+# -- gates
+
+
+def test_a_commit_that_fails_is_found_by_a_canary_that_can_be_seen(dark: TwoPlaces) -> None:
+    bad = fleet("new", "new", rollout={"healthTimeout": "20s"}, **READY_NEVER)
+    sha = dark.repository.commit(bad)
+    dark.until(lambda: dark.phase(sha) is Phase.DEGRADED, passes=300)
+    assert len(running(dark, "new")) == 1
+    dark.there.heal()
+    go(dark)
+    assert len(running(dark, "new")) == 1, "the rollout is held there too"
+
+
+def test_a_canary_that_stays_out_of_sight_holds_no_other(started: TwoPlaces) -> None:
+    sha = started.repository.commit(fleet("new", "new"), policy={"rollout": {"bake": "60s"}})
+    started.until(lambda: running(started, "new") == {"a0"})
+    go_dark(started)
+    go(started)
+    assert running(started, "new") == {"a0", *HERE_NAMES}
+    assert started.phase(sha) is Phase.RECONCILING
+    started.there.heal()
+    assert started.converge().phase is Phase.CONVERGED
+    assert running(started, "new") == {*HERE_NAMES, *THERE_NAMES}
+
+
+def test_a_moment_without_an_answer_costs_no_canary(started: TwoPlaces) -> None:
+    sha = started.repository.commit(fleet("new", "new"), policy={"rollout": {"bake": "60s"}})
+    started.until(lambda: running(started, "new") == {"a0"})
+    before = started.journal.state().rollout.rollout
+    assert before is not None
+    for _ in range(5):
+        started.there.unreachable_next(1)
+        started.run()
+        assert started.journal.state().rollout.rollout == replace(before, passed_at=None)
+        started.run()
+    assert running(started, "new") == {"a0"}
+    assert started.converge().phase is Phase.CONVERGED
+    assert started.phase(sha) is Phase.CONVERGED
+
+
+def test_what_passed_its_gate_and_is_lost_from_sight_holds_no_other(started: TwoPlaces) -> None:
+    started.repository.commit(fleet("new", "new"))
+    started.until(lambda: len(running(started, "new")) > 1)
+    go_dark(started)
+    go(started)
+    assert set(HERE_NAMES) <= running(started, "new")
+    started.there.heal()
+    assert started.converge().phase is Phase.CONVERGED
+    assert running(started, "new") == {*HERE_NAMES, *THERE_NAMES}
+
+
+def test_a_verdict_waits_for_one_more_look(started: TwoPlaces) -> None:
+    sha = started.repository.commit(fleet(here="new"))
+    phases = set()
+    while started.phase(sha) is not Phase.CONVERGED:
+        started.there.unreachable_next(1)
+        started.run()
+        phases.add(started.phase(sha))
+        phases.add((result := started.run()).phase)
+        started.clock.advance(max(0.01, result.wait or 1.0))
+    assert phases == {Phase.RECONCILING, Phase.CONVERGED}
+
+
+def test_agents_leave_a_place_that_does_not_answer_in_waves(dark: TwoPlaces) -> None:
+    dark.repository.commit(fleet(), policy=FREE)
+    go(dark, 5)
+    moved = {name: {"runtime": {"driver": HERE, "command": ["old"]}} for name in (*HERE_NAMES, *THERE_NAMES)}
+    sha = dark.repository.commit(moved)
+    go(dark)
+    assert {of(name, HERE) for name in THERE_NAMES} <= dark.live.live.keys()
+    assert dark.phase(sha) is Phase.RECONCILING, "what they left behind has still to go"
+    assert f"{THERE} does not answer" in headline(dark)
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert not dark.there.live
+
+
+def test_an_agent_that_must_not_run_twice_stays_and_holds_no_other(dark: TwoPlaces) -> None:
+    moved = fleet("new")
+    moved["a0"] = {"runtime": {"driver": HERE, "command": ["new"], "exclusive": True}}
+    sha = dark.repository.commit(moved, policy=FREE)
+    go(dark)
+    assert of("a0", HERE) not in dark.live.live, "it may run in the other place"
+    assert running(dark, "new") == set(HERE_NAMES)
+    assert dark.phase(sha) is Phase.RECONCILING
+    dark.there.heal()
+    assert dark.converge().phase is Phase.CONVERGED
+    assert of("a0", HERE) in dark.live.live
+
+
+# -- guards
+
+
+def test_agents_out_of_sight_count_as_deleted_with_the_others(dark: TwoPlaces) -> None:
+    left = {name: spec for name, spec in fleet().items() if name not in ("a0", "a1", "h0", "h1")}
+    sha = dark.repository.commit(left)
+    go(dark, 5)
+    assert dark.phase(sha) is Phase.BLOCKED, "4 of 12 are more than 30 %"
+    assert of("h0", HERE) in dark.live.live
+    few = {name: spec for name, spec in fleet().items() if name not in ("a0", "h0")}
+    sha = dark.repository.commit(few)
+    go(dark)
+    assert of("h0", HERE) not in dark.live.live
+    assert dark.phase(sha) is Phase.RECONCILING
+
+
+def test_agents_out_of_sight_count_as_changed_with_the_others(dark: TwoPlaces) -> None:
+    policy = {"massChange": {"min": 3, "ratio": 0.6}}
+    dark.repository.commit(fleet(), policy=policy)
+    go(dark, 5)
+    assert dark.phase(dark.repository.commit(fleet(here="new"))) is None
+    go(dark)
+    assert running(dark, "new") == set(HERE_NAMES), "6 of 12 may be changed"
+    sha = dark.repository.commit(fleet("newer", "newer"))
+    go(dark)
+    assert dark.phase(sha) is Phase.BLOCKED, "12 of 12 may not, whether they can be seen or not"
+    assert running(dark, "newer") == set()
+
+
+# -- places that nothing names, and what a crash left
+
+
+class Remote(TwoPlaces):
+    """The second place is no part of this machine: it is asked only where something names it."""
+
+    def plugins(self) -> list[Plugin]:
+        return [self.live.plugin, replace(self.there.plugin, local=False)]
+
+
+def test_a_place_whose_last_agent_left_may_be_taken_down(tmp_path: Path) -> None:
+    world = Remote(tmp_path / "state")
+    world.repository.commit(fleet(), policy=FREE)
+    world.converge()
+    world.repository.commit({name: fleet()[name] for name in HERE_NAMES}, policy=FREE)
+    assert world.converge().phase is Phase.CONVERGED
+    go_dark(world)
+    asked = world.there.calls["observe"]
+    sha = world.repository.commit({name: fleet("new")[name] for name in HERE_NAMES}, policy=FREE)
+    assert world.converge().phase is Phase.CONVERGED
+    assert world.phase(sha) is Phase.CONVERGED
+    assert world.there.calls["observe"] == asked
+    world.run("h0")
+    assert world.there.calls["observe"] == asked
+    world.shut()
+
+
+def test_a_restart_without_open_intents_is_over_though_a_place_does_not_answer(dark: TwoPlaces) -> None:
+    dark.boot()
+    dark.run()
+    assert dark.stages.recovery.finished, "passes may be about some agents again"
+
+
+def test_an_interrupted_action_in_a_place_that_does_not_answer_stays_open(started: TwoPlaces) -> None:
+    started.there.remove(of("a0", THERE))
+    started.boot(FaultInjector("apply:after"))
+    with pytest.raises(Crash):
+        started.run()
+    started.boot()
+    go_dark(started)
+    go(started, 3)
+    (left,) = started.journal.state().reconcile.open_intents.values()
+    assert left.action.key == of("a0", THERE), "neither done nor given up: nobody can tell"
+    assert not started.stages.recovery.finished
+    started.there.heal()
+    started.run()
+    assert not started.journal.state().reconcile.open_intents
+    assert started.stages.recovery.finished
+    assert started.there.starts[of("a0", THERE)] == 2
