@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 from gitops_agent.drivers.api import JSON, AgentKey
 from gitops_agent.drivers.kubernetes.cluster import Cluster
-from gitops_agent.drivers.kubernetes.errors import ApiError
 from gitops_agent.drivers.kubernetes.kinds import EVENT
 from gitops_agent.drivers.kubernetes.pod_status import Warned
 from gitops_agent.drivers.kubernetes.reading import Map, maps_at, moment_at, text_at
-from gitops_agent.errors import GitopsAgentError
 
 FIRST_SECONDS, AGAIN_SECONDS = 3.0, 30.0
 """For how long something is unexplained before it is asked about, and until it is asked about again."""
@@ -120,7 +118,7 @@ class WarningEvents:
         selector = f"involvedObject.uid={question.about},type=Warning"
         try:
             found = self._client.get(EVENT.path(question.namespace), fieldSelector=selector, limit=MAX_LISTED)
-        except (ApiError, GitopsAgentError):
+        except Exception:  # whatever it was, there is no text; a thread that dies would never ask again
             return None
         return tuple(map(_warned, maps_at(found, "items")))
 
