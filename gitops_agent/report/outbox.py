@@ -225,8 +225,8 @@ class Outbox:
             known = {**lane.delivered, **{sha: change.version for sha, change in lane.waiting.items()}}
         for sha in (sha for sha, version in owed.items() if known.get(sha, 0) < version):
             if record := state.commits.records.get(sha) or self._journal.commit_record(sha):
-                entries = [self._masked(entry) for entry in self._journal.entries(commit=sha)]
-                change = CommitChange(record, state.status.agents, entries, owed[sha])
+                # They are masked when they are delivered: a pass that has something to do does not wait for that.
+                change = CommitChange(record, state.status.agents, self._journal.entries(commit=sha), owed[sha])
                 with self._lock:
                     lane.waiting[sha] = _merged(lane.waiting.get(sha), change)
                 self._mark(lane)
@@ -272,7 +272,7 @@ class Outbox:
         versions = {change.record.sha: change.version for change in changes}
         failure: Exception | None = None
         try:
-            lane.sink.deliver(changes)
+            lane.sink.deliver([replace(each, entries=list(map(self._masked, each.entries))) for each in changes])
             if paid := _paid(lane, versions):
                 self._journal.delivered(lane.sink.name, paid)
         except Exception as problem:

@@ -41,7 +41,9 @@ class DaemonPool(Executor):
         self._threads = threads
         self._slow_after = slow_after
         self._most = threads + spare
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)  # for the threads: one is woken for each job
+        self._crowded = threading.Condition(lock)  # for the overseer: more jobs wait than threads
         self._jobs: deque[_Job] = deque()
         self._begun: dict[threading.Thread, float] = {}
         self._idle = 0
@@ -57,7 +59,9 @@ class DaemonPool(Executor):
                 raise RuntimeError(f"the pool {self._name} is closed")
             self._jobs.append(_Job(lambda: fn(*args, **kwargs), future))
             self._add_threads()
-            self._changed.notify_all()
+            self._changed.notify()
+            if len(self._jobs) > self._idle:
+                self._crowded.notify()
             if self._slow_after != float("inf") and self._overseer is None:
                 self._overseer = self._started(self._oversee)
         return future
@@ -68,6 +72,7 @@ class DaemonPool(Executor):
             self._closed = True
             dropped, self._jobs = self._jobs, deque()
             self._changed.notify_all()
+            self._crowded.notify_all()
         for job in dropped:
             job.future.cancel()
 
@@ -119,4 +124,4 @@ class DaemonPool(Executor):
                 now = time.monotonic()
                 left = [began + self._slow_after - now for began in self._begun.values()]
                 young = [seconds for seconds in left if seconds > 0]
-                self._changed.wait(min(young, default=self._slow_after) if self._jobs else None)
+                self._crowded.wait(min(young, default=self._slow_after) if self._jobs else None)

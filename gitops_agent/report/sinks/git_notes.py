@@ -175,15 +175,14 @@ def _now(record: CommitRecord, redact: Redact) -> Note | None:
 
 def parse_note(text: str) -> Note | None:
     """The YAML part of a note, or None when the text is not one of ours."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    import yaml_rs
 
     _, _, body = text.partition("\n\n")
     if len(text) > _MAX_CHARACTERS or not body.startswith(f"apiVersion: {API_VERSION}\nkind: {KIND}\n"):
         return None
     try:
-        value = YAML(typ="safe", pure=True).load(body)
-    except (YAMLError, ValueError, RecursionError):
+        value = yaml_rs.loads(body, parse_datetime=False)
+    except (yaml_rs.YAMLDecodeError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
