@@ -39,6 +39,7 @@ class Refusing:
         ApplyError("another leads"),
         ObserveError("no token"),
         UsageError("no file"),
+        RuntimeError("what nobody thought of"),
     ],
 )
 def test_one_that_cannot_be_told_keeps_nothing_from_the_next(problem: Exception) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from gitops_agent.drivers.api import Record, Verb
 from gitops_agent.drivers.kubernetes.cache import Entry
 from gitops_agent.drivers.kubernetes.cluster import Cluster
-from gitops_agent.drivers.kubernetes.errors import ApiError
 from gitops_agent.drivers.kubernetes.kinds import EVENT
 from gitops_agent.drivers.kubernetes.observe import kinds_of
-from gitops_agent.errors import GitopsAgentError
 
 MAX_WAITING = 10_000
 PER_SECOND = 25.0
@@ -123,9 +122,9 @@ class Events:
                 _, event = self._waiting.popleft()
             metadata = event["metadata"]
             assert isinstance(metadata, dict)
-            try:
+            # The journal and the note have it: whatever keeps a cluster from taking an event (refused, no
+            # credentials, another process leads by now) keeps nothing from going on.
+            with suppress(Exception):
                 self._cluster.client.request("POST", EVENT.path(metadata["namespace"]), body=event)
-            except (ApiError, GitopsAgentError):  # refused, no credentials, or another process leads by now
-                pass  # the journal and the note have it; a cluster that takes no event keeps nothing from going on
             if not self._ended:
                 pace.wait(1 / PER_SECOND)
