@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import AgentKey
-from gitops_agent.drivers.kubernetes.kinds import DEPLOYMENT, NAMESPACE, SECRET, ObjectKind
-from gitops_agent.drivers.kubernetes.marks import labels_of
+from gitops_agent.drivers.kubernetes.cache import ObjectCache
+from gitops_agent.drivers.kubernetes.errors import ApiError
+from gitops_agent.drivers.kubernetes.kinds import DEPLOYMENT, NAMESPACE, POD, SECRET, ObjectKind
+from gitops_agent.drivers.kubernetes.marks import HEARTBEAT, labels_of
 from gitops_agent.drivers.kubernetes.store import Entry, Scope, Store, as_served, keep_raw
 
 pytestmark = pytest.mark.unit
@@ -200,3 +202,39 @@ def test_of_secrets_only_metadata_is_kept(kind: ObjectKind) -> None:
     assert (b"hush" in raw) is not kind.metadata_only
     assert b'"other":"text"' in raw
     assert kind.kind.encode() in raw
+
+
+def beating(version: int, beat: str = "", phase: str = "Running") -> Entry:
+    """A pod as a watch shows it. ``beat``: its heartbeat, whose owner the server notes."""
+    meta: dict[str, Any] = {"name": "bot-1", "namespace": "acme", "uid": "1", "resourceVersion": str(version)}
+    meta |= {"labels": labels_of("test", BOT), "annotations": {HEARTBEAT: beat} if beat else {}}
+    owned = {"f:metadata": {"f:annotations": {f"f:{HEARTBEAT}": {}}}}
+    meta["managedFields"] = [{"manager": "python", "fieldsV1": owned, "time": version}] if beat else []
+    return keep_raw(POD, as_served(POD, {"metadata": meta, "spec": {}, "status": {"phase": phase}}))
+
+
+def test_another_heartbeat_is_kept_and_is_no_news() -> None:
+    everywhere = Scope(POD)
+    store = Store([everywhere])
+    store.listed(everywhere, [beating(1)], "1")
+    words = []
+    for entry in (beating(2, "first"), beating(3, "second"), beating(4, "third", "Failed"), beating(5)):
+        words.append([change.word for change in store.changed(everywhere, entry)])
+        assert store.get(POD, "acme", "bot-1") == entry
+    assert words == [["Pod changed"], [], ["Pod changed"], ["Pod changed"]], "the first, an end, and none any more"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_that_fails_is_waited_for_once(status: int) -> None:
+    client: Any = None  # nothing is started, so nothing is asked
+    cache = ObjectCache(client, [DEPLOYMENT], selector="")
+    (watch,) = cache._watches
+    waits: list[bool] = []
+    watch.problem = ApiError(status, "Busy", "later")
+    cache._state.wait_for = lambda decided, _timeout=None: waits.append(not decided()) or True  # type: ignore[method-assign,func-returns-value]
+    cache.synced(20)
+    cache.synced(1)
+    assert waits == [True, False]
+    watch.problem = None
+    cache.synced(1)
+    assert waits[2:] == [True], "a list under way is waited for"

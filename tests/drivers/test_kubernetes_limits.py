@@ -87,16 +87,70 @@ def test_a_document_overwrites_no_more_than_the_operator_lets_it(most: str, aske
         ({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "spec.containers c: hostPort"),
         ({"containers": [{"name": "c", "securityContext": {"procMount": "Unmasked"}}]}, "c: procMount"),
         ({"securityContext": {"windowsOptions": {"hostProcess": True}}}, "hostProcess"),
+        (
+            {"containers": [{"name": "c", "livenessProbe": {"httpGet": {"host": "169.254.169.254", "port": 80}}}]},
+            "spec.containers c: livenessProbe.httpGet.host",
+        ),
+        (
+            {"containers": [{"name": "c", "lifecycle": {"preStop": {"tcpSocket": {"host": "10.0.0.1"}}}}]},
+            "spec.containers c: preStop.tcpSocket.host",
+        ),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccompProfile Unconfined"),
+        (
+            {"containers": [{"name": "c", "securityContext": {"appArmorProfile": {"type": "Unconfined"}}}]},
+            "spec.containers c: appArmorProfile Unconfined",
+        ),
+        ({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}, "sysctls kernel.msgmax"),
+        ({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}, "securityContext.seLinuxOptions"),
+        (
+            {"containers": [{"name": "c", "securityContext": {"seLinuxOptions": {"user": "root"}}}]},
+            "seLinuxOptions",
+        ),
     ],
 )
 def test_pods_stay_off_their_host_unless_the_operator_lets_them(spec: Any, said: str) -> None:
-    template = {"spec": spec}
-    assert said in host_access(template)
+    asked = {"kind": "Deployment", "spec": {"template": {"spec": spec}}}
+    assert said in host_access({"spec": spec})
     with pytest.raises(Rejected, match="would reach the host") as caught:
-        require_confined(settings(), template)
+        require_confined(settings(), asked)
     assert caught.value.permanent
     assert "allowHostAccess" in caught.value.hint
-    require_confined(settings(allowHostAccess=True), template)
+    require_confined(settings(allowHostAccess=True), asked)
+
+
+def test_an_annotation_takes_no_profile_away() -> None:
+    named = "container.apparmor.security.beta.kubernetes.io/agent"
+    assert host_access({"metadata": {"annotations": {named: "unconfined"}}}) == named
+    assert host_access({"metadata": {"annotations": {named: "runtime/default", "other": "unconfined"}}}) == ""
+
+
+def test_what_pod_security_calls_baseline_is_no_way_to_the_host() -> None:
+    own = {
+        "securityContext": {
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "seLinuxOptions": {"type": "container_t"},
+        }
+    }
+    probe = {"httpGet": {"port": 80}, "periodSeconds": 5}
+    sysctls = [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]
+    container = {
+        "name": "c",
+        **own,
+        "readinessProbe": probe,
+        "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+    }
+    assert host_access({"spec": {"securityContext": {"sysctls": sysctls}, "containers": [container]}}) == ""
+
+
+def test_a_service_has_no_address_of_others_unless_the_operator_lets_it() -> None:
+    ports = [{"name": "http", "port": 80}]
+    taken = {"op": "add", "path": "/spec/externalIPs", "value": ["10.0.0.1"], "kind": "Service"}
+    require_confined(settings(), manifest("service", options={"ports": ports}))
+    asked = manifest("service", options={"ports": ports, "patches": [taken]})
+    with pytest.raises(Rejected, match="externalIPs") as caught:
+        require_confined(settings(), asked)
+    assert (caught.value.reason, caught.value.permanent) == ("HostAccess", True)
+    require_confined(settings(allowHostAccess=True), asked)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "CronJob"])

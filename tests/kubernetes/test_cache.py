@@ -17,7 +17,6 @@ from gitops_agent.drivers.kubernetes.config import ClusterConfig
 from gitops_agent.drivers.kubernetes.errors import ApiError
 from gitops_agent.drivers.kubernetes.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, ObjectKind
 from gitops_agent.drivers.kubernetes.marks import INSTANCE, TENANT, labels_of
-from gitops_agent.drivers.kubernetes.store import as_served, keep_raw
 from tests.servers.cluster import Cluster
 from tests.servers.faults import Fault, FaultProxy
 
@@ -194,7 +193,7 @@ def test_our_own_write_is_seen_at_once_and_wakes_nobody(fleet: Fleet, behind: Cl
     cache = fleet.cache(behind)
     cache.synced(10)
     answer = fleet.write("bot", "mine")
-    cache.note(keep_raw(CONFIG_MAP, as_served(CONFIG_MAP, answer)))
+    cache.note_object(CONFIG_MAP, answer)
     assert text_of(cache, fleet, "bot") == "mine"
     entry = cache.get(CONFIG_MAP, fleet.name, "bot")
     assert entry is not None

@@ -32,10 +32,17 @@ from gitops_agent.drivers.kubernetes.marks import (
     VALUES,
     WRITING,
 )
-from gitops_agent.drivers.kubernetes.namespaces import Namespaces
-from gitops_agent.drivers.kubernetes.objects import Target, notes_of, stands_for_resource, template_of
+from gitops_agent.drivers.kubernetes.namespaces import Namespaces, not_theirs
+from gitops_agent.drivers.kubernetes.objects import (
+    Target,
+    notes_of,
+    stands_for_resource,
+    template_of,
+    was_applied,
+)
 from gitops_agent.drivers.kubernetes.observe import LEFTOVER, Observing, is_not_ours, kinds_of, target_of
 from gitops_agent.drivers.kubernetes.ownership import owned
+from gitops_agent.drivers.kubernetes.pods import pods_of, workloads_of
 from gitops_agent.drivers.kubernetes.secrets import encoded, fits, marked, writing_of
 
 MAX_TRIES = 4
@@ -93,13 +100,16 @@ class Applying:
         assert action.desired is not None
         agent = action.key.agent
         manifest = self._objects.manifest(agent, action.desired)
-        require_confined(self._cluster.settings, template_of(manifest))
+        require_confined(self._cluster.settings, manifest)
         if target.kind is SECRET:
             self._fill(manifest, str(action.key), action.desired, target)
         elif target.kind in WORKLOADS:
             self._note_writing(manifest, target)
-        leftovers = self._leftovers(action.key, target)
-        if leftovers and action.desired.value.get("exclusive"):
+        exclusive = action.desired.value.get("exclusive")
+        standing = self._standing(action.key, action.base if exclusive else None)
+        # It moved, or is of another kind.
+        leftovers = [each for each in standing if target_of(each) != target]
+        if leftovers and exclusive:
             self._end_first(leftovers, agent)
         live_scales = action.desired.value.get("scaledBy") == "live"
         if live_scales and action.verb is not Verb.CREATE:
@@ -118,26 +128,30 @@ class Applying:
         for _ in range(MAX_TRIES):
             seen = self._cache.get(target.kind, target.namespace, target.name)
             force, there = adopting, False
-            if seen is not None:
+            if adopting:
+                manifest["metadata"] |= self._foreign.require_adoptable(target)
+            elif seen is not None:
+                if not was_applied(seen):
+                    raise NotYet(f"{target} carries our labels and is not ours; it is planned again")
                 self._require_unchanged(action, seen)
                 # The guard: what was looked at is what is written to, or nothing is written.
                 manifest["metadata"] |= {"resourceVersion": seen.resource_version, "uid": seen.uid}
                 force = self._may_take(action, seen, manifest)
-            elif not adopting:
+            else:
                 there = self._foreign.require_free(target)
             try:
                 created, stored = client.put(target.path, manifest, manager=MANAGER, force=force)
             except ApiError as problem:
                 # Also where others hold fields now: if that is news, it is for the next plan to judge.
-                if problem.status != 409 or seen is None or not self._moved_on(client, target, seen):
+                moved = problem.status == 409 and (adopting or (seen and self._moved_on(client, target, seen)))
+                if not moved:
                     raise self._meaning(problem, f"apply {target}") from problem
                 manifest["metadata"].pop("resourceVersion", None)
                 manifest["metadata"].pop("uid", None)
                 continue
-            if adopting:
+            if adopting or seen is None:
                 self._foreign.forget(target)
-            elif seen is None and not (created or there):
-                self._foreign.forget(target)
+            if not (adopting or seen or created or there):
                 self._let_go(client, target)
             return self._cache.note_object(target.kind, stored)
         raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
@@ -202,7 +216,7 @@ class Applying:
         return bool(takers)
 
     def _moved_on(self, client: Client, target: Target, seen: Entry) -> bool:
-        """Whether the object is another version than the one seen, read again; NotYet when it is gone or replaced."""
+        """Whether the object is another version than the one seen, read again; NotYet when it is gone or new."""
         try:
             found = client.get(target.path)
         except ApiError as problem:
@@ -232,14 +246,17 @@ class Applying:
         if writing:
             wanted[WRITING] = writing
 
-    def _leftovers(self, key: ResourceKey, target: Target) -> list[Entry]:
-        """The objects of an agent that stood for the same resource elsewhere: it moved, or is of another kind."""
-        return [each for each in self._standing(key) if target_of(each) != target]
-
-    def _standing(self, key: ResourceKey) -> list[Entry]:
-        """The objects that a resource of an agent stands for."""
+    def _standing(self, key: ResourceKey, record: Fields | None) -> list[Entry]:
+        """The objects that a resource of an agent stands for, in namespaces of its tenant; Rejected when that on
+        record is in none. What else is elsewhere is a copy, as of a backup, and for people to judge."""
         found = (each for kind in kinds_of(key.kind) for each in self._cache.of_agent(key.agent, kind))
-        return [each for each in found if stands_for_resource(each)]
+        standing = [each for each in found if stands_for_resource(each)]
+        theirs = [each for each in standing if self._cache.is_of(key.agent.tenant, each.namespace)]
+        known = None if record is None else self._objects.target(key.agent, record.value)
+        for entry in standing:
+            if entry not in theirs and target_of(entry) == known:
+                raise not_theirs(entry.namespace, key.agent.tenant)
+        return theirs
 
     def _require_watched(self, namespace: str) -> None:
         if not self._objects.is_watched(namespace):
@@ -268,65 +285,76 @@ class Applying:
         if not action.instances:
             self._roll(action.key, key)
             return Applied("asked for a rolling restart", action.handle or Fields.of({}))
-        pods = {each.name: each for each in self._cache.of_agent(action.key.agent, POD)}
+        pods = {each.name: each for each in pods_of(self._cache, action.key.agent)}
         for name in action.instances:
             if name in pods:
                 self._remove(pods[name], action.key.agent)
         return Applied(f"deleted {', '.join(action.instances)}", action.handle or Fields.of({}))
 
     def _roll(self, key: ResourceKey, intent: str) -> None:
-        for kind in WORKLOADS:
-            for entry in self._cache.of_agent(key.agent, kind):
-                path = ("spec", *TEMPLATE_PATHS.get(kind.kind, ("template",)), "metadata", "annotations")
-                # The same intent asks for the same restart: tried again after a crash, it changes nothing.
-                body: dict[str, Any] = {RESTARTED_AT: intent}
-                if writing := writing_of(self._observing.values_mark(entry.namespace, entry.name)):
-                    body[WRITING] = writing
-                for step in reversed(path):
-                    body = {step: body}
-                target = target_of(entry)
-                client = self._cluster.writer(target.namespace, key.agent)
-                try:
-                    stored = client.request(
-                        "PATCH",
-                        target.path,
-                        body=body,
-                        content_type=MERGE_PATCH,
-                        query={"fieldManager": RESTART_MANAGER},
-                    )
-                except ApiError as problem:
+        for entry in workloads_of(self._cache, key.agent):
+            path = ("spec", *TEMPLATE_PATHS.get(entry.kind.kind, ("template",)), "metadata", "annotations")
+            # The same intent asks for the same restart: tried again after a crash, it changes nothing.
+            body: dict[str, Any] = {RESTARTED_AT: intent}
+            if writing := writing_of(self._observing.values_mark(entry.namespace, entry.name)):
+                body[WRITING] = writing
+            for step in reversed(path):
+                body = {step: body}
+            self._patch(entry, body, key.agent)
+
+    def _patch(self, entry: Entry, body: dict[str, Any], agent: AgentKey) -> None:
+        """Patch this very object, as it was seen; one that is gone or no longer ours is left alone."""
+        target = target_of(entry)
+        client = self._cluster.writer(target.namespace, agent)
+        query = {"fieldManager": RESTART_MANAGER}
+        seen: Entry | None = entry
+        for _ in range(MAX_TRIES):
+            if seen is None:
+                return
+            body["metadata"] = {"uid": seen.uid, "resourceVersion": seen.resource_version}
+            try:
+                stored = client.request("PATCH", target.path, body=body, content_type=MERGE_PATCH, query=query)
+            except ApiError as problem:
+                if problem.status == 404:
+                    return
+                if problem.status != 409:
                     raise self._meaning(problem, f"restart {target}") from problem
-                self._cache.note_object(kind, stored)
+                seen = self._as_it_is(client, entry)
+                continue
+            self._cache.note_object(entry.kind, stored)
+            return
+        raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
 
     # -- delete
 
     def _delete(self, action: Action) -> Applied:
         """Delete the objects of a resource; a workload is gone when its pods are."""
-        agent, entries = action.key.agent, self._standing(action.key)
+        agent, entries = action.key.agent, self._standing(action.key, action.base)
         places = {each.namespace for each in entries}
         if action.base is not None:
             place = self._objects.target(agent, action.base.value).namespace
             self._require_watched(place)
             places.add(place)
-        for entry in entries:
-            self._remove(entry, agent)
-        if any(entry.kind in WORKLOADS for entry in entries):
-            raise NotYet(f"{', '.join(str(target_of(each)) for each in entries)}: deleted, its pods are ending")
+        ending = [said for entry in entries if (said := self._remove(entry, agent))]
+        if ending:
+            raise NotYet("; ".join(ending))
         gone = "deleted " + (", ".join(str(target_of(each)) for each in entries) or "nothing: it was gone")
         return Applied("; ".join([gone, *self._namespaces.leave(places, self._left_in)]))
 
-    def _remove(self, entry: Entry, agent: AgentKey) -> None:
+    def _remove(self, entry: Entry, agent: AgentKey) -> str:
         """Delete this very object, as it was seen: one that was marked anew by another since then is not ours to
-        delete. A workload goes last, so that its pods are gone when it is."""
+        delete. What it is waited for, if it is not gone at once. A workload goes last, so that its pods are gone
+        when it is."""
         target, ends_last = target_of(entry), entry.kind in WORKLOADS
         client = self._cluster.writer(target.namespace, agent)
         propagation = "Foreground" if ends_last else "Background"
         seen: Entry | None = entry
+        answer: dict[str, Any] = {}
         for _ in range(MAX_TRIES):
             if seen is None:
                 break
             try:
-                client.delete(
+                answer = client.delete(
                     target.path, uid=seen.uid, resource_version=seen.resource_version, propagation=propagation
                 )
                 break
@@ -338,8 +366,16 @@ class Applying:
             seen = self._as_it_is(client, entry)
         else:
             raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
-        if not ends_last and entry.kind is not POD:
+        if ends_last:
+            return f"{target}: deleted, its pods are ending"
+        metadata = answer.get("metadata") or {}
+        if metadata.get("deletionTimestamp"):
+            self._cache.note_object(entry.kind, answer)
+            held_by = ", ".join(metadata.get("finalizers") or ()) or "its grace period"
+            return f"{target}: deleted, and held by {held_by}"
+        if entry.kind is not POD:
             self._cache.note_gone(entry)
+        return ""
 
     def _as_it_is(self, client: Client, entry: Entry) -> Entry | None:
         """The object as the server has it now; None when it is gone, another, or no longer ours."""

@@ -19,7 +19,7 @@ from gitops_agent.drivers.kubernetes.marks import TENANT
 from gitops_agent.drivers.kubernetes.store import Change, Entry, Scope, Store, as_served, keep_raw
 from gitops_agent.support.clock import SystemClock
 
-__all__ = ["MAX_AGE_SECONDS", "Entry", "Keep", "Limits", "ObjectCache", "OnChange", "keep_raw"]
+__all__ = ["MAX_AGE_SECONDS", "Entry", "Limits", "ObjectCache", "OnChange", "keep_raw"]
 
 MAX_AGE_SECONDS = 45.0
 STOP_SECONDS = 2.0
@@ -27,7 +27,6 @@ _HOPELESS = (401, 403, 404, 405, 406)
 """Answers to a list that waiting does not change."""
 
 OnChange = Callable[[ObjectKind, AgentKey | None, str], None]
-Keep = Callable[[ObjectKind, dict[str, Any]], Entry]
 
 
 def _ignore(_kind: ObjectKind, _agent: AgentKey | None, _word: str) -> None:
@@ -39,8 +38,7 @@ class ObjectCache:
     ``applied``: what objects that stand for a resource must have beyond that, and pods need not.
 
     ``on_change``: called from the threads of the watches with the kind, the agent that the labels name, and a word
-    for people; not for the first list, and not for what ``note`` said already. ``keep``: what is kept of an
-    object."""
+    for people; not for the first list, and not for what ``note_object`` said already."""
 
     def __init__(  # noqa: PLR0913 - the parts of a cache
         self,
@@ -52,10 +50,8 @@ class ObjectCache:
         namespaces: Sequence[str] = (),
         on_change: OnChange = _ignore,
         clock: Clock | None = None,
-        keep: Keep = keep_raw,
         limits: Limits | None = None,
     ) -> None:
-        self._keep = keep
         self._state = threading.Condition()
         scopes = [Scope(kind, namespace) for kind in kinds for namespace in (namespaces or ("",))]
         self._store = Store(scopes)
@@ -65,7 +61,7 @@ class ObjectCache:
                 scope,
                 _selectors(scope, selector, applied),
                 self._store,
-                keep=_of_kind(keep, scope.kind),
+                keep=_of_kind(scope.kind),
                 on_change=_to(on_change, scope.kind),
                 on_state=self._state_changed,
                 on_up=self._server_answers,
@@ -78,6 +74,7 @@ class ObjectCache:
         for watch in self._watches:
             self._parts.setdefault(watch.scope.namespace, []).append(watch)
         self._started = False
+        self._waited = False
 
     def start(self) -> None:
         """Begin to list and watch; a second start changes nothing."""
@@ -121,12 +118,19 @@ class ObjectCache:
         """The agents that have any object."""
         return self._store.agents()
 
+    def is_of(self, tenant: str, namespace: str) -> bool:
+        """Whether a namespace is labelled as one of a tenant."""
+        entry = self._store.get(NAMESPACE, "", namespace)
+        return entry is not None and (entry.object()["metadata"].get("labels") or {}).get(TENANT) == tenant
+
     # -- whether it can be trusted
 
     def synced(self, timeout: float) -> None:
-        """Wait until everything was listed once, or cannot be; ``blind`` says what was not."""
+        """Wait until everything was listed once, or cannot be; ``blind`` says what was not. A server that fails
+        (5xx, 429) may soon do better, so it is waited for once; after that no pass waits for it."""
         with self._state:
             self._state.wait_for(self._decided, timeout)
+            self._waited = True
 
     def stale(self) -> Mapping[str, float]:
         """What is without a watch now, and for how many seconds."""
@@ -146,13 +150,9 @@ class ObjectCache:
 
     # -- our own writes
 
-    def note(self, entry: Entry) -> None:
-        """Take the answer to a write of ours at once, unless the watch has come further already."""
-        self._store.note(entry)
-
     def note_object(self, kind: ObjectKind, answer: Mapping[str, Any]) -> Entry:
         """The entry of the object that a write answered, noted."""
-        entry = self._keep(kind, as_served(kind, answer))
+        entry = keep_raw(kind, as_served(kind, answer))
         self._store.note(entry)
         return entry
 
@@ -172,8 +172,11 @@ class ObjectCache:
             watch.try_now()
 
     def _decided(self) -> bool:
-        late = map(_not_listed, self._parts.values())
-        return all(watch is None or _is_hopeless(watch.problem) for watch in late)
+        return all(self._is_decided(watches) for watches in self._parts.values())
+
+    def _is_decided(self, watches: Sequence[ListWatch]) -> bool:
+        late = [watch.problem for watch in watches if not watch.listed]
+        return not late or any(_is_hopeless(each) or (self._waited and each is not None) for each in late)
 
 
 def _selectors(scope: Scope, selector: str, applied: str) -> dict[str, str]:
@@ -184,8 +187,8 @@ def _selectors(scope: Scope, selector: str, applied: str) -> dict[str, str]:
     return {"labelSelector": TENANT, **named}
 
 
-def _of_kind(keep: Keep, kind: ObjectKind) -> Callable[[dict[str, Any]], Entry]:
-    return lambda found: keep(kind, found)
+def _of_kind(kind: ObjectKind) -> Callable[[dict[str, Any]], Entry]:
+    return lambda found: keep_raw(kind, found)
 
 
 def _to(on_change: OnChange, kind: ObjectKind) -> Callable[[Change], None]:

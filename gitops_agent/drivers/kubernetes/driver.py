@@ -67,7 +67,8 @@ class KubernetesDriver:
         client = Client(
             config, user_agent=f"gitops-agent/{instance}", timeout=settings.timeout, before_write=self._fence
         )
-        if settings.fence_as and context.term:
+        # The Lease and the policy that asks for its term are in our own cluster, and so is who we are there.
+        if settings.fence_as and context.term and not context.place:
             client = client.in_term(settings.fence_as, context.term)
         self._cache = ObjectCache(
             client,

@@ -23,6 +23,10 @@ REFUSED, CUT, TIMEOUT, TLS, UNREACHABLE = (
 )
 """Reasons of errors without an answer (``status`` 0)."""
 
+_OF_CLUSTER = frozenset({REFUSED, CUT, TIMEOUT, TLS, UNREACHABLE, "Unauthorized", "ServerError", "Unavailable"})
+_OF_CLUSTER |= {"WebhookUnavailable", "ConversionFailed"}
+"""Reasons that any other request may meet as well; all others are about one agent, its tenant or its namespace."""
+
 GONE_SECONDS = 2.0
 THROTTLED_SECONDS = 1.0
 _MAX_FIELDS = 5
@@ -78,7 +82,7 @@ class Rejected(ApplyError):
         permanent: bool = False,
         conflicts: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        super().__init__(message, hint=hint, permanent=permanent)
+        super().__init__(message, hint=hint, permanent=permanent, of_system=reason in _OF_CLUSTER)
         self.reason, self.conflicts = reason, conflicts
 
 
@@ -149,6 +153,8 @@ _MANAGER = re.compile(r'conflict with "(?P<manager>[^"]+)"')
 _TERMINATING = "because it is being terminated"
 _SLOW = "check the network and the API server's load"
 _NOT_SERVED = ("could not find the requested resource", "page not found")
+_APPLYING = re.compile(r"apply (?P<kind>\w+) (?P<namespace>[^/]+)/(?P<name>.+)")
+_IMMUTABLE = ("immutable", "updates to statefulset spec", "may not change once set")
 _NOT_TYPED = "failed to create typed patch object"
 """A field of the wrong type, for which the API server blames itself (500)."""
 
@@ -262,9 +268,19 @@ def _invalid(problem: ApiError, doing: str) -> Rejected:
     return Rejected(
         "Invalid",
         f"{doing}: the API server calls it invalid: {listed or problem.message}",
-        hint="correct runtime.kubernetes in the document",
+        hint=_anew(doing, problem.message) or "correct runtime.kubernetes in the document",
         permanent=True,
     )
+
+
+def _anew(doing: str, message: str) -> str:
+    """How an object is made anew, where a field of it cannot be changed; "" where that is not the problem."""
+    found = _APPLYING.fullmatch(doing)
+    if found is None or not any(text in message for text in _IMMUTABLE):
+        return ""
+    what = f"{found['kind'].lower()} {found['name']}"
+    deleted = f"kubectl -n {found['namespace']} delete {what} --cascade=orphan"
+    return f"undo it, or: {deleted}; gitops-agent retry {found['name']} makes it again at once"
 
 
 def _not_found(problem: ApiError, doing: str) -> Rejected | Delayed:

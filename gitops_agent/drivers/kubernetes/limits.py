@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 
 from gitops_agent.drivers.api import JSON
 from gitops_agent.drivers.kubernetes.errors import Rejected
+from gitops_agent.drivers.kubernetes.kinds import SERVICE
+from gitops_agent.drivers.kubernetes.objects import template_of
 from gitops_agent.drivers.kubernetes.options import Settings
 from gitops_agent.drivers.kubernetes.reading import at, map_at, maps_at
 
@@ -33,6 +36,29 @@ BASELINE_CAPABILITIES = frozenset(
     )
 )
 """What the Pod Security level ``baseline`` lets a container ask for."""
+
+BASELINE_SYSCTLS = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.tcp_wmem",
+    )
+)
+BASELINE_SELINUX = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+"""How annotations of a pod name the AppArmor profile of a container; a field does so as well."""
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_HOOKS = ("postStart", "preStop")
 
 
 def may_name(settings: Settings, context: str, tenant: str | None = None) -> bool:
@@ -65,27 +91,40 @@ def effective_overwrite(settings: Settings, fields: Mapping[str, Any]) -> str:
     return min(str(fields.get("overwrite", "Hands")), settings.max_overwrite, key=OVERWRITES.index)
 
 
-def require_confined(settings: Settings, template: Mapping[str, Any]) -> None:
-    """Return when pods of a template stay off their host, or need not; Rejected with the way out."""
-    found = "" if settings.allow_host_access else host_access(template)
-    if found:
+def require_confined(settings: Settings, manifest: Mapping[str, Any]) -> None:
+    """Return when an object stays off hosts and addresses that are not its own, or need not; Rejected with the way
+    out."""
+    found = host_access(template_of(manifest))
+    said = f"its pods would reach the host they run on: {found}" if found else foreign_addresses(manifest)
+    if said and not settings.allow_host_access:
         raise Rejected(
             "HostAccess",
-            f"its pods would reach the host they run on: {found}",
+            said,
             hint="take it out of runtime.kubernetes, or set drivers.kubernetes.allowHostAccess and commit again",
             permanent=True,
         )
 
 
+def foreign_addresses(manifest: Mapping[str, Any]) -> str:
+    """What a Service has against it that takes the traffic of addresses that are not its own; "" for all else."""
+    taken = at(manifest, "spec", "externalIPs") if manifest.get("kind") == SERVICE.kind else None
+    return f"its Service would take what is sent to other addresses: spec.externalIPs {taken}" if taken else ""
+
+
 def host_access(template: Mapping[str, Any]) -> str:
     """The first thing in a template by which its pods reach their host, as an address; "" when there is none."""
-    return next(_ways_to_host(map_at(template, "spec")), "")
+    named = map_at(template, "metadata", "annotations")
+    unconfined = (name for name, profile in named.items() if name.startswith(APPARMOR) and profile == "unconfined")
+    return next(chain(_ways_to_host(map_at(template, "spec")), unconfined), "")
 
 
 def _ways_to_host(pod: Mapping[str, JSON]) -> Iterator[str]:
     yield from (f"spec.{name}" for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name))
-    if at(pod, "securityContext", "windowsOptions", "hostProcess"):
-        yield "spec.securityContext.windowsOptions.hostProcess"
+    security = map_at(pod, "securityContext")
+    yield from (f"spec.securityContext.{way}" for way in _ways_of_security(security))
+    for sysctl in maps_at(security, "sysctls"):
+        if sysctl.get("name") not in BASELINE_SYSCTLS:
+            yield f"spec.securityContext.sysctls {sysctl.get('name')}"
     for volume in maps_at(pod, "volumes"):
         if "hostPath" in volume:
             yield f"spec.volumes {volume.get('name')}: hostPath"
@@ -98,8 +137,7 @@ def _ways_of_container(container: Mapping[str, JSON]) -> Iterator[str]:
     security = map_at(container, "securityContext")
     if security.get("privileged"):
         yield "privileged"
-    if at(security, "windowsOptions", "hostProcess"):
-        yield "hostProcess"
+    yield from _ways_of_security(security)
     if security.get("procMount") not in (None, "Default"):
         yield "procMount"
     added = at(security, "capabilities", "add")
@@ -109,3 +147,19 @@ def _ways_of_container(container: Mapping[str, JSON]) -> Iterator[str]:
     for port in maps_at(container, "ports"):
         if port.get("hostPort"):
             yield "hostPort"
+    handlers = {name: map_at(container, name) for name in _PROBES}
+    handlers |= {name: map_at(container, "lifecycle", name) for name in _HOOKS}
+    for name, handler in handlers.items():  # the kubelet calls these, from the host
+        yield from (f"{name}.{way}.host" for way in ("httpGet", "tcpSocket") if at(handler, way, "host"))
+
+
+def _ways_of_security(security: Mapping[str, JSON]) -> Iterator[str]:
+    """What the security context of a pod or of a container must not say."""
+    if at(security, "windowsOptions", "hostProcess"):
+        yield "windowsOptions.hostProcess"
+    for field in ("seccompProfile", "appArmorProfile"):
+        if at(security, field, "type") == "Unconfined":
+            yield f"{field} Unconfined"
+    selinux = map_at(security, "seLinuxOptions")
+    if selinux.get("user") or selinux.get("role") or (selinux.get("type") or "") not in BASELINE_SELINUX:
+        yield "seLinuxOptions"

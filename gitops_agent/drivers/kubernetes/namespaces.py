@@ -3,7 +3,6 @@ tenant's is never entered. Deleted only where we made them, may, and nothing is 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
@@ -17,6 +16,9 @@ from gitops_agent.drivers.kubernetes.marks import CREATED_BY, MANAGED_BY, MANAGE
 from gitops_agent.drivers.kubernetes.occupants import kept_in, occupancy_of
 from gitops_agent.model.catalog import place_of
 
+MAX_ASKING = 64
+"""How many namespaces are made at the same time, at most."""
+
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
@@ -29,7 +31,7 @@ class Namespaces:
         self._instance = cluster.instance
         self._settings = cluster.settings
         self._place = place_of(cluster.driver)
-        self._asking: defaultdict[str, Lock] = defaultdict(Lock)
+        self._asking = tuple(Lock() for _ in range(MAX_ASKING))
         self._occupancy = occupancy_of(cluster.client.host)
         self.entered = self._occupancy.entered
 
@@ -39,21 +41,15 @@ class Namespaces:
         require_context(self._settings, self._place, tenant)
         entry = self._cache.get(NAMESPACE, "", name)
         if entry is None:
-            with self._asking[name]:  # of the workers that need it, one makes it
+            with self._asking[hash(name) % MAX_ASKING]:  # of the workers that need it, one makes it
                 entry = self._cache.get(NAMESPACE, "", name)
                 found = entry.object() if entry is not None else self._asked_for(name, tenant)
         else:
             found = entry.object()
         metadata = found.get("metadata") or {}
         labels = metadata.get("labels") or {}
-        owner = labels.get(TENANT)
-        if owner != tenant:
-            whose = f"is for the tenant {owner}" if owner else "is not marked as one of this tenant"
-            raise Rejected(
-                "NamespaceNotTheirs",
-                f"namespace {name} {whose}; agents of {tenant} may not run there",
-                hint=f"name another one, or: kubectl label namespace {name} {TENANT}={tenant}",
-            )
+        if labels.get(TENANT) != tenant:
+            raise not_theirs(name, tenant, labels.get(TENANT, ""))
         if metadata.get("deletionTimestamp"):
             raise NotYet(f"namespace {name} is being deleted; it is made again when it is gone")
 
@@ -140,3 +136,13 @@ class Namespaces:
             return self._client.get(NAMESPACE.path(name=name))
         except ApiError as problem:
             raise apply_error(problem, f"read namespace {name}") from problem
+
+
+def not_theirs(name: str, tenant: str, owner: str = "") -> Rejected:
+    """The refusal to touch a namespace that is not labelled as a tenant's. ``owner``: the tenant it is for."""
+    whose = f"is for the tenant {owner}" if owner else "is not marked as one of this tenant"
+    return Rejected(
+        "NamespaceNotTheirs",
+        f"namespace {name} {whose}; agents of {tenant} may not run there",
+        hint=f"name another one, or: kubectl label namespace {name} {TENANT}={tenant}",
+    )

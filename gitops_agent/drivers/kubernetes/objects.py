@@ -117,6 +117,11 @@ def stands_for_resource(entry: Entry) -> bool:
     by us. A copy that carries our labels is nothing of ours."""
     if not entry.kind.resource or entry.agent is None or entry.name != entry.agent.name:
         return False
+    return was_applied(entry)
+
+
+def was_applied(entry: Entry) -> bool:
+    """The same of an object in the cache."""
     return _APPLIED in entry.raw or is_applied(entry.object()["metadata"])
 
 
@@ -133,15 +138,20 @@ def _labels(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_pod_of(workload: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Whether a pod is of this workload, and not left from before the agent moved to it."""
-    metadata = pod["metadata"]
+    """Whether a pod is kept by the controller of this workload, and not left from before the agent moved: its
+    labels alone are anybody's to write."""
+    metadata, name = pod["metadata"], workload["metadata"]["name"]
     if metadata.get("namespace") != workload["metadata"].get("namespace"):
         return False
-    owners = {each.get("kind") for each in metadata.get("ownerReferences") or ()}
-    return not owners or _PODS_OWNED_BY.get(str(workload.get("kind"))) in owners
-
-
-_PODS_OWNED_BY = {"Deployment": "ReplicaSet", "StatefulSet": "StatefulSet", "CronJob": "Job"}
+    owner: Mapping[str, Any] = next(
+        (each for each in metadata.get("ownerReferences") or () if each.get("controller")), {}
+    )
+    kept_by, kept = (owner.get("kind"), str(owner.get("name"))), workload.get("kind")
+    if kept == "Deployment":
+        return kept_by == ("ReplicaSet", f"{name}-{_labels(pod).get('pod-template-hash')}")
+    if kept == "StatefulSet":
+        return kept_by == (kept, name)
+    return kept == "CronJob" and kept_by[0] == "Job" and kept_by[1].startswith(f"{name}-")
 
 
 def template_of(workload: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from gitops_agent.drivers.kubernetes.objects import (
     template_of,
 )
 from gitops_agent.drivers.kubernetes.ownership import Taken, missing, owned_digest, taken
+from gitops_agent.drivers.kubernetes.pods import workloads_of
 from gitops_agent.drivers.kubernetes.rollout_status import instances, judged, service_health
 from gitops_agent.drivers.kubernetes.secrets import writing_of
 from gitops_agent.drivers.kubernetes.warning_events import WarningEvents
@@ -97,7 +98,7 @@ class Observing:
         self._cache = cluster.cache
         self._objects = cluster.objects
         self._foreign = foreign
-        self._sights: dict[tuple[str, str, str], Sight] = {}
+        self._sights: dict[AgentKey | None, dict[tuple[str, str, str], Sight]] = {}
         self._steady: dict[AgentKey, Steady] = {}
 
     def observe(
@@ -107,6 +108,8 @@ class Observing:
         ``blind``: the namespaces of which what the watches say does not count, and why."""
         now = self._cluster.clock.now()
         agents = self._cache.agents() if request.scope is None else request.scope
+        if request.scope is None:
+            self._forget_all_but(agents)
         hidden = self._hidden(agents, request, blind, now) if blind else {}
         if hidden:
             request, agents = _without(request, hidden), agents - hidden.keys()
@@ -116,6 +119,13 @@ class Observing:
                 seen[each.key] = each
         seen |= self._not_there(request, seen, now)
         return [*seen.values(), *(each for of_agent in hidden.values() for each in of_agent)]
+
+    def _forget_all_but(self, agents: AbstractSet[AgentKey]) -> None:
+        """Drop what was seen of agents that have no objects any more."""
+        for gone in self._steady.keys() - agents:
+            del self._steady[gone]
+        for each in [each for each in tuple(self._sights) if each not in agents]:  # others may add meanwhile
+            del self._sights[each]
 
     def _hidden(
         self,
@@ -166,7 +176,7 @@ class Observing:
         made = _without_early_leftovers(
             [
                 self._present(key, entries, pods, request, now)
-                for key, entries in self._entries(agent, found).items()
+                for key, entries in self._entries(agent, found, request).items()
             ]
         )
         self._steady.pop(agent, None)
@@ -178,11 +188,12 @@ class Observing:
     def sight(self, entry: Entry, base: Base | None = None) -> Sight:
         """How an object looks. ``base``: our record of it, which knows it from before we were started."""
         where = (entry.kind.kind, entry.namespace, entry.name)
-        known = self._sights.get(where)
+        sights = self._sights.setdefault(entry.agent, {})
+        known = sights.get(where)
         if known is None or known.resource_version != entry.resource_version:
             mark, before = _mark_of(entry), known or _recorded(base)
             owned = before.owned if before is not None and before.mark == mark else _owned(entry)
-            known = self._sights[where] = Sight(entry.resource_version, owned, mark)
+            known = sights[where] = Sight(entry.resource_version, owned, mark)
         return known
 
     def takers(self, live: dict[str, Any], manifest: dict[str, Any]) -> tuple[Taken, ...]:
@@ -191,13 +202,25 @@ class Observing:
             live = {**live, "data": manifest.get("data") or {}}
         return tuple(each for each in taken(live, manifest) if each.differs)
 
-    def _entries(self, agent: AgentKey, found: Sequence[Entry]) -> dict[ResourceKey, list[Entry]]:
+    def _entries(
+        self, agent: AgentKey, found: Sequence[Entry], request: ObserveRequest
+    ) -> dict[ResourceKey, list[Entry]]:
         """The objects of an agent by the resource that each stands for."""
         listed: dict[ResourceKey, list[Entry]] = {}
         for entry in found:
-            if stands_for_resource(entry):
-                listed.setdefault(ResourceKey(agent, entry.kind.resource, self._driver), []).append(entry)
+            key = ResourceKey(agent, entry.kind.resource, self._driver)
+            if stands_for_resource(entry) and not self._is_copy(
+                entry, request.bases.get(key) or request.claims.get(key)
+            ):
+                listed.setdefault(key, []).append(entry)
         return listed
+
+    def _is_copy(self, entry: Entry, known: Base | Resource | None) -> bool:
+        """Whether an object of an agent that is on record or in Git is neither there nor anywhere of its tenant: a
+        copy, such as of a backup that was restored elsewhere. It is nothing that is left to remove."""
+        if known is None or entry.agent is None or self._cache.is_of(entry.agent.tenant, entry.namespace):
+            return False
+        return target_of(entry) != self._objects.target(entry.agent, known.fields.value)
 
     def _present(
         self, key: ResourceKey, entries: list[Entry], pods: Sequence[Entry], request: ObserveRequest, now: float
@@ -302,7 +325,7 @@ class Observing:
         writing = writing_of(mark)
         if secret.get(ON_SECRET_CHANGE) != "Restart" or not writing:
             return False
-        for entry in (each for kind in WORKLOADS for each in self._cache.of_agent(agent, kind)):
+        for entry in workloads_of(self._cache, agent):
             if f'"{WRITING}":"{writing}"'.encode() in entry.raw:
                 continue
             if notes_of(template_of(entry.object())).get(WRITING, writing) != writing:

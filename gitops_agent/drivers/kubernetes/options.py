@@ -203,7 +203,7 @@ class Settings(BaseModel):
     fence_as: str = Field(
         "",
         description="Who we are, such as `system:serviceaccount:gitops-agent:gitops-agent`: each request then "
-        "says of which leadership it is (component `fencing`).",
+        "says of which leadership it is (component `fencing`); in our own cluster alone, not in named contexts.",
     )
     election_seconds: int = Field(
         12, ge=3, le=600, description="Seconds after the last sign of a leader when another one takes over."

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gitops_agent.drivers.api import AgentKey
 from gitops_agent.drivers.kubernetes.cache import Entry, ObjectCache
 from gitops_agent.drivers.kubernetes.kinds import POD, WORKLOADS
@@ -18,14 +15,10 @@ def workloads_of(cache: ObjectCache, agent: AgentKey) -> list[Entry]:
 
 
 def pods_of(cache: ObjectCache, agent: AgentKey) -> list[Entry]:
-    """The pods of an agent: in the namespace of its workload, and made by the controller of one of that kind."""
+    """The pods of an agent: those that the controllers of its workloads keep."""
     workloads = [each.object() for each in workloads_of(cache, agent)]
     return [
         entry
         for entry in cache.of_agent(agent, POD)
-        if _is_controlled(pod := entry.object()) and any(is_pod_of(each, pod) for each in workloads)
+        if any(is_pod_of(each, pod) for pod in (entry.object(),) for each in workloads)
     ]
-
-
-def _is_controlled(pod: Mapping[str, Any]) -> bool:
-    return any(each.get("controller") for each in pod["metadata"].get("ownerReferences") or ())

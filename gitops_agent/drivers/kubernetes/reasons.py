@@ -12,7 +12,6 @@ REASONS = {
     **rollout_status.REASONS,
     "ObjectMissing": Reason("The object was deleted in the cluster.", _EXTERNAL),
     "NamespaceMissing": Reason("The namespace was deleted, and the object with it.", _EXTERNAL),
-    "NamespaceTerminating": Reason("The namespace is being deleted.", Class.LAG),
     "EditedByHand": Reason("It was changed by hand in the cluster."),
     "TakenOver": Reason(
         "Another manager owns fields that are Git's, and gives them other values.", decision=Decision.ALERT

@@ -21,6 +21,7 @@ from gitops_agent.drivers.kubernetes.kinds import POD, ObjectKind
 from gitops_agent.drivers.kubernetes.marks import HEARTBEAT, agent_of
 
 _HEARTBEAT = f"f:{HEARTBEAT}"
+_BEAT = f'"{HEARTBEAT}":'.encode()
 _OF_CONTAINERS = frozenset({"args", "command", "env", "envFrom", "ports", "volumeMounts", "securityContext"})
 """What is not looked at of the containers of a pod."""
 
@@ -29,7 +30,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 class Entry(NamedTuple):
     """One object. ``raw``: it as JSON, kept as bytes because thousands of parsed ones would take ten times the
-    memory. ``kept``: whatever else ``keep`` took from it."""
+    memory."""
 
     kind: ObjectKind
     namespace: str
@@ -39,7 +40,6 @@ class Entry(NamedTuple):
     generation: int
     agent: AgentKey | None
     raw: bytes
-    kept: Any = None
 
     def object(self) -> dict[str, Any]:
         """The object, parsed anew: the caller may change it."""
@@ -116,6 +116,21 @@ def _slim_pod(found: Mapping[str, Any]) -> dict[str, Any]:
 def _annotations_of(owner: Mapping[str, Any]) -> Mapping[str, Any]:
     owned = (owner.get("fieldsV1") or {}).get("f:metadata") or {}
     return owned.get("f:annotations") or {}
+
+
+def _only_beats(old: Entry, new: Entry) -> bool:
+    """Whether a pod differs only by another heartbeat: no news, for core looks again before one can be stale."""
+    if new.kind is not POD or _BEAT not in old.raw or _BEAT not in new.raw:
+        return False
+    return _but_for_heartbeat(old) == _but_for_heartbeat(new)
+
+
+def _but_for_heartbeat(pod: Entry) -> dict[str, Any]:
+    found = pod.object()
+    beat, meta = (found["metadata"].get("annotations") or {}).pop(HEARTBEAT, None), found["metadata"]
+    for name in ("managedFields", "resourceVersion"):
+        meta.pop(name, None)
+    return {"object": found, "beats": beat is not None}
 
 
 _Name = tuple[str, str]  # namespace and name
@@ -247,6 +262,8 @@ class Store:
         self._objects[entry.kind.kind][where] = entry
         if entry.agent is not None:
             self._of_agent.setdefault(entry.agent, {})[(entry.kind.kind, *where)] = entry
+        if old is not None and _only_beats(old, entry):
+            return changes
         word = "added" if old is None else "replaced" if old.uid != entry.uid else "changed"
         return [*changes, Change(entry.agent, f"{entry.kind.kind} {word}")]
 
