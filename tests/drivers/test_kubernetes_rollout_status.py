@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import Health, HealthState, iso
 from gitops_agent.drivers.kubernetes import rollout_status
-from gitops_agent.drivers.kubernetes.marks import HEARTBEAT
+from gitops_agent.drivers.kubernetes.marks import HEARTBEAT, SPEC
 from gitops_agent.drivers.kubernetes.pod_status import MASK, Warned
 from gitops_agent.drivers.kubernetes.rollout_status import (
     REASONS,
@@ -486,6 +486,9 @@ def test_a_cron_job() -> None:
     assert judged(live, failed, pod("bot-2", age=1)) == (HEALTHY, "Healthy")
     live["status"] = {"lastSuccessfulTime": ago(10)}
     assert judged(live, failed) == (HEALTHY, "Healthy")
+    live["status"] = {}
+    live["spec"]["jobTemplate"] = {"spec": {"template": {"metadata": {"annotations": {SPEC: "mended"}}}}}
+    assert judged(live, failed) == (HEALTHY, "Healthy"), "that run was of an earlier version"
     live["spec"]["suspend"] = True
     assert judged(live) == (HealthState.STOPPED, "Stopped")
     assert judged(live, pod()) == (STARTING, "Stopping")

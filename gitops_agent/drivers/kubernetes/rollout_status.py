@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gitops_agent.drivers.api import HEALTHY, Class, Health, HealthState, Reason
+from gitops_agent.drivers.kubernetes.marks import SPEC
 from gitops_agent.drivers.kubernetes.pod_status import (
     ENDED,
     MASK,
@@ -182,7 +183,8 @@ def _stateful_set(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnin
 
 
 def _cron_job(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: Sequence[Warned]) -> Verdict:
-    """By the newest pod of its runs; between runs it is healthy unless the last one failed."""
+    """By the newest pod of its runs; between runs it is healthy unless the last one failed. A run that began with
+    an earlier version says nothing about this one: else a commit that mends it would wait for the next run."""
     if at(live, "metadata", "deletionTimestamp"):
         return Verdict(_ending(pods))
     if at(live, "spec", "suspend") is True:
@@ -190,7 +192,7 @@ def _cron_job(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: 
     waiting = _run_without_pods(live, pods)
     if waiting and (refused := _refused(warnings, mask)) is not None:
         return _Judged([], now, mask, DEADLINE_SECONDS, refused, about=waiting).verdict("", done=False)
-    newest = max(pods, key=_created, default={})
+    newest = max((each for each in pods if _has_template(live, each)), key=_created, default={})
     if at(newest, "status", "phase") != "Failed":
         run = _Judged([newest] if newest else [], now, mask, DEADLINE_SECONDS, None, warnings, waiting)
         return run.verdict("", done=is_ready(newest))
@@ -304,6 +306,12 @@ def _numbers(wanted: int, updated: int, available: int, old: int) -> str:
 
 def _label(pod: Map, name: str) -> str:
     return text_at(pod, "metadata", "labels", name)
+
+
+def _has_template(cron_job: Map, pod: Map) -> bool:
+    """Whether the pod of a run began with the template that is in force."""
+    mark = ("metadata", "annotations", SPEC)
+    return text_at(cron_job, "spec", "jobTemplate", "spec", "template", *mark) == text_at(pod, *mark)
 
 
 def _created(pod: Map) -> float:
