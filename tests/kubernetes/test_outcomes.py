@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.kubernetes.fleet import KubeFleet
 from tests.servers.cluster import Cluster
-from tests.servers.faults import Fault, FaultProxy, Match
+from tests.servers.faults import Fault, FaultProxy, Match, Seen
 from tests.support.fleet import Json, until
 
 NEW = {"image": "registry.example/bot:2"}
@@ -52,6 +53,63 @@ def test_answers_of_a_server_in_trouble(behind: KubeFleet, proxy: FaultProxy) ->
     proxy.heal()
     assert fleet.once()["phase"] == "Converged"
     assert len(fleet.objects("deployment")) == 5
+
+
+def test_a_server_that_asks_for_patience_gets_it_and_siblings_go_on(behind: KubeFleet, proxy: FaultProxy) -> None:
+    fleet, patience, tries = behind, 10, list[float]()
+
+    def noted(seen: Seen) -> bool:
+        found = writes_to("busy")(seen)
+        if found:
+            tries.append(time.monotonic())
+        return found
+
+    proxy.fail(429, noted, retry_after=patience, times=1)
+    proxy.inject(Fault(noted))
+    head = fleet.commit(fleet.agents("busy", "well"))
+    with fleet.running():
+        until(lambda: tries, "a first try")
+        fleet.until_ready("well")
+        assert len(tries) == 1, "a sibling is Ready before the next try"
+        assert f"asks to wait {patience} s" in fleet.call("explain", "busy").out
+        fleet.await_phase(head, "Converged")
+    assert len(tries) == 2
+    assert tries[1] - tries[0] >= patience
+
+
+def test_a_write_that_takes_long_holds_up_nobody_else(behind: KubeFleet, proxy: FaultProxy) -> None:
+    fleet = behind
+    proxy.delay(8, writes_to("slow"), times=1)
+    head = fleet.commit(fleet.agents("slow", "well"))
+    with fleet.running():
+        fleet.until_ready("well")
+        assert fleet.object("deployment", "slow") is None
+        fleet.kubectl("scale", "deployment/well", "--replicas=3")
+        until(lambda: fleet.object("deployment", "well")["spec"]["replicas"] == 1, "drift is repaired meanwhile")
+        assert fleet.object("deployment", "slow") is None
+        fleet.await_phase(head, "Converged")
+
+
+def test_watches_that_hang_are_not_believed_and_recover(behind: KubeFleet, proxy: FaultProxy) -> None:
+    """A watch is asked for and never answered: what it said last does not count, and nothing is done by it."""
+    fleet = behind
+    head = fleet.commit(fleet.agents("a", "b"))
+    quick = {"STALE_AFTER": "2", "TIMEOUT": "2"}
+    settings = {f"GITOPS_AGENT_DRIVERS__KUBERNETES__{name}": value for name, value in quick.items()}
+    with fleet.running(GITOPS_AGENT_RESYNC_INTERVAL="2s", **settings):
+        fleet.await_phase(head, "Converged")
+        proxy.delay(60, lambda seen: seen.watch)
+        proxy.silence_watches()
+        proxy.cut_watches()
+        until(lambda: "ObserveFailed" in fleet.call("explain", "a").out, "that nothing is known of it")
+        proxy.forget()
+        fleet.kubectl("delete", "deployment", "a", "--wait=false")
+        head = fleet.commit(fleet.agents("a", "b", runtime=NEW))
+        until(lambda: fleet.status()["commit"] == head, "the commit")
+        assert proxy.requests("PATCH") == [], "nothing is done without a look"
+        proxy.heal()
+        fleet.await_phase(head, "Converged")
+        assert fleet.image("a") == fleet.image("b") == NEW["image"]
 
 
 def test_a_lost_answer_is_asked_for_again_and_nothing_is_made_twice(behind: KubeFleet, proxy: FaultProxy) -> None:
