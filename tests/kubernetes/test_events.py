@@ -36,14 +36,17 @@ def test_describe_tells_the_story(fleet: KubeFleet) -> None:
 def test_a_failure_is_an_event_too(fleet: KubeFleet) -> None:
     fleet.commit(fleet.agents("a"))
     fleet.once()
-    bad = {
-        "kubernetes": {"patches": [{"op": "add", "path": "/spec/template/spec/priorityClassName", "value": "no"}]}
-    }
-    fleet.commit(fleet.agents("a", **bad))
+    refused = [{"op": "add", "path": "/spec/template/spec/dnsPolicy", "value": "Nowhere"}]
+    bad = fleet.commit(fleet.agents("a", kubernetes={"patches": refused}))
     fleet.call("once", "--timeout", "12s")
-    fleet.commit(fleet.agents("a", kubernetes={"podLabels": {"bad label": "x"}}))
-    fleet.call("once", "--timeout", "12s")
-    until(lambda: "Failed" in fleet.kubectl("describe", "deployment", "a"), "the event of the failure")
+
+    def told() -> list[str]:
+        events = fleet.kubectl("describe", "deployment", "a").partition("\nEvents:")[2].splitlines()
+        ours = [line for line in events if f" gitops-agent/{fleet.instance} " in line]
+        return [line for line in ours if line.split()[:2] == ["Warning", "Failed"] and bad[:10] in line]
+
+    (line, *_) = until(told, "the event of the failure")
+    assert "dnsPolicy" in line
 
 
 def test_a_secret_is_in_its_secret_and_nowhere_else(fleet: KubeFleet) -> None:
