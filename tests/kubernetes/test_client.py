@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from gitops_agent.drivers.kubernetes.errors import (
     apply_error,
 )
 from gitops_agent.drivers.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, ObjectKind
+from tests.servers.certificates import write_certificates
 from tests.servers.cluster import Cluster
 from tests.servers.faults import Fault, FaultProxy
 
@@ -289,32 +293,117 @@ def test_a_policy_is_named(client: Client, namespace: str) -> None:
         client.delete(policies.path(name=namespace))
 
 
-def test_a_webhook_that_does_not_answer_is_named(client: Client, namespace: str) -> None:
+@contextmanager
+def webhook(client: Client, namespace: str, **server: str) -> Iterator[None]:
+    """A webhook that is asked about ConfigMaps of a namespace. ``server``: where it is and who vouches for it."""
     group = "admissionregistration.k8s.io/v1"
     hooks = ObjectKind(
         "ValidatingWebhookConfiguration", group, "validatingwebhookconfigurations", namespaced=False
     )
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    hook = {
+        "name": "check.example.com",
+        "clientConfig": server,
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    put(client, hooks, manifest(hooks, "", namespace, webhooks=[hook]))
+    try:
+        yield
+    finally:
+        client.delete(hooks.path(name=namespace))
+
+
+@contextmanager
+def closed_port() -> Iterator[str]:
+    """The address of a server that is not there."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{closed.getsockname()[1]}/"
-        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-        hook = {
-            "name": "check.example.com",
-            "clientConfig": {"url": url},
-            "rules": [rule],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-        }
-        put(client, hooks, manifest(hooks, "", namespace, webhooks=[hook]))
+        yield f"https://127.0.0.1:{closed.getsockname()[1]}/"
+
+
+def test_a_webhook_that_does_not_answer_is_named(client: Client, namespace: str) -> None:
+    with closed_port() as url, webhook(client, namespace, url=url):
+        meant = denial(client, namespace)
+    assert meant.reason == "WebhookUnavailable"
+    assert "webhook check.example.com does not answer" in meant.message
+    assert not meant.permanent
+
+
+@contextmanager
+def refusing(folder: Path, status: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """A server that answers no to every review, and what a webhook has to say to reach it."""
+    files = write_certificates(folder)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = {"uid": asked["request"]["uid"], "allowed": False, "status": status}
+            body = json.dumps({**asked, "response": answer}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.private_key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        bundle = base64.b64encode(files.ca.read_bytes()).decode()
+        yield {"url": f"https://127.0.0.1:{server.server_address[1]}/", "caBundle": bundle}
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"message": "no agents on Fridays"}, "no agents on Fridays"),
+        ({"message": "no agents on Fridays", "code": 400}, "no agents on Fridays"),
+        ({"message": "no agents on Fridays", "code": 422}, "no agents on Fridays"),
+        ({}, "no reason was given"),
+    ],
+)
+def test_a_webhook_that_says_no_is_named_with_its_words(
+    client: Client, namespace: str, tmp_path: Path, status: dict[str, Any], why: str
+) -> None:
+    with refusing(tmp_path, status) as server, webhook(client, namespace, **server):
+        meant = denial(client, namespace)
+    assert meant.reason == "AdmissionDenied"
+    assert meant.message == f"apply it: webhook check.example.com denied it: {why}"
+    assert not meant.permanent, "what it thinks may change without a commit"
+
+
+def test_a_kind_that_cannot_be_converted_is_named(client: Client, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    kinds = ObjectKind(
+        "CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False
+    )
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")]
+    names = {"plural": "robots", "kind": "Robot"}
+    with closed_port() as url:
+        hook = {"clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]}
+        conversion = {"strategy": "Webhook", "webhook": hook}
+        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+        put(client, kinds, manifest(kinds, "", f"robots.{group}", spec={**spec, "conversion": conversion}))
         try:
-            meant = denial(client, namespace)
-            assert meant.reason == "WebhookUnavailable"
-            assert "webhook check.example.com does not answer" in meant.message
-            assert not meant.permanent
+            stored, newer = (ObjectKind("Robot", f"{group}/{name}", "robots") for name in ("v1", "v2"))
+            eventually(lambda: put(client, stored, manifest(stored, namespace, "bot")))
+            meant = refused(client, newer, manifest(newer, namespace, "bot"))
         finally:
-            client.delete(hooks.path(name=namespace))
+            client.delete(kinds.path(name=f"robots.{group}"))
+    assert meant.reason == "ConversionFailed"
+    assert "conversion webhook" in meant.message
+    assert not meant.permanent
 
 
 def test_an_invalid_object_lists_its_fields_and_is_final(client: Client, namespace: str) -> None:
