@@ -11,6 +11,7 @@ from sqlalchemy import (
     Label,
     Select,
     String,
+    bindparam,
     func,
     or_,
     select,
@@ -48,21 +49,30 @@ _ENTRY = [_column(each.name) for each in fields(ActionRecord)]
 _CHANGING = [verb for verb in Verb if verb.touches_live or verb is Verb.RELEASE]
 
 
-def _repairs(found: FromClause, since: float) -> tuple[ColumnElement[bool], ...]:
-    """What is true of actions against drift that were done since a moment. ``found``: the intents to look through,
-    chosen before by what they are indexed by: nearly all were done, and a database that has no statistics would
-    begin with those."""
+def _repairs(found: FromClause) -> tuple[ColumnElement[bool], ...]:
+    """What is true of actions against drift that were done after the parameter ``since``. ``found``: the intents
+    to look through, chosen before by what they are indexed by: nearly all were done, and a database that has no
+    statistics would begin with those."""
     return (
         found.c.drift_class.in_([member for member in Class if member.is_drift]),
         found.c.verb.in_([verb for verb in Verb if verb.touches_live]),
         found.c.result == Result.DONE,
-        found.c.finished_at > since,
+        found.c.finished_at > bindparam("since"),
     )
 
 
 def _newest(query: Select[Any]) -> FromClause:
     """The newest intents that a query finds, as many as are looked through."""
     return query.order_by(intents.c.seq.desc()).limit(MAX_SEARCHED_INTENTS).subquery()
+
+
+# Asked in every pass that repairs something, and to build a statement takes as long as to carry it out.
+_OF_ALL = _newest(select(intents))
+_REPAIRED_LATELY = select(_OF_ALL).where(*_repairs(_OF_ALL)).order_by(_OF_ALL.c.seq.desc())
+_OF_AGENT = _newest(select(intents).where(intents.c.agent == bindparam("of_agent")))
+_REPAIRED_AT = select(_OF_AGENT.c.finished_at).where(
+    *_repairs(_OF_AGENT), _OF_AGENT.c.duration > 0.0, _OF_AGENT.c.key == bindparam("of_key")
+)
 
 
 class History:
@@ -150,16 +160,12 @@ class History:
     def recently_repaired(self, since: float) -> Sequence[tuple[Action, float]]:
         """Actions against drift that were done since a moment, and when, among the newest of all: enough to know
         a mass by."""
-        newest = _newest(select(intents))
-        query = select(newest).where(*_repairs(newest, since)).order_by(newest.c.seq.desc())
-        return [(intent_of(row).action, row.finished_at) for row in self._found(query)]
+        return [(intent_of(row).action, row.finished_at) for row in self._found(_REPAIRED_LATELY, since=since)]
 
     def repairs(self, key: ResourceKey, since: float) -> Sequence[float]:
         """When drift of a resource was repaired, among the newest of its agent. A settled intent took no time of
         ours, and does not count."""
-        newest = _newest(select(intents).filter_by(agent=key.agent))
-        query = select(newest.c.finished_at).where(*_repairs(newest, since), newest.c.duration > 0.0)
-        return [at for (at,) in self._found(query.where(newest.c.key == key))]
+        return [at for (at,) in self._found(_REPAIRED_AT, since=since, of_agent=key.agent, of_key=key)]
 
     def observations(self, agent: AgentKey, *, limit: int = 100) -> Sequence[Observation]:
         """What was seen of an agent each time it changed, newest first: the answer to "since when"."""
@@ -170,9 +176,9 @@ class History:
         """Whether a plan for a commit is on record."""
         return bool(self._found(select(schema.plans.c.plan).filter_by(plan=digest, commit=commit)))
 
-    def _found(self, query: Select[Any]) -> Sequence[Any]:
+    def _found(self, query: Select[Any], **values: object) -> Sequence[Any]:
         with self._database.reading() as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, values).all()
 
     def _read(self, query: Callable[..., T], *arguments: object, **options: object) -> T:
         with self._database.reading() as connection:
