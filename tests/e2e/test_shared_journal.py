@@ -189,3 +189,42 @@ def test_the_password_is_nowhere(fleet: Fleet) -> None:
     for text in said:
         assert PASSWORD not in text
         assert WRITTEN not in text
+
+
+@pytest.mark.parametrize("with_folder", [True, False])
+def test_losing_the_journal_loses_no_agent_and_starts_none_twice(
+    fleet: Fleet, postgres: Postgres, with_folder: bool
+) -> None:
+    """A backup that never was: the schema of the instance is gone, with or without the folder of the machine."""
+    names = ("a", "b", "c")
+    sha = fleet.commit(fleet.agents(*names))
+    with fleet.running() as daemon:
+        fleet.await_phase(sha, "Converged")
+        before = fleet.pids()
+        daemon.kill()
+        daemon.wait()
+    postgres.run(f'DROP SCHEMA "{place_of(fleet).schema}" CASCADE')
+    if not with_folder:
+        shutil.rmtree(fleet.state)
+    with fleet.running():
+        fleet.await_phase(sha, "Converged")
+        assert fleet.pids() == before, "the same processes, no one more"
+        fleet.kill("b")
+        until(lambda: fleet.pids("b") and len(fleet.pids()) == len(names), "and they are looked after again")
+        assert len(set(before) & set(fleet.pids())) == len(names) - 1
+
+
+def test_a_journal_that_is_lost_under_a_running_daemon(fleet: Fleet, postgres: Postgres) -> None:
+    sha = fleet.commit(fleet.agents("a", "b"))
+    with fleet.running() as daemon:
+        fleet.await_phase(sha, "Converged")
+        before = fleet.pids()
+        postgres.run(f'DROP SCHEMA "{place_of(fleet).schema}" CASCADE')
+        fleet.commit(fleet.agents("c"))
+        until(lambda: "the journal" in fleet.daemon_log(), "it is said")
+        assert set(before) <= set(fleet.pids()), "agents do not notice"
+        daemon.kill()
+        daemon.wait()
+    assert fleet.once()["phase"] == "Converged"
+    assert set(before) < set(fleet.pids())
+    assert len(fleet.pids()) == 3

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import urllib.parse
 from pathlib import Path
 
 import pytest
 
+from gitops_agent import heartbeat as writer
 from gitops_agent.drivers.kubernetes.client import MERGE_PATCH, Client
 from gitops_agent.drivers.kubernetes.config import ClusterConfig
 from gitops_agent.drivers.kubernetes.errors import ApiError
@@ -43,17 +46,72 @@ def agents(control: Cluster, fleet: KubeFleet) -> KubeFleet:
     return fleet
 
 
+def pod_of(fleet: KubeFleet, agent: str) -> Json:
+    return next(
+        each for each in fleet.objects("pod") if each["metadata"]["labels"]["gitops-agent.dev/agent"] == agent
+    )
+
+
+def bound_token(fleet: KubeFleet, pod: Json) -> str:
+    """The token that a kubelet would give to a pod."""
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    bound = ("--bound-object-kind", "Pod", "--bound-object-name", name, "--bound-object-uid", uid)
+    return fleet.kubectl("create", "token", "default", *bound).strip()
+
+
+@pytest.fixture
+def inside(agents: KubeFleet, control: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Json:
+    """The pod of an agent; this process has the environment and the files that its container has."""
+    pod = pod_of(agents, "a")
+    fields = {"metadata.name": pod["metadata"]["name"], "metadata.namespace": agents.tenant}
+    (container,) = pod["spec"]["containers"]
+    for each in container["env"]:
+        value = each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        monkeypatch.setenv(each["name"], value)
+    server = urllib.parse.urlsplit(control.url)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "ca.crt").write_bytes(control.ca.read_bytes())
+    (folder / "token").write_text(bound_token(agents, pod))
+    monkeypatch.setattr(writer, "SERVICE_ACCOUNT", str(folder))
+    monkeypatch.setattr(writer, "MIN_INTERVAL_SECONDS", 0.1)
+    return pod
+
+
+def test_the_writer_of_agents_beats_in_a_pod_and_is_heard(agents: KubeFleet, inside: Json) -> None:
+    name = inside["metadata"]["name"]
+
+    def noted() -> Json:
+        found = agents.kubectl("get", "pod", name, "-o", "json")
+        beat: Json = json.loads(json.loads(found)["metadata"].get("annotations", {}).get(ANNOTATION, "{}"))
+        return beat
+
+    heartbeat = writer.Heartbeat()
+
+    def beaten() -> bool:
+        heartbeat.beat(turn=17)  # again and again: rights that were just granted are not in force at once
+        return noted().get("turn") == 17
+
+    until(beaten, "the heartbeat is on the pod")
+    (progress,) = agents.row(agents.once(), "a")["progress"]
+    assert (progress["instance"], progress["turn"], progress["calls"]) == (name, 17, [])
+    with heartbeat.tool_call("crm.lookup"):
+        until(lambda: noted().get("pending") == ["crm.lookup"], "the call is on the pod")
+        (progress,) = agents.row(agents.once(), "a")["progress"]
+        assert [each["name"] for each in progress["calls"]] == ["crm.lookup"]
+        assert "crm.lookup" in agents.call("explain", "a").out
+    until(lambda: noted().get("pending") == [], "the call is over")
+    assert noted()["version"] == 1
+
+
 def test_an_agent_writes_the_heartbeat_of_its_own_pod_and_nothing_else(
     agents: KubeFleet, control: Cluster
 ) -> None:
-    pods = {
-        each["metadata"]["labels"]["gitops-agent.dev/agent"]: each["metadata"] for each in agents.objects("pod")
-    }
-    own, other = pods["a"]["name"], pods["b"]["name"]
-    token = agents.kubectl(
-        "create", "token", "default", "--bound-object-kind", "Pod", "--bound-object-name", own,
-        "--bound-object-uid", pods["a"]["uid"],
-    ).strip()  # fmt: skip
+    pod = pod_of(agents, "a")
+    own, other = pod["metadata"]["name"], pod_of(agents, "b")["metadata"]["name"]
+    token = bound_token(agents, pod)
     client = Client(ClusterConfig(kubeconfig=str(control.kubeconfig_for("agent-a", token=token))))
 
     def tries(pod: str, body: Json) -> str:
@@ -67,7 +125,7 @@ def test_an_agent_writes_the_heartbeat_of_its_own_pod_and_nothing_else(
     until(lambda: "own pod only" in tries(other, note({ANNOTATION: "{}"})), "the policy is in force")
     assert tries(own, note({ANNOTATION: '{"at": 1}'})) == "patched"
     assert "nothing of its pod but" in tries(own, note({"other": "x"}))
-    owner = pods["a"]["ownerReferences"][0]
+    owner = pod["metadata"]["ownerReferences"][0]
     for harm in (
         {"finalizers": ["example.com/stay"]},  # it would never end
         {"ownerReferences": []},  # its controller would make another one beside it
