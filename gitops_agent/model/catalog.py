@@ -68,7 +68,7 @@ PLACE = "@"
 
 def plugin_name(driver: str) -> str:
     """The name of the plugin behind a driver. A driver that serves several live systems of one sort carries the
-    place of each in its name (``kubernetes@staging``): what is unreachable, slow or failing is one place alone."""
+    place of each in its name (``remote@south``): what is unreachable, slow or failing is one place alone."""
     return driver.partition(PLACE)[0]
 
 

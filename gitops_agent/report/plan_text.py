@@ -74,7 +74,7 @@ def _systems(shape: Shape) -> list[str]:
 
 
 def _where(actions: Sequence[Shape]) -> str:
-    """Where an agent would be changed, by driver and namespace: `` in kubernetes@staging/acme``."""
+    """Where an agent would be changed, by driver and namespace: `` in remote@south/acme``."""
     places = dict.fromkeys(f"{each['driver']}/{each['namespace']}" for each in actions if each["namespace"])
     return escape_control(f" in {', '.join(places)}") if places else ""
 

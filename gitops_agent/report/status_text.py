@@ -75,7 +75,7 @@ def _state_of(agent: Shape) -> str:
 
 
 def where_text(resource: Shape) -> str:
-    """Where a resource is: its driver, and the namespace where it has one: ``kubernetes@staging/acme``."""
+    """Where a resource is: its driver, and the namespace where it has one: ``remote@south/acme``."""
     namespace = resource["live"].get("namespace")
     return f"{resource['driver']}/{namespace}" if namespace else str(resource["driver"])
 
