@@ -28,10 +28,11 @@ def place(fleet: KubeFleet, driver: str, *, exclusive: bool = False) -> str:
 def at(fleet: KubeFleet) -> set[str]:
     """Where the agent runs now: a process that is alive, a pod that is Ready and not on its way out."""
     process = {"process"} if fleet.pids("a") else set()
-    return process | ({"kubernetes"} if any(map(_ready, fleet.objects("pod"))) else set())
+    return process | ({"kubernetes"} if any(map(is_ready, fleet.objects("pod"))) else set())
 
 
-def _ready(pod: Json) -> bool:
+def is_ready(pod: Json) -> bool:
+    """Whether a pod takes work and is not on its way out."""
     conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
     return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
 

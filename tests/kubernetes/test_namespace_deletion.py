@@ -26,13 +26,23 @@ CLAIM = {
 
 
 @pytest.fixture
-def deleting(fleet: KubeFleet, unique: str) -> Iterator[KubeFleet]:
-    """The fleet with one agent of its tenant and one of another, so that Git is never empty."""
+def other(fleet: KubeFleet, unique: str) -> Iterator[str]:
+    """Another tenant."""
+    yield unique
+    fleet.cluster.kubectl("delete", "namespace", unique, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def deleting(fleet: KubeFleet, other: str) -> KubeFleet:
     fleet.environment[SETTING + "DELETE_NAMESPACES"] = "true"
-    fleet.commit({"a.yaml": fleet.agent("a"), "stays.yaml": document(fleet, "stays", unique)})
-    fleet.once()
-    yield fleet
-    fleet.cluster.kubectl("delete", "namespace", unique, "--wait=false")
+    with_another(fleet, other)
+    return fleet
+
+
+def with_another(fleet: KubeFleet, tenant: str) -> None:
+    """One agent of the tenant of the fleet and one of another, so that Git is never empty."""
+    fleet.commit({"a.yaml": fleet.agent("a"), "stays.yaml": document(fleet, "stays", tenant)})
+    assert fleet.once()["phase"] == "Converged"
 
 
 def namespace(fleet: KubeFleet) -> Json | None:
@@ -52,6 +62,42 @@ def test_a_namespace_that_nothing_is_left_in_goes(deleting: KubeFleet) -> None:
     deleting.commit(deleting.agents("a"), "a comes back")
     assert deleting.once()["phase"] == "Converged"
     assert deleting.object("deployment", "a")
+
+
+def test_a_namespace_that_others_made_is_never_deleted(fleet: KubeFleet, other: str) -> None:
+    fleet.environment[SETTING + "DELETE_NAMESPACES"] = "true"
+    fleet.cluster.kubectl("create", "namespace", fleet.tenant)
+    fleet.cluster.kubectl("label", "namespace", fleet.tenant, f"gitops-agent.dev/tenant={fleet.tenant}")
+    with_another(fleet, other)
+    before = namespace(fleet)
+    fleet.commit({"a.yaml": None}, "a goes")
+    assert fleet.once()["phase"] == "Converged"
+    assert (fleet.objects("deployment"), fleet.objects("configmap")) == ([], [])
+    assert namespace(fleet) == before, "neither deleted nor changed"
+
+
+def test_without_the_setting_a_namespace_that_we_made_stays(fleet: KubeFleet, other: str) -> None:
+    with_another(fleet, other)
+    fleet.commit({"a.yaml": None}, "a goes")
+    assert fleet.once()["phase"] == "Converged"
+    assert (fleet.objects("deployment"), fleet.objects("configmap")) == ([], [])
+    there = namespace(fleet)
+    assert there is not None
+    assert "deletionTimestamp" not in there["metadata"]
+    assert there["metadata"]["labels"]["gitops-agent.dev/created-by"] == fleet.instance, "we made it"
+
+
+def test_pods_in_a_namespace_that_we_make_are_kept_from_the_host(fleet: KubeFleet) -> None:
+    """The namespace says so to the API server itself, which then also refuses pods of others."""
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    labels = (namespace(fleet) or {})["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
+    pod = json.dumps({"apiVersion": "v1", "spec": {"hostNetwork": True}})
+    refused = fleet.kubectl(
+        "run", "theirs", "--image=registry.example/theirs:1", f"--overrides={pod}", check=False
+    )
+    assert 'violates PodSecurity "baseline' in refused
 
 
 @pytest.mark.parametrize("kind", ["claim", "secret", "configmap", "service", "deployment"])
