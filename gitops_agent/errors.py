@@ -85,13 +85,15 @@ class ObserveError(GitopsAgentError):
 
 
 class ApplyError(GitopsAgentError):
-    """A driver could not do it. ``permanent``: trying again without a new commit cannot help."""
+    """A driver could not do it. ``permanent``: trying again without a new commit cannot help. ``of_system``: it
+    may be the live system that fails, so the circuit breaker counts it; not where that answered and refused."""
 
     exit_code = 5
 
-    def __init__(self, message: str, *, hint: str = "", permanent: bool = False) -> None:
+    def __init__(self, message: str, *, hint: str = "", permanent: bool = False, of_system: bool = True) -> None:
         super().__init__(message, hint=hint)
         self.permanent = permanent
+        self.of_system = of_system
 
 
 class NotYet(ApplyError):

@@ -55,7 +55,7 @@ from gitops_agent.query.drift import masked_report
 from gitops_agent.query.fleet import FleetReader, make_redactor
 from gitops_agent.query.plan_preview import Planner
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
-from gitops_agent.reconcile.lanes import MAX_SLOW, PLACES
+from gitops_agent.reconcile.lanes import MAX_SLOW, SORTS
 from gitops_agent.reconcile.leases.holder import DriverLeases, LeaseHolder
 from gitops_agent.reconcile.leases.host_leases import Holder, HostLeases
 from gitops_agent.reconcile.recovery import Recovery
@@ -93,6 +93,9 @@ MAX_GIT_CALLS = 5
 MAX_DRIVERS = 64
 """Drivers that may hang at the same time without holding up another."""
 
+MAX_SLOW_DRIVERS = 8
+"""Drivers that may be slow in all that they do at the same time without holding up another."""
+
 MAX_SLOW_PROBES = 64
 """Threads for probes that take long, beside those for the quick ones."""
 
@@ -123,7 +126,8 @@ class _Pools(NamedTuple):
         """Pools whose threads are started when they are needed."""
         quick = DaemonPool("probe", parallelism * 2, slow_after=SLOW_SECONDS, spare=MAX_SLOW_PROBES)
         slow = DaemonPool("slow-probe", MAX_SLOW_PROBES)
-        apply = DaemonPool("apply", len(PLACES) * (parallelism + MAX_SLOW))  # the executor says how many
+        most = MAX_SLOW_DRIVERS * len(SORTS) * (parallelism + MAX_SLOW)  # the executor says how many
+        apply = DaemonPool("apply", most)
         return cls(apply, DaemonPool("observe", MAX_DRIVERS), ProbePools(quick, slow))
 
     def close(self) -> None:
@@ -479,11 +483,15 @@ def open_daemon(
         leave.daemon = True
         stack.callback(leave.cancel)
 
+        def leave_in_time() -> None:
+            with suppress(RuntimeError):  # the time runs already
+                leave.start()
+
         def end(_number: int, _frame: FrameType | None) -> None:
             if queue.closed and not queue.restart:  # said twice: what is waited for now is left behind
                 raise KeyboardInterrupt
             queue.close()
-            leave.start()
+            leave_in_time()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
@@ -498,6 +506,7 @@ def open_daemon(
         def lead_no_more() -> None:
             candidacy.stand_down()
             queue.close(restart=True)
+            leave_in_time()  # what hangs here would keep this process from standing by
 
         watchers = [*instance.context.watchers, StateWatcher(settings.state, start_again)]
         if candidacy.fence is not None:

@@ -38,7 +38,9 @@ class AgentInstance:
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
     at which it answers HTTP probes; "" when it cannot be reached from here. ``behind``: it is still to be replaced
     by one that is as applied. ``reason``: the driver's reason code against this copy; where no copy has one, that
-    of the observation is about all."""
+    of the observation is about all. ``uid``: of a copy that its live system may replace by itself (it scales, or
+    moves it to another node), what tells it from one that takes its place: that it is gone is no exit. Without it,
+    a copy that is gone has exited."""
 
     id: str
     started_at: float | None = None
@@ -47,6 +49,7 @@ class AgentInstance:
     address: str = ""
     behind: bool = False
     reason: str | None = None
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

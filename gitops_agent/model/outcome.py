@@ -47,6 +47,7 @@ class Outcome:
     handle: Fields = EMPTY
     permanent: bool = False  # trying again without a new commit cannot help (command not found)
     spent: bool = False  # a one-shot effect was tried and did not succeed: our record says so, for good
+    of_system: bool = True  # a failure may be one of the live system: the circuit breaker counts it
     retry_after: float = 0.0  # seconds for which the live system asked not to be tried again
 
 

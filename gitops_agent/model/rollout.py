@@ -10,10 +10,12 @@ from gitops_agent.model.key import AgentKey
 @dataclass(frozen=True, slots=True)
 class Run:
     """Which instances of an agent ran when it was looked at: each as its id and its start, and the digest of the
-    driver's handle on them all. Another run means that some of them exited."""
+    driver's handle on them all. Another run means that some of them exited. ``copies``: the starts of those that
+    the live system may replace by itself, by their uids."""
 
     instances: tuple[str, ...]
     handle: str = ""
+    copies: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import cast
@@ -37,7 +36,7 @@ from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.ports import Clock, Leases
 from gitops_agent.reconcile.bases import base_after
-from gitops_agent.reconcile.lanes import Lane, RateLimiter, WaitingLanes, lanes_of, place_of, room_left
+from gitops_agent.reconcile.lanes import Lane, Place, RateLimiter, WaitingLanes, lanes_of, place_of, room_left
 from gitops_agent.reconcile.retry import attempts_after
 from gitops_agent.support.token_bucket import Rate
 
@@ -173,10 +172,10 @@ class Executor:
             return False
         return _newest(context.journal.state()) == work.heard
 
-    def _room(self) -> dict[str, int]:
+    def _room(self) -> dict[Place, int]:
         """How many more actions may begin in each place; what takes long no longer counts."""
         late = self._context.clock.monotonic() - self._context.patience
-        quick, slow = Counter[str](), Counter[str]()
+        quick, slow = Counter[Place](), Counter[Place]()
         for each in self._running.values():
             (slow if each.began <= late else quick)[place_of(each.intent.action)] += 1
         return room_left(quick, slow, self._context.workers)
@@ -320,12 +319,22 @@ def _carry_out(intent: Intent, context: ExecutorContext) -> Outcome:
     """One driver call; whatever happens becomes an Outcome."""
     outcome = _outcome_of(intent, context)
     if intent.action.verb.touches_live and outcome.result is not Result.SKIPPED:
-        with suppress(GitopsAgentError, KeyError):  # no such driver, or out of reach: then nothing was done there
-            driver = context.drivers[intent.action.driver]
-            if has(driver, "record"):
-                done = Record(intent.action, intent.commit, outcome.result is Result.DONE, outcome.message)
-                cast("Recording", driver).record(done)
+        try:
+            _record(intent, outcome, context)
+        except (GitopsAgentError, KeyError):
+            pass  # no such driver, or out of reach: then nothing was done there
+        except (Exception, SystemExit) as problem:  # what became of the action is known all the same
+            driver, error = intent.action.driver, f"{type(problem).__name__}: {problem}"
+            log.warning("a driver did not take the record of an action", driver=driver, error=error)
     return outcome
+
+
+def _record(intent: Intent, outcome: Outcome, context: ExecutorContext) -> None:
+    """Hand what was done to the driver, if it keeps a record of that in its live system."""
+    driver = context.drivers[intent.action.driver]
+    if has(driver, "record"):
+        done = Record(intent.action, intent.commit, outcome.result is Result.DONE, outcome.message)
+        cast("Recording", driver).record(done)
 
 
 def _outcome_of(intent: Intent, context: ExecutorContext) -> Outcome:
@@ -351,8 +360,10 @@ def _outcome_of(intent: Intent, context: ExecutorContext) -> Outcome:
     except NotYet as problem:
         return replace(outcome(Result.SKIPPED, _sentence(problem)), retry_after=problem.retry_after or 0.0)
     except GitopsAgentError as problem:
-        permanent = isinstance(problem, ApplyError) and problem.permanent
-        return outcome(Result.FAILED, _sentence(problem), permanent=permanent)
+        failed = outcome(Result.FAILED, _sentence(problem))
+        if not isinstance(problem, ApplyError):
+            return failed
+        return replace(failed, permanent=problem.permanent, of_system=problem.of_system)
     except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
         context.on_unexpected(problem, action)
         problem_text = f"unexpected {type(problem).__name__} in driver {action.driver}"

@@ -1,10 +1,11 @@
 """Lanes: the actions of one agent in their order, and when the next of them may begin.
 
-Hooks, stops, restarts and everything else have a place each, with room for so many at a time, so that eight hooks
-that hang keep no agent from being started. Who takes long gives up its room: it waits alone, and the next begins.
+Hooks, stops, restarts and everything else have a place each with every driver, with room for so many at a time, so
+that eight hooks that hang keep no agent from being started, nor one live system that is slow those of another. Who
+takes long gives up its room: it waits alone, and the next begins.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 
 from gitops_agent.model.catalog import plugin_name
@@ -19,11 +20,18 @@ MAX_SLOW = 64
 
 Lane = deque[Action]
 
-HOOKS, STOPS, RESTARTS, OTHERS = PLACES = ("hooks", "stops", "restarts", "others")
+HOOKS, STOPS, RESTARTS, OTHERS = SORTS = ("hooks", "stops", "restarts", "others")
+
+Place = tuple[str, str]
+"""One of ``SORTS``, with the name of a driver."""
 
 
-def place_of(action: Action) -> str:
-    """Where an action runs: one of ``PLACES``."""
+def place_of(action: Action) -> Place:
+    """Where an action runs."""
+    return _sort_of(action), action.driver
+
+
+def _sort_of(action: Action) -> str:
     if action.key.kind == Kind.HOOK:
         return HOOKS
     if action.verb in TEARDOWN:
@@ -31,9 +39,12 @@ def place_of(action: Action) -> str:
     return RESTARTS if action.verb is Verb.RESTART else OTHERS
 
 
-def room_left(quick: Counter[str], slow: Counter[str], workers: int) -> dict[str, int]:
-    """How many more actions may begin in each place."""
-    return {place: workers - quick[place] if slow[place] < MAX_SLOW else 0 for place in PLACES}
+def room_left(quick: Counter[Place], slow: Counter[Place], workers: int) -> dict[Place, int]:
+    """How many more actions may begin in each place; where nothing runs, as many as there are workers."""
+    left = defaultdict[Place, int](lambda: workers)
+    for place in quick.keys() | slow.keys():
+        left[place] = workers - quick[place] if slow[place] < MAX_SLOW else 0
+    return left
 
 
 def lanes_of(plan: Plan) -> Iterator[dict[AgentKey, Lane]]:
@@ -50,7 +61,7 @@ class WaitingLanes:
     """Lanes whose next action has not begun, by its place, first come, first served."""
 
     def __init__(self, lanes: Mapping[AgentKey, Lane]) -> None:
-        self._lanes: dict[str, deque[Lane]] = {place: deque() for place in PLACES}
+        self._lanes = defaultdict[Place, deque[Lane]](deque)
         for lane in lanes.values():
             self._lanes[place_of(lane[0])].append(lane)
 
@@ -64,7 +75,7 @@ class WaitingLanes:
 
     def take_heads(
         self,
-        room: Mapping[str, int],
+        room: Mapping[Place, int],
         limiter: "RateLimiter",
         ahead: int = 0,
         may_be_ahead: Callable[[Action], bool] = lambda _: True,

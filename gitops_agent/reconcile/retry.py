@@ -2,9 +2,9 @@
 
 A resource is tried again for ever: pauses grow up to a cap, with jitter. A driver has a circuit breaker, which
 ``plan/guards/breaker.py`` reads. What counts there is how many agents failed since something last succeeded: one
-agent that fails for ever says nothing about its siblings. A permanent failure is the fault of a spec, and a
-skipped or unknown one says nothing about the driver: these neither count nor end a row. Success
-closes the circuit.
+agent that fails for ever says nothing about its siblings. A permanent failure is the fault of a spec, one that the
+live system refused that of rights or limits of a tenant, and a skipped or unknown one says nothing about the
+driver: these neither count nor end a row. Success closes the circuit.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ def after_round(
         known = after.get(action.driver, Circuit(action.driver))
         if outcome.result is Result.DONE:
             after[action.driver] = Circuit(action.driver)
-        elif outcome.result is Result.FAILED and not outcome.permanent:
+        elif outcome.result is Result.FAILED and outcome.of_system and not outcome.permanent:
             limit = limits(action.key.agent.tenant).breaker
             agent = str(action.key.agent)
             counted = replace(known, failing=tuple(sorted({*known.failing, agent})), error=outcome.message)

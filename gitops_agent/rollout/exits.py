@@ -5,6 +5,7 @@ the run in which each released agent was first seen up is kept, and compared wit
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.fields import Fields
@@ -30,19 +31,22 @@ def run_of(agent: Agent, seen: Seen) -> Run | None:
         return None
     if found.fields is None:
         return NO_RUN
-    up = (each for each in found.instances if each.started_at is not None and not each.behind)
-    instances = tuple(sorted(f"{each.id}@{each.started_at}" for each in up))
-    return Run(instances, _digest(found.handle)) if instances else None
+    up = [(each, each.started_at) for each in found.instances if each.started_at is not None and not each.behind]
+    instances = tuple(sorted(f"{each.id}@{started}" for each, started in up if not each.uid))
+    copies = {each.uid: started for each, started in up if each.uid}
+    return Run(instances, _digest(found.handle), copies) if up else None
 
 
 def same_run(known: Run, now: Run) -> bool:
-    """Whether everything that ran still does. The handle decides too: a wall clock that jumped moves every start
-    time, and is no exit."""
-    return set(known.instances).issubset(now.instances) or (known.handle == now.handle != "")
+    """Whether nothing that ran has exited. The handle decides too: a wall clock that jumped moves every start
+    time, and is no exit. Of copies that the live system replaces by itself, only one that was started again where
+    it was has exited: what scales in, or moves to another node, is gone without a fault of the program."""
+    stayed = set(known.instances).issubset(now.instances) or (known.handle == now.handle != "")
+    return stayed and all(now.copies.get(uid, began) == began for uid, began in known.copies.items())
 
 
 def replaced(rollout: Rollout, agents: Mapping[AgentKey, Agent], seen: Seen) -> frozenset[AgentKey]:
-    """The released agents of which something that ran is gone."""
+    """The released agents of which something that ran has exited."""
     found = ((key, known, run_of(agents[key], seen)) for key, known in rollout.runs.items() if key in agents)
     return frozenset(key for key, known, now in found if now is not None and not same_run(known, now))
 
@@ -58,8 +62,9 @@ def runs_after(
             continue
         known, now = rollout.runs.get(key), run_of(agents[key], seen)
         if known is not None and (now is None or same_run(known, now)):
-            runs[key] = known
-        elif now is not None and now.instances:
+            # What took the place of another copy has to stay up as well.
+            runs[key] = replace(known, copies={**now.copies, **known.copies}) if now is not None else known
+        elif now is not None and (now.instances or now.copies):
             runs[key] = now
     return runs
 

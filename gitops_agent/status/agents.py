@@ -34,6 +34,7 @@ def agent_conditions(summary: Summary) -> Summary:
     changed: list[AgentStatus] = []
     lasting: list[Base] = []
     starting: list[AgentKey] = []
+    left_out = summary.left_out
     # The next copies of an agent are a step forward: each has the whole time to become Ready.
     stopping = {a.key.agent for a, _ in record.executed if a.reason == ReasonCode.REPLICAS_FOLLOW}
     for view in _views(summary):
@@ -43,8 +44,10 @@ def agent_conditions(summary: Summary) -> Summary:
         owing = bool(view.pending) and not view.held and key in rollout.judged_agents
         if (status.ready and (not owing or key in moving)) or key in waiting:
             stopping.add(key)
-        elif not view.unreachable:  # no agent's time runs because we could not look
+        elif not view.unreachable:
             starting.append(key)
+        elif key in left_out:  # no agent's time runs while we cannot look: it has all of it when it is seen again
+            stopping.add(key)
         if status is not previous and status != previous:
             changed.append(status)
         touches = key in touched or previous is None or not previous.ready

@@ -153,6 +153,26 @@ def test_what_goes_with_a_commit_goes_where_it_can_be_seen(dark: TwoPlaces) -> N
     assert key("a0") not in dark.journal.state().status.agents
 
 
+def test_no_time_runs_while_an_agent_is_out_of_sight(started: TwoPlaces) -> None:
+    slow = {"runtime": {"driver": THERE, "command": ["old"]}, "rollout": {"healthTimeout": "20s"}, **READY_NEVER}
+    sha = started.repository.commit({**fleet(), "a9": slow})
+    started.run()
+    started.clock.advance(10)
+    go_dark(started)
+    for _ in range(3):
+        started.run()
+        started.clock.advance(1000)
+    started.there.heal()
+    started.run()
+    assert started.phase(sha) is Phase.RECONCILING, "it has its whole time from now on"
+    started.clock.advance(10)
+    started.run()
+    assert started.phase(sha) is Phase.RECONCILING
+    started.clock.advance(11)
+    started.run()
+    assert started.phase(sha) is Phase.DEGRADED
+
+
 def test_drift_is_repaired_where_it_can_be_seen(dark: TwoPlaces) -> None:
     dark.live.remove(of("h0", HERE))
     dark.there.remove(of("a0", THERE))

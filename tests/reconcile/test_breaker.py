@@ -53,6 +53,13 @@ def test_one_agent_that_fails_for_ever_stops_none_of_its_siblings() -> None:
     assert after(*[FAILED] * 50).open_until is None
 
 
+def test_what_a_live_system_refuses_says_nothing_about_what_it_would_do_for_others() -> None:
+    refused = [ended(Result.FAILED, name=name, of_system=False) for name in "abcdefgh"]
+    assert after(*refused) == Circuit("process")
+    two = ("acme/a", "acme/b")
+    assert after(FAILED, *refused, SECOND) == Circuit("process", two, None, 0, "no answer"), "nor ends it a row"
+
+
 def test_success_ends_a_row_and_closes_the_circuit() -> None:
     assert after(FAILED, SECOND, DONE, FAILED).failing == ("acme/a",)
     assert after(DONE, known=Circuit("process", tuple("abc"), NOW - 1, 4, "x")) == Circuit("process")

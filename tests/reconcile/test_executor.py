@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Driver, Observation, ObserveRequest
+from gitops_agent.drivers.api import Driver, Observation, ObserveRequest, Record
 from gitops_agent.errors import ApplyError, GitopsAgentError, NotYet, ObserveError
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.model.document import PolicySpec
@@ -438,3 +438,42 @@ def test_an_action_for_a_driver_that_is_not_there_fails_alone(rig: Rig) -> None:
     assert results(done)[str(runtime_key(ONE))] is Result.FAILED
     assert runtime_key(TWO) in rig.live.live
     assert rig.journal.state().reconcile.open_intents == {}
+
+
+# -- what a driver is told of what was done
+
+
+class Recorded(Doing):
+    """A driver that keeps a record of what was done, and fails at that."""
+
+    problem: BaseException = AttributeError("no such thing")
+
+    def record(self, done: Record) -> None:
+        raise self.problem
+
+
+@pytest.mark.parametrize(
+    "problem", [AttributeError("no such thing"), SystemExit(1), ObserveError("gone"), KeyError("a")]
+)
+def test_a_driver_that_fails_at_its_record_costs_no_outcome(rig: Rig, problem: BaseException) -> None:
+    driver = Recorded(lambda _: None)
+    driver.problem = problem
+    rig.using(driver)
+    executor = Executor(rig.context)
+    assert results(rig.execute(executor, plan(*bring_up(ONE)))) == {
+        str(config_key(ONE)): Result.DONE,
+        str(runtime_key(ONE)): Result.DONE,
+    }
+    assert executor.running == ()
+    assert rig.journal.state().reconcile.open_intents == {}
+    assert rig.execute(executor, plan()) == [], "later passes go on"
+
+
+@pytest.mark.parametrize("of_system", [True, False])
+def test_whether_a_failure_may_be_one_of_the_live_system_is_handed_on(rig: Rig, of_system: bool) -> None:
+    def fail(_: Action) -> None:
+        raise ApplyError("no right", of_system=of_system)
+
+    rig.using(Doing(fail))
+    ((_, outcome),) = rig.run(action(runtime_key(ONE)))
+    assert (outcome.result, outcome.of_system) == (Result.FAILED, of_system)

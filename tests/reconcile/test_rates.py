@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 import pytest
 
 from gitops_agent.model.plan import Action, Verb
-from gitops_agent.reconcile.lanes import PLACES, RateLimiter, WaitingLanes
+from gitops_agent.reconcile.lanes import Place, RateLimiter, WaitingLanes
 from gitops_agent.support.token_bucket import Rate
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import runtime_key
@@ -35,8 +35,8 @@ def lanes(*actions: Action) -> WaitingLanes:
     return WaitingLanes({each.key.agent: deque([each]) for each in actions})
 
 
-def room(each: int = 8) -> Mapping[str, int]:
-    return dict.fromkeys(PLACES, each)
+def room(each: int = 8) -> Mapping[Place, int]:
+    return defaultdict(lambda: each)
 
 
 def test_lanes_whose_driver_has_no_token_stay_in_order(clock: FrozenClock) -> None:

@@ -18,6 +18,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.outcome import Applied, Result
 from gitops_agent.model.plan import Action, Verb
 from gitops_agent.reconcile.executor import Executor
+from gitops_agent.reconcile.lanes import MAX_SLOW
 from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.memory_driver import config_key, runtime_key
@@ -140,6 +141,26 @@ def test_as_many_that_hang_as_there_are_workers_keep_no_agent_from_being_started
     over.set()
     executor.close()
     assert executor.running == ()
+
+
+def test_as_many_that_hang_in_one_live_system_keep_no_agent_of_another_from_being_started(
+    journal: SqlJournal, clock: FrozenClock
+) -> None:
+    rig = Rig(journal, clock, DaemonPool("apply", 2 * (MAX_SLOW + 8)))
+    over, started = Event(), list[AgentKey]()
+    slow = Doing(lambda _: over.wait(30) and None)
+    quick = Doing(lambda step: started.append(step.key.agent))
+    rig.context = replace(rig.context, patience=0.05, drivers={"memory": slow, "other": quick})
+    executor = Executor(rig.context)
+    many = [AgentKey("acme", f"slow-{number}") for number in range(MAX_SLOW + 8)]
+    for first in range(0, len(many), 8):
+        rig.execute(executor, plan(*(action(runtime_key(agent)) for agent in many[first : first + 8])))
+        clock.advance(1)
+    assert len(executor.running) == MAX_SLOW, "there is no more room among the slow ones"
+    rig.execute(executor, plan(replace(action(runtime_key(TWO)), driver="other")))
+    assert started == [TWO]
+    over.set()
+    executor.close()
 
 
 def test_the_end_does_not_wait_for_what_hangs_and_leaves_it_to_the_next_start(

@@ -345,6 +345,7 @@ def instances(
             is_ready(each),
             _beat(each, now, mask),
             behind=any(at(each, "metadata", "annotations", name) != value for name, value in marks.items()),
+            uid=text_at(each, "metadata", "uid"),
         )
         for each in living
         if name_of(each)
