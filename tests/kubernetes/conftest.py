@@ -1,8 +1,9 @@
 """The cluster of the tests: our own control plane, or with GITOPS_AGENT_TEST_KUBECONFIG the user's.
 
 A test shares the cluster with others: it uses an instance and tenants of its own name (``unique``), so that none
-disturbs another. What needs control over the server itself (restarts, requests, faults) asks for ``control`` or
-``proxy``; with a cluster of the user it is left out, and says so.
+disturbs another. What needs control over the server itself (restarts, requests, faults) or simulated pods asks for
+``control``, ``proxy`` or ``fleet``; with a cluster of the user it is left out, and says so. What asks for nothing
+but ``cluster`` or ``portable`` runs there too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.fleet import KubeFleet
+from tests.kubernetes.fleet import KubeFleet, PortableFleet
 from tests.servers import build
 from tests.servers.cluster import Cluster
 from tests.servers.external import ExternalCluster
@@ -58,8 +59,16 @@ def unique() -> str:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, cluster: Cluster | ExternalCluster) -> Iterator[KubeFleet]:
-    """A fleet in the cluster, with an instance and a tenant of its own."""
-    made = KubeFleet(tmp_path, cluster)
+def fleet(tmp_path: Path, control: Cluster) -> Iterator[KubeFleet]:
+    """A fleet in the cluster, with an instance and a tenant of its own; how its pods do is simulated."""
+    made = KubeFleet(tmp_path, control)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def portable(tmp_path: Path, cluster: Cluster | ExternalCluster) -> Iterator[PortableFleet]:
+    """A fleet that runs in any cluster: its image is one that nodes can pull."""
+    made = PortableFleet(tmp_path, cluster)
     yield made
     made.remove()

@@ -12,10 +12,16 @@ from tests.servers.external import ExternalCluster
 from tests.support.fleet import Fleet, Json, until
 
 IMAGE = "registry.example/bot:1"
+"""There is no such registry: only simulated nodes run it."""
+
+PAUSE, NEXT_PAUSE = "registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.9"
+"""Two versions of a program that waits, which any cluster can pull."""
 
 
 class KubeFleet(Fleet):
     """One repository and one instance; its tenant's namespace is made by gitops-agent, and ours to remove."""
+
+    first_image = IMAGE
 
     def __init__(self, folder: Path, cluster: Cluster | ExternalCluster, kubeconfig: Path | None = None) -> None:
         path = str(kubeconfig or cluster.kubeconfig)
@@ -25,7 +31,7 @@ class KubeFleet(Fleet):
     def agent(self, name: str, *command: str, **spec: Any) -> str:
         """An agent document for the cluster; ``runtime`` and ``kubernetes`` are merged with quick defaults."""
         kubernetes = spec.pop("kubernetes", {})
-        runtime = {"driver": "kubernetes", "image": IMAGE, **spec.pop("runtime", {})}
+        runtime = {"driver": "kubernetes", "image": self.first_image, **spec.pop("runtime", {})}
         if kubernetes:
             runtime["kubernetes"] = kubernetes
         runtime.setdefault("stop", {"grace": "0s"})
@@ -71,3 +77,13 @@ class KubeFleet(Fleet):
     def remove(self) -> None:
         """Delete the namespace, without waiting for its end."""
         self.cluster.kubectl("delete", "namespace", self.tenant, "--wait=false", "--ignore-not-found", check=False)
+
+
+class PortableFleet(KubeFleet):
+    """A fleet whose agents any cluster can run."""
+
+    first_image = PAUSE
+
+    def agent(self, name: str, *command: str, **spec: Any) -> str:
+        """An agent that waits."""
+        return super().agent(name, *(command or ("/pause",)), **spec)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture(scope="module")
-def control() -> Iterator[Cluster]:
+def control(control: Cluster) -> Iterator[Cluster]:
     """A cluster of its own: the policy holds in the whole of it, and for one that was installed there before and
     removed the API server now and then finds no Lease."""
     with Cluster() as own:

@@ -1,44 +1,50 @@
-"""The main job on a real cluster, as its users see it."""
+"""The main job on a real cluster, as its users see it: on any, also one of yours."""
 
 from __future__ import annotations
 
-from tests.kubernetes.fleet import IMAGE, KubeFleet
+from tests.kubernetes.fleet import NEXT_PAUSE, PAUSE, PortableFleet
+from tests.support.fleet import Json
 
 
-def test_a_fleet_comes_up_follows_a_commit_and_goes_back(fleet: KubeFleet) -> None:
-    fleet.commit({"a.yaml": fleet.agent("a", runtime={"replicas": 2}), "b.yaml": fleet.agent("b")})
-    assert fleet.once()["phase"] == "Converged"
-    assert {each["metadata"]["name"] for each in fleet.objects("deployment")} == {"a", "b"}
-    assert fleet.object("deployment", "a")["status"]["readyReplicas"] == 2
-    assert fleet.object("configmap", "a") is not None
+def test_a_fleet_comes_up_follows_a_commit_and_goes_back(portable: PortableFleet) -> None:
+    portable.commit({"a.yaml": portable.agent("a", runtime={"replicas": 2}), "b.yaml": portable.agent("b")})
+    assert portable.once()["phase"] == "Converged"
+    assert {each["metadata"]["name"] for each in portable.objects("deployment")} == {"a", "b"}
+    assert portable.object("deployment", "a")["status"]["readyReplicas"] == 2
+    assert portable.object("configmap", "a") is not None
 
-    fleet.commit({"a.yaml": fleet.agent("a", runtime={"image": "registry.example/bot:2", "replicas": 2})})
-    assert fleet.once()["phase"] == "Converged"
-    assert fleet.image("a") == "registry.example/bot:2"
+    portable.commit({"a.yaml": portable.agent("a", runtime={"image": NEXT_PAUSE, "replicas": 2})})
+    assert portable.once()["phase"] == "Converged"
+    assert portable.image("a") == NEXT_PAUSE
 
-    fleet.revert("HEAD")
-    assert fleet.once()["phase"] == "Converged"
-    assert fleet.image("a") == IMAGE
-
-
-def test_what_leaves_git_leaves_the_cluster(fleet: KubeFleet) -> None:
-    fleet.commit(fleet.agents("a", "b", "c", "d", "e"))
-    fleet.once()
-    fleet.commit({"a.yaml": None})
-    fleet.once()
-    assert {each["metadata"]["name"] for each in fleet.objects("deployment")} == {"b", "c", "d", "e"}
-    assert fleet.object("configmap", "a") is None
-    assert not [pod for pod in fleet.objects("pod") if pod["metadata"]["name"].startswith("a-")]
+    portable.revert("HEAD")
+    assert portable.once()["phase"] == "Converged"
+    assert portable.image("a") == PAUSE
 
 
-def test_a_lost_journal_loses_no_agent_and_changes_none(fleet: KubeFleet) -> None:
-    fleet.commit(fleet.agents("a", "b"))
-    fleet.once()
-    before = {each["metadata"]["uid"]: each["metadata"]["generation"] for each in fleet.objects("deployment")}
-    pods = {each["metadata"]["uid"] for each in fleet.objects("pod")}
-    fleet.state = fleet.state.with_name("fresh")
-    assert fleet.once()["phase"] == "Converged"
+def test_what_leaves_git_leaves_the_cluster(portable: PortableFleet) -> None:
+    portable.commit(portable.agents("a", "b", "c", "d", "e"))
+    portable.once()
+    portable.commit({"a.yaml": None})
+    portable.once()
+    assert {each["metadata"]["name"] for each in portable.objects("deployment")} == {"b", "c", "d", "e"}
+    assert portable.object("configmap", "a") is None
+    agents = {"b", "c", "d", "e"}
+    portable.until(lambda: {agent_of(pod) for pod in portable.objects("pod")} == agents, "its pods are gone")
+
+
+def agent_of(pod: Json) -> str:
+    return str(pod["metadata"]["labels"]["gitops-agent.dev/agent"])
+
+
+def test_a_lost_journal_loses_no_agent_and_changes_none(portable: PortableFleet) -> None:
+    portable.commit(portable.agents("a", "b"))
+    portable.once()
+    before = {each["metadata"]["uid"]: each["metadata"]["generation"] for each in portable.objects("deployment")}
+    pods = {each["metadata"]["uid"] for each in portable.objects("pod")}
+    portable.state = portable.state.with_name("fresh")
+    assert portable.once()["phase"] == "Converged"
     assert {
-        each["metadata"]["uid"]: each["metadata"]["generation"] for each in fleet.objects("deployment")
+        each["metadata"]["uid"]: each["metadata"]["generation"] for each in portable.objects("deployment")
     } == before
-    assert {each["metadata"]["uid"] for each in fleet.objects("pod")} == pods
+    assert {each["metadata"]["uid"] for each in portable.objects("pod")} == pods

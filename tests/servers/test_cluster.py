@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.kubernetes.conftest import KUBECONFIG
 from tests.servers.build import version
 from tests.servers.cluster import LOG_LINES, PREVIOUS_LINES, Cluster
 from tests.servers.processes import ProcessGroup, StartFailed
@@ -176,7 +174,7 @@ def test_a_frozen_api_server_does_not_answer(control: Cluster) -> None:
     control.kubectl("get", "nodes")
 
 
-def test_make_cluster_names_its_kubeconfig_last_and_leaves_nothing(tmp_path: Path) -> None:
+def test_make_cluster_names_its_kubeconfig_last_and_leaves_nothing(control: Cluster) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.servers"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -218,19 +216,6 @@ def test_a_server_that_does_not_start_shows_its_last_words(tmp_path: Path) -> No
     with pytest.raises(StartFailed, match=r"(?s)server ended with 7.*no room on this disk"):
         group.wait("server", lambda: False)
     group.stop()
-
-
-def test_with_a_cluster_of_the_user_what_needs_control_is_left_out_aloud(control: Cluster, tmp_path: Path) -> None:
-    test = "tests/servers/test_cluster.py::test_a_deployment_rolls_out"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test],
-        env={**os.environ, KUBECONFIG: str(control.kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert f"needs control over the API server: run without {KUBECONFIG}" in done.stdout
-    assert "1 skipped" in done.stdout
 
 
 def _descendants(pid: int) -> list[int]:
