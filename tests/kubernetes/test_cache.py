@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from gitops_agent.drivers.kubernetes.errors import ApiError
 from gitops_agent.drivers.kubernetes.kinds import CONFIG_MAP, NAMESPACE, SECRET, WATCHED, ObjectKind
 from gitops_agent.drivers.kubernetes.marks import INSTANCE, TENANT, labels_of
 from tests.servers.cluster import Cluster
-from tests.servers.faults import Fault, FaultProxy
+from tests.servers.faults import Fault, FaultProxy, Seen
 
 QUICK = Limits(first_pause_seconds=0.05, max_pause_seconds=0.5)
 MANAGER = "gitops-agent-test"
@@ -239,6 +240,26 @@ def test_a_watch_that_ends_by_itself_goes_on(fleet: Fleet, behind: Client, proxy
     fleet.write("bot")
     until(lambda: names(cache) == {"bot"})
     assert len(proxy.requests(watch=False)) == 1
+
+
+def test_after_a_bookmark_a_watch_goes_on_from_there(fleet: Fleet, behind: Client, proxy: FaultProxy) -> None:
+    """The server sends one a minute, and one two seconds before a watch ends. Nothing of ours changes meanwhile:
+    without it the next watch would ask for the same, ever older version."""
+    cache = fleet.cache(behind, limits=Limits(watch_seconds=(4, 4)))
+    cache.synced(10)
+    until(lambda: proxy.open_watches == 1)
+    latest = 0
+    for number in range(3):
+        latest = int(fleet.write(f"foreign-{number}", **{INSTANCE: "another"})["metadata"]["resourceVersion"])
+    until(lambda: len(proxy.requests(watch=True)) >= 2)
+    first, second = (version_of(each) for each in proxy.requests(watch=True)[:2])
+    assert first < latest <= second
+    assert len(proxy.requests(watch=False)) == 1
+
+
+def version_of(seen: Seen) -> int:
+    """The version that a watch goes on from."""
+    return int(urllib.parse.parse_qs(seen.query)["resourceVersion"][0])
 
 
 def test_410_lists_again_and_finds_what_vanished(fleet: Fleet, behind: Client, proxy: FaultProxy) -> None:
