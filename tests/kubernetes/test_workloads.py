@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.kubernetes.fleet import KubeFleet
@@ -25,11 +28,55 @@ def test_a_stateful_set_keeps_a_claim_for_each_replica(fleet: KubeFleet) -> None
     assert fleet.once()["phase"] == "Converged"
     assert fleet.object("statefulset", "a")["spec"]["replicas"] == 2
 
-    # Nothing binds claims here, so its pod waits for its disk; what is asked for is there.
-    fleet.commit({"b.yaml": fleet.agent("b", kubernetes=STATEFUL, rollout={"healthTimeout": "4s"})})
-    fleet.call("once", "--timeout", "15s")
-    claim = fleet.object("persistentvolumeclaim", "memory-b-0")
-    assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
+
+def test_the_memory_of_a_replica_outlives_its_pod(fleet: KubeFleet) -> None:
+    with disk(fleet):
+        fleet.commit({"a.yaml": fleet.agent("a", kubernetes=STATEFUL), **fleet.agents("b")})
+        assert fleet.once()["phase"] == "Converged"
+        claim, pod = fleet.object("persistentvolumeclaim", "memory-a-0"), fleet.object("pod", "a-0")
+        assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
+        assert claim["status"]["phase"] == "Bound"
+
+        fleet.kubectl("delete", "pod", "a-0")
+        fleet.until(lambda: uid(fleet, "pod", "a-0") not in (None, pod["metadata"]["uid"]), "another pod")
+        assert fleet.once()["phase"] == "Converged"
+        assert uid(fleet, "persistentvolumeclaim", "memory-a-0") == claim["metadata"]["uid"]
+        for each in (pod, fleet.object("pod", "a-0")):
+            volumes = {volume["name"]: volume for volume in each["spec"]["volumes"]}
+            assert volumes["memory"]["persistentVolumeClaim"]["claimName"] == "memory-a-0"
+            mounts = {mount["name"]: mount["mountPath"] for mount in each["spec"]["containers"][0]["volumeMounts"]}
+            assert mounts["memory"] == "/memory"
+        assert fleet.ask("drift")["drifts"] == []
+
+        fleet.commit({"a.yaml": None}, "It leaves Git")
+        assert fleet.once()["phase"] == "Converged"
+        assert fleet.object("statefulset", "a") is None
+        kept = uid(fleet, "persistentvolumeclaim", "memory-a-0")
+        assert kept == claim["metadata"]["uid"], "what it remembers is not ours to delete"
+
+
+def uid(fleet: KubeFleet, kind: str, name: str) -> str | None:
+    found = fleet.object(kind, name)
+    return found["metadata"]["uid"] if found else None
+
+
+@contextmanager
+def disk(fleet: KubeFleet) -> Iterator[None]:
+    """A volume that the claim of the agent's first replica binds, made by hand: there is no provisioner here."""
+    name = f"{fleet.tenant}-disk"
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Delete",
+        "hostPath": {"path": "/nonexistent"},
+        "claimRef": {"namespace": fleet.tenant, "name": "memory-a-0"},
+    }
+    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    fleet.cluster.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    try:
+        yield
+    finally:
+        fleet.cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
 
 
 def test_a_schedule_and_its_end(fleet: KubeFleet) -> None:
