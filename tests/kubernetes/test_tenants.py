@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.kubernetes.fleet import KubeFleet
+from tests.kubernetes.install import MANIFESTS
 from tests.servers.cluster import Cluster
 from tests.servers.faults import FaultProxy, Seen
+from tests.servers.kubeconfig import write_kubeconfig
 from tests.support.fleet import Json
 
 ACCOUNT = "gitops-agent"
@@ -144,3 +150,83 @@ def test_a_tenant_without_rights_fails_alone(fleet: KubeFleet, other: str) -> No
     explained = " ".join(fleet.call("explain", f"{other}/b").out.split())
     assert f"system:serviceaccount:{other}:{ACCOUNT} may not patch configmaps in namespace {other}" in explained
     assert "grant it by a Role" in explained
+
+
+def test_to_write_as_a_tenant_the_rights_of_the_page_are_enough(
+    fleet: KubeFleet, control: Cluster, other: str, tmp_path: Path
+) -> None:
+    """We may read, write events, and act as the account of the tenant's namespace; it alone may write."""
+    user = f"system:serviceaccount:{other}:{ACCOUNT}"
+    with cluster_roles(control, other) as (reads, writes):
+        control.kubectl("-n", other, "create", "serviceaccount", ACCOUNT)
+        ours = f"--serviceaccount={other}:{ACCOUNT}"
+        control.kubectl("create", "clusterrolebinding", reads, f"--clusterrole={reads}", ours)
+        control.kubectl("-n", other, "create", "role", "election", "--verb=get", "--resource=leases")
+        control.kubectl("-n", other, "create", "rolebinding", "election", "--role=election", ours)
+        token = control.kubectl("-n", other, "create", "token", ACCOUNT).strip()
+        path = write_kubeconfig(tmp_path / "ours", control.url, control.ca, ACCOUNT, token)
+        fleet.environment[KUBERNETES + "KUBECONFIG"] = str(path)
+        fleet.environment[KUBERNETES + "IMPERSONATE"] = "system:serviceaccount:{namespace}:" + ACCOUNT
+        fleet.environment[KUBERNETES + "CREATE_NAMESPACES"] = "false"
+        fleet.environment[KUBERNETES + "ELECTION_NAMESPACE"] = other
+        control.kubectl("create", "namespace", fleet.tenant)
+        control.kubectl("label", "namespace", fleet.tenant, f"gitops-agent.dev/tenant={fleet.tenant}")
+        for words in commands_of_the_page(fleet.tenant, other, writes):
+            control.kubectl(*words)
+
+        began = control.mark()
+        fleet.commit(fleet.agents("a", "b", "c", "d"))
+        assert fleet.once()["phase"] == "Converged"
+        fleet.commit({"a.yaml": fleet.agent("a", runtime={"image": "registry.example/bot:2"}), "b.yaml": None})
+        assert fleet.once()["phase"] == "Converged"
+        assert fleet.image("a") == "registry.example/bot:2"
+        assert fleet.object("deployment", "b") is None
+        fleet.kubectl("scale", "deployment/c", "--replicas=3")
+        assert fleet.once()["phase"] == "Converged"
+        assert fleet.call("logs", "a").out
+        asked = control.requests(user, began)
+        assert {each.verb for each in asked} >= {"patch", "delete"}
+        assert [each for each in asked if each.code == 403] == []
+
+        fleet.kubectl("delete", "rolebinding", "gitops-agent-impersonate")
+        fleet.commit({"a.yaml": fleet.agent("a")})
+        fleet.once("--timeout", "12s", code=5)
+        assert fleet.image("a") == "registry.example/bot:2", "without the right nothing is written"
+
+
+def commands_of_the_page(tenant: str, home: str, role: str) -> list[list[str]]:
+    """What docs/kubernetes-install.md says for a tenant, with the names of the test."""
+    page = (MANIFESTS.parents[1] / "docs" / "kubernetes-install.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^ +kubectl (-n acme create .*)$", page, re.MULTILINE)
+    assert len(lines) == 4
+    named = (
+        ("gitops-agent:gitops-agent", f"{home}:{ACCOUNT}"),
+        ("acme", tenant),
+        ("--clusterrole=gitops-agent-agents", f"--clusterrole={role}"),
+    )
+    for old, new in named:
+        lines = [line.replace(old, new) for line in lines]
+    return [line.split() for line in lines]
+
+
+@contextmanager
+def cluster_roles(control: Cluster, name: str) -> Iterator[tuple[str, str]]:
+    """The role of the manifests under a name of the test, and what we ourselves need of it: reads and events."""
+    rules = YAML(typ="safe").load((MANIFESTS / "base" / "cluster-role.yaml").read_text())["rules"]
+    reads = [{**rule, "verbs": [verb for verb in rule["verbs"] if may_ourselves(rule, verb)]} for rule in rules]
+    reads.append({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]})
+    roles = {f"{name}-reads": reads, f"{name}-writes": rules}
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    for role, allowed in roles.items():
+        control.kubectl(
+            "create", "-f", "-", stdin=json.dumps({**kind, "metadata": {"name": role}, "rules": allowed})
+        )
+    try:
+        yield f"{name}-reads", f"{name}-writes"
+    finally:
+        control.kubectl("delete", "clusterrolebinding", f"{name}-reads", "--ignore-not-found")
+        control.kubectl("delete", "clusterrole", *roles)
+
+
+def may_ourselves(rule: Json, verb: str) -> bool:
+    return verb in ("get", "list", "watch") or rule["resources"] == ["events"]
