@@ -33,8 +33,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class AgentInstance:
-    """One running copy of an agent: a process, a pane, a pod.
-    ``id``: its name for people (a pid, a pod). ``started_at``: seconds since the epoch. ``ready``: what the live
+    """One running copy of an agent: a process, a pane, a container.
+    ``id``: its name for people (a pid, a name). ``started_at``: seconds since the epoch. ``ready``: what the live
     system says of it; None: it says nothing. ``heartbeat``: None when it never wrote one. ``address``: the host
     at which it answers HTTP probes; "" when it cannot be reached from here. ``behind``: it is still to be replaced
     by one that is as applied. ``reason``: the driver's reason code against this copy; where no copy has one, that
@@ -99,7 +99,7 @@ def not_looked_at(key: ResourceKey, driver: str, why: str, at: float) -> Observa
 
 
 class ListedInstance(NamedTuple):
-    """One copy of an agent in ``live``: what its logs call it, what its identifier is (pid, pod), and that."""
+    """One copy of an agent in ``live``: what its logs call it, what its identifier is (a pid, a name), and that."""
 
     log: str
     label: str

@@ -8,14 +8,17 @@ hundred durable writes rather than four thousand. An intent that was ahead and n
 
 A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its action
 is running, gives up its room, and what became of it is collected by a later pass. An operator's word counts at
-once: no action begins after a control that the pass has not read.
+once: no action begins after a control that the pass has not read, but for what begins by itself while the journal
+is written, for a moment, and only as long as nothing asks the pass to make way.
 """
 
+import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, wait
 from concurrent.futures import Executor as Pool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import cast
@@ -118,6 +121,8 @@ class Executor:
         self._policy = PolicySpec()
         self._running: dict[Future[Outcome], _Running] = {}
         self._opened: list[Intent] = []  # on record, and their actions have not begun
+        self._guard = threading.RLock()  # of what is opened and what runs: the end of an action begins the next
+        self._relayed: set[Future[Outcome]] | None = None  # what began while the journal was written
         self._collected: list[Executed] = []
         self._limiter = RateLimiter(context.rates, context.clock)
 
@@ -176,7 +181,7 @@ class Executor:
         """How many more actions may begin in each place; what takes long no longer counts."""
         late = self._context.clock.monotonic() - self._context.patience
         quick, slow = Counter[Place](), Counter[Place]()
-        for each in self._running.values():
+        for each in (each for future, each in self._running.items() if not future.done()):
             (slow if each.began <= late else quick)[place_of(each.intent.action)] += 1
         return room_left(quick, slow, self._context.workers)
 
@@ -188,14 +193,15 @@ class Executor:
         try:
             while work.waiting or self._opened or begun:
                 if self._may_begin(work):
-                    self._open(work, reused)
+                    self._open(work, reused, begun)
                     begun |= self._start()
                 else:
                     self._take_back()
                 ended = self._next_ended(begun, work)
                 if not ended:
                     break
-                round_ = self._finish(ended)
+                with self._relaying(begun):
+                    round_ = self._finish(ended)
                 done += round_
                 for action, outcome in round_:
                     if outcome.result is Result.DONE:
@@ -218,7 +224,7 @@ class Executor:
             ended |= more
         return ended | _ended(begun, GATHER_SECONDS, ALL_COMPLETED) if ended and work.waiting else ended
 
-    def _open(self, work: "_Work", reused: dict["_Same", str]) -> None:
+    def _open(self, work: "_Work", reused: dict["_Same", str], begun: set[Future[Outcome]]) -> None:
         """Write the intents of what there is room for, and of more when few are ahead."""
         room, ahead = self._room(), AHEAD - len(self._opened)
         for intent in self._opened:
@@ -243,23 +249,46 @@ class Executor:
             for action in heads
         ]
         if intents:
-            self._context.journal.begin(intents)
-        self._opened += intents
+            with self._relaying(begun):
+                self._context.journal.begin(intents)
+        with self._guard:
+            self._opened += intents
 
     def _start(self) -> set[Future[Outcome]]:
         """Begin what is on record, as far as there is room."""
-        context, room, later = self._context, self._room(), list[Intent]()
-        began, started = context.clock.monotonic(), dict[Future[Outcome], _Running]()
-        for intent in self._opened:
-            place = place_of(intent.action)
-            if room[place] > 0:
-                room[place] -= 1
-                started[context.apply_pool.submit(_carry_out, intent, context)] = _Running(intent, began)
-            else:
-                later.append(intent)
-        self._opened = later
-        self._running |= started
+        with self._guard:
+            context, room, later = self._context, self._room(), list[Intent]()
+            began, started = context.clock.monotonic(), dict[Future[Outcome], _Running]()
+            for intent in self._opened:
+                place = place_of(intent.action)
+                if room[place] > 0:
+                    room[place] -= 1
+                    started[context.apply_pool.submit(_carry_out, intent, context)] = _Running(intent, began)
+                else:
+                    later.append(intent)
+            self._opened = later
+            self._running |= started
+        for future in started:
+            future.add_done_callback(self._relay)
         return set(started)
+
+    @contextmanager
+    def _relaying(self, begun: set[Future[Outcome]]) -> Iterator[None]:
+        """Let the end of an action begin the next one on record meanwhile, for while the journal is written this
+        thread cannot, and workers would have nothing to do."""
+        with self._guard:
+            self._relayed = set()
+        try:
+            yield
+        finally:
+            with self._guard:
+                begun |= self._relayed
+                self._relayed = None
+
+    def _relay(self, _ended: Future[Outcome]) -> None:
+        with self._guard:
+            if self._relayed is not None and self._opened and not self._context.interrupted():
+                self._relayed |= self._start()
 
     def _take_back(self) -> None:
         """Close the intents whose actions have not begun and will not in this pass."""
@@ -289,8 +318,9 @@ class Executor:
             attempts=attempts_after(executed, known.attempts, self._policy, self._context.random),
         )
         # Only now: what could not be written down is collected by the next pass.
-        for future in ended:
-            del self._running[future]
+        with self._guard:
+            for future in ended:
+                del self._running[future]
         return executed
 
 

@@ -271,6 +271,30 @@ def test_many_agents_cost_few_transactions(rig: Rig) -> None:
     assert rig.trace.count("journal.begin:after") < 50, "not two for each agent"
 
 
+def test_workers_go_on_with_what_is_on_record_while_the_journal_is_written(rig: Rig) -> None:
+    began, written, went_on = list[AgentKey](), Event(), Event()
+
+    def do(action: Action) -> None:
+        began.append(action.key.agent)
+        if len(began) == 3:
+            written.wait(20)  # under way when the first two are written down
+        if len(began) > 3:
+            went_on.set()
+
+    def inside(method: str) -> None:
+        if method == "finish" and not written.is_set():
+            written.set()
+            assert went_on.wait(20)
+
+    rig.using(Doing(do))
+    rig.context = replace(rig.context, workers=1)
+    rig.journal.inside = inside
+    agents = [AgentKey("acme", f"bot-{number:02}") for number in range(10)]
+    done = rig.run(*(action(runtime_key(agent)) for agent in agents))
+    assert [outcome.result for _, outcome in done] == [Result.DONE] * 10
+    assert rig.journal.state().reconcile.open_intents == {}
+
+
 def test_intents_come_before_effects_in_one_transaction_per_round(rig: Rig) -> None:
     rig.run(*bring_up(ONE), *bring_up(TWO), *bring_up(THREE))
     assert rig.trace[:3] == ["journal.begin:before", "journal.begin:inside", "journal.begin:after"]
