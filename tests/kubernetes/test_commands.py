@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
+from gitops_agent.drivers.api import AgentKey
 from tests.kubernetes.fleet import KubeFleet
+from tests.kubernetes.test_safety import connected
 from tests.servers.cluster import LOG_LINES, Cluster, log_line
 from tests.servers.faults import FaultProxy
 from tests.support.fleet import until
@@ -47,6 +50,57 @@ def test_logs_of_every_pod_and_what_they_add(control: Cluster, fleet: KubeFleet,
         follower.wait(20)
     missing = fleet.call("logs", "nobody")
     assert missing.code != 0
+
+
+def test_a_log_that_is_cut_goes_on_where_it_was(
+    fleet: KubeFleet, proxy: FaultProxy, control: Cluster, tmp_path: Path
+) -> None:
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    path = proxy.kubeconfig(tmp_path / "proxied", "admin", control.token("admin"))
+    fleet.environment["GITOPS_AGENT_DRIVERS__KUBERNETES__KUBECONFIG"] = str(path)
+    said = [f"{fleet.tenant} line {number}" for number in range(9)]
+
+    def write(*lines: str) -> None:
+        with control.log_file.open("a") as log:
+            log.write("".join(map(log_line, lines)))
+
+    out = tmp_path / "followed"
+    out.touch()
+    words, world = fleet.command("logs", "a", "--follow")[3:], fleet.environment
+    follower = fleet._launcher.start(words, fleet.work, world, (out, out))
+    try:
+        until(lambda: LOG_LINES[-1] in out.read_text(), "the lines so far")
+        for cut in range(3):
+            before, meanwhile, after = said[cut * 3 : cut * 3 + 3]
+            write(before)
+            until(lambda line=before: line in out.read_text(), "a line before the cut")
+            proxy._server.cut_all()
+            write(meanwhile)
+            until(lambda line=meanwhile: line in out.read_text(), "the line that came while it was cut")
+            write(after)
+            until(lambda line=after: line in out.read_text(), "a line after it")
+    finally:
+        follower.terminate()
+        follower.wait(20)
+    shown = out.read_text()
+    assert [line for line in said if shown.count(line) != 1] == [], "each once"
+    assert shown.count(LOG_LINES[0]) == 1
+
+
+def test_who_looks_away_leaves_no_connection_open(fleet: KubeFleet) -> None:
+    fleet.commit(fleet.agents("a"))
+    fleet.once()
+    with connected(fleet) as driver:
+        lines = driver.logs(AgentKey(fleet.tenant, "a"), 10, follow=True)
+        assert next(iter(lines)).text
+        assert readers()
+        lines.close()  # type: ignore[attr-defined]
+        until(lambda: not readers(), "nothing is read any more")
+
+
+def readers() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("logs-")]
 
 
 def test_one_pod_that_cannot_be_read_keeps_nothing_from_the_others(
