@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import io
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -183,6 +184,10 @@ class Client:
             return self._connection.websocket(path, headers, protocol, min(limit, CONNECT_SECONDS))
         except websocket.WebSocketBadStatusException as problem:
             raise from_status(problem.status_code, bytes(problem.resp_body or b""), {}) from None
+        except (ConnectionRefusedError, websocket.WebSocketAddressException) as problem:
+            raise ApiError(0, REFUSED, f"{_innermost(problem)} ({self.host})") from problem
+        except ssl.SSLCertVerificationError as problem:
+            raise ApiError(0, TLS, f"{_innermost(problem)} ({self.host})") from problem
         except (websocket.WebSocketException, OSError) as problem:
             raise _transport_error(problem, limit) from problem
 

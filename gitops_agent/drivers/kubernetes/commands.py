@@ -13,7 +13,7 @@ import orjson
 from gitops_agent.drivers.api import AgentKey, ExecResult
 from gitops_agent.drivers.kubernetes.cache import Entry
 from gitops_agent.drivers.kubernetes.cluster import Cluster
-from gitops_agent.drivers.kubernetes.errors import ApiError, apply_error
+from gitops_agent.drivers.kubernetes.errors import REFUSED, TLS, ApiError, apply_error
 from gitops_agent.drivers.kubernetes.kinds import POD, SECRET
 from gitops_agent.drivers.kubernetes.marks import CONTAINER
 from gitops_agent.drivers.kubernetes.objects import stands_for_resource
@@ -23,6 +23,7 @@ from gitops_agent.drivers.kubernetes.secrets import decoded
 MAX_OUTPUT_BYTES = 65_536
 MAX_MESSAGE = 400
 _STDOUT, _STDERR, _STATUS = 1, 2, 3  # channels of the protocol v4.channel.k8s.io
+_MAY_RUN = "and whether the command ended is not known"
 PROTOCOL = "v4.channel.k8s.io"
 
 
@@ -42,7 +43,11 @@ class Commands:
         try:
             return self._exec(entry, command, timeout)
         except ApiError as problem:
-            return ExecResult(False, apply_error(problem, f"exec in pod {entry.name}").message, started=False)
+            if problem.answered or problem.reason in (REFUSED, TLS):
+                said = apply_error(problem, f"exec in pod {entry.name}").message
+                return ExecResult(False, said, started=False)
+            unknown = f"exec in pod {entry.name}: {problem.message}; whether it ran is not known"
+            return ExecResult(False, unknown, ended=False)
 
     def knows_secrets(self, agent: AgentKey) -> bool:
         """Have the redactor learn what the Secrets of an agent hold; whether all of them could be read."""
@@ -72,8 +77,9 @@ class Commands:
         finally:
             socket.close(timeout=0)
         said = self._redactor(output.decode("utf-8", "replace").strip())[-MAX_MESSAGE:]
-        if status is None:
-            return ExecResult(False, f"did not end within {timeout:g} s: {said}".rstrip(": "), ended=False)
+        if status is None or isinstance(status, str):
+            why = status or f"did not end within {timeout:g} s"
+            return ExecResult(False, f"{why}: {said}".rstrip(": "), ended=False)
         if status.get("status") == "Success":
             return ExecResult(True, said)
         why = str(status.get("message") or "failed")
@@ -85,11 +91,12 @@ def _causes(status: dict[str, Any]) -> list[dict[str, Any]]:
     return list((status.get("details") or {}).get("causes") or ())
 
 
-def _read(socket: Any, end: float) -> tuple[bytes, dict[str, Any] | None]:
-    """What a command printed, and how it ended; None when its time was up."""
+def _read(socket: Any, end: float) -> tuple[bytes, dict[str, Any] | str | None]:
+    """What a command printed, and how it ended: its status, why there is none, or None when its time was up."""
     import websocket
 
-    output, status = bytearray(), None
+    output = bytearray()
+    status: dict[str, Any] | None = None
     while status is None:
         left = end - time.monotonic()
         if left <= 0:
@@ -100,10 +107,10 @@ def _read(socket: Any, end: float) -> tuple[bytes, dict[str, Any] | None]:
         except (websocket.WebSocketTimeoutException, TimeoutError, ssl.SSLError):
             break
         except (websocket.WebSocketException, OSError):
-            return bytes(output), {"status": "Failure", "message": "the connection was cut"}
+            return bytes(output), f"the connection was cut, {_MAY_RUN}"
         data = frame.encode() if isinstance(frame, str) else frame
         if not data:
-            return bytes(output), {"status": "Failure", "message": "it ended without a word"}
+            return bytes(output), f"the connection ended without a word, {_MAY_RUN}"
         channel, content = data[0], data[1:]
         if channel == _STATUS:
             status = orjson.loads(content)
