@@ -125,6 +125,15 @@ def test_ours_is_what_we_applied(world: World, metadata: dict[str, Any], whose: 
             world.foreign.require_adoptable(at("a"))
 
 
+def test_what_cannot_be_adopted_is_seen_by_the_next_plan(world: World) -> None:
+    world.client.there["a"] = {}
+    assert world.among("a") == {"a": ""}
+    world.client.there["a"] = {"labels": {INSTANCE: "test"}}
+    with pytest.raises(NotYet, match="by now"):
+        world.foreign.require_adoptable(at("a"))
+    assert world.among("a") == {"a": "test"}
+
+
 def test_what_no_longer_counts_is_dropped(world: World) -> None:
     for number in range(100):
         target = Target(CONFIG_MAP, f"t{number}", "a")

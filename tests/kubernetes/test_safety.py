@@ -166,6 +166,7 @@ def test_what_another_instance_marks_while_it_is_adopted_stays_theirs(
     found = fleet.object("configmap", "a")
     assert found["data"] == {"own": "theirs"}
     assert found["metadata"]["labels"] == dict([OTHER_INSTANCE.split("=")])
+    assert "belongs to the instance someone-else" in fleet.call("explain", "a").out
 
 
 def restarted(found: Json | None) -> bool:

@@ -132,6 +132,7 @@ class Applying:
                 manifest["metadata"] |= self._foreign.require_adoptable(target)
             elif seen is not None:
                 if not was_applied(seen):
+                    self._foreign.forget(target)
                     raise NotYet(f"{target} carries our labels and is not ours; it is planned again")
                 self._require_unchanged(action, seen)
                 # The guard: what was looked at is what is written to, or nothing is written.

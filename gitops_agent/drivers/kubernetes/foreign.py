@@ -109,6 +109,7 @@ class ForeignObjects:
     def require_adoptable(self, target: Target) -> dict[str, str]:
         """The version of an object that is to be adopted, as the server has it now; NotYet when there is none, or
         one that is not free to take."""
+        self.forget(target)  # whatever it is by now, the next plan sees it
         try:
             metadata = self._one(target.kind, target.namespace, target.name).get("metadata") or {}
         except ApiError as problem:
