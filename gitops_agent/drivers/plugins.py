@@ -174,6 +174,7 @@ class Connections(Mapping[str, Driver]):
         self._connected: dict[str, Driver] = {}
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
         self._notify: Notify | None = None
+        self._starting = Lock()
         self._in_use: frozenset[str] = frozenset()
         self.rates = {name: rate for name in self._settings if (rate := self._rate(name)) is not None}
 
@@ -199,8 +200,15 @@ class Connections(Mapping[str, Driver]):
             raise ObserveError(f"the driver {name} is not installed", hint=f"install it; there are: {installed}")
         with self._locks[name]:
             if name not in self._connected:
-                self._connected[name] = self._connect(plugin, place_of(name))
+                self._add(name, self._connect(plugin, place_of(name)))
             return self._connected[name]
+
+    def _add(self, name: str, driver: Driver) -> None:
+        """Keep a connected driver, which begins to watch if the others do."""
+        with self._starting:  # or a start in this very moment would miss it
+            if self._notify is not None and has(driver, "start"):
+                cast("Watching", driver).start(self._notify)
+            self._connected[name] = driver
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._connected)
@@ -263,14 +271,16 @@ class Connections(Mapping[str, Driver]):
 
     def start(self, notify: Notify) -> None:
         """Begin to watch: the drivers that are connected now, and others when they are."""
-        self._notify = notify
-        for watched in self._watching():
+        with self._starting:
+            self._notify, watching = notify, self._watching()
+        for watched in watching:
             watched.start(notify)
 
     def stop(self) -> None:
         """End watching."""
-        self._notify = None
-        for watched in self._watching():
+        with self._starting:
+            self._notify, watching = None, self._watching()
+        for watched in watching:
             watched.stop()
 
     def close(self) -> None:
@@ -288,12 +298,9 @@ class Connections(Mapping[str, Driver]):
 
     def _connect(self, plugin: Plugin, place: str) -> Driver:
         try:
-            driver = self._wrap(plugin.connect(self.context_of(plugin, place)))
+            return self._wrap(plugin.connect(self.context_of(plugin, place)))
         except GitopsAgentError:
             raise
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
             what = f"the driver {plugin.name} cannot connect: unexpected {type(problem).__name__}: {problem}"
             raise ObserveError(what, hint=f"check drivers.{plugin.name} in the settings") from problem
-        if self._notify is not None and has(driver, "start"):
-            cast("Watching", driver).start(self._notify)
-        return driver

@@ -196,8 +196,9 @@ class MetricsSink(Sink):
         frozen = frozen_kinds(record, self._clock.now())
         for kind in KINDS_OF_SCOPE:
             self._metrics["gitops_agent_frozen"].labels(scope=kind).set(kind in frozen)
-        for driver in self._drivers:
-            circuit = result.state.reconcile.circuits.get(driver)
+        circuits = result.state.reconcile.circuits
+        for driver in {*self._drivers, *circuits}:  # each place of a driver has a circuit of its own
+            circuit = circuits.get(driver)
             is_open = circuit is not None and circuit.open_until is not None
             self._metrics["gitops_agent_breaker_open"].labels(driver=driver).set(is_open)
         rollout = result.state.rollout.rollout or Rollout("", "", ())

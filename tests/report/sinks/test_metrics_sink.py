@@ -150,7 +150,13 @@ def test_state_is_shown_without_names() -> None:
     state = replace(
         a_state(statuses=(a_status(agent), a_status(key("other"), ready=False))),
         rollout=RolloutState(rollout=Rollout("c", "t", waves, released=1, failed="it never became Ready")),
-        reconcile=ReconcileState(circuits={"process": Circuit("process", ("a",), open_until=10.0)}),
+        reconcile=ReconcileState(
+            circuits={
+                "process": Circuit("process", ("a",), open_until=10.0),
+                "process@there": Circuit("process@there", ("b",), open_until=10.0),
+                "process@fine": Circuit("process@fine"),
+            }
+        ),
     )
     metered.run(state=state, directives=Directives(freezes=freezes))
     samples = metered.samples()
@@ -158,6 +164,8 @@ def test_state_is_shown_without_names() -> None:
     shown = [samples[f"gitops_agent_rollout_wave{{{state}}}"] for state in ("total", "released", "held")]
     assert shown == [3, 1, 2]
     assert samples["gitops_agent_breaker_open{process}"] == 1
+    assert samples["gitops_agent_breaker_open{process@there}"] == 1
+    assert samples["gitops_agent_breaker_open{process@fine}"] == 0
     assert (samples["stuck_workflow_count"], samples["gitops_agent_queue_depth"]) == (2, 7)
     assert samples["gitops_agent_notes_pending"] == 1
     assert (samples["gitops_agent_fleet_size"], samples["gitops_agent_agents{Ready}"]) == (2, 1)
