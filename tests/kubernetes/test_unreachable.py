@@ -99,3 +99,22 @@ def test_the_others_are_repaired_as_quickly_as_ever(fleet: KubeFleet, tmp_path: 
                 12,
             )
         assert fleet.daemon_log().count('"event": "pass"') > before
+
+
+def test_commits_for_the_other_cluster_roll_out_meanwhile(fleet: KubeFleet, tmp_path: Path) -> None:
+    with_dead_context(fleet, tmp_path)
+    far = {"far.yaml": fleet.agent("far", kubernetes={"context": "far"}), "policy.yaml": fleet.policy()}
+    fleet.commit({**fleet.agents("a", "b", "c"), **far})
+    with fleet.running():
+        until(
+            lambda: fleet.status()["phase"] == "Reconciling" and len(fleet.objects("deployment")) == 3,
+            "all but far",
+        )
+        sha = fleet.commit(fleet.agents("a", "b", "c", runtime={"image": "registry.example/bot:2"}))
+        until(lambda: {fleet.image(each) for each in "abc"} == {"registry.example/bot:2"}, "all waves went")
+        until(lambda: "waiting for 1 of 4" in fleet.status()["summary"], "only far is open")
+        status = fleet.status()
+        assert (status["commit"], status["phase"]) == (sha, "Reconciling"), "far is still to be made"
+        assert status["summary"] == "waiting for 1 of 4 agents; kubernetes@far does not answer"
+        fleet.commit({"far.yaml": None})
+        until(lambda: fleet.status()["phase"] == "Converged", "nothing names the other cluster any more")
