@@ -12,6 +12,7 @@ from tests.kubernetes.fleet import KubeFleet
 CLAIM = {"name": "memory", "mountPath": "/memory", "size": "1Gi"}
 STATEFUL: dict[str, Any] = {"workload": "StatefulSet", "claims": [CLAIM]}
 SCHEDULED: dict[str, Any] = {"workload": "CronJob", "schedule": "0 3 * * *"}
+ONE_TRY = {**SCHEDULED, "patches": [{"op": "replace", "path": "/spec/jobTemplate/spec/backoffLimit", "value": 0}]}
 
 
 def test_a_stateful_set_keeps_a_claim_for_each_replica(fleet: KubeFleet) -> None:
@@ -90,6 +91,44 @@ def test_a_schedule_and_its_end(fleet: KubeFleet) -> None:
     fleet.kubectl("patch", "cronjob", "a", "--type=merge", "-p", '{"spec": {"suspend": false}}')
     assert fleet.once()["phase"] == "Converged"
     assert fleet.object("cronjob", "a")["spec"]["suspend"] is True
+
+
+def test_a_run_that_fails_is_told_until_one_ends_well(fleet: KubeFleet) -> None:
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=SCHEDULED), **fleet.agents("b")})
+    assert fleet.once()["phase"] == "Converged"
+    run(fleet, "good", "Complete")
+    assert fleet.once()["phase"] == "Converged"
+    assert ready(fleet) == (True, "Healthy")
+
+    crashing = {"image": "registry.example/crashes:1"}
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=ONE_TRY, runtime=crashing)}, "One that crashes")
+    assert fleet.once()["phase"] == "Converged", "as good as the runs that it had"
+    run(fleet, "bad", "Failed")
+    fleet.once("--timeout", "5s", code=5)
+    assert ready(fleet) == (False, "RunFailed")
+    explained = " ".join(fleet.call("explain", "a").out.split())
+    assert "RunFailed" in explained
+    assert ready(fleet, "b") == (True, "Healthy")
+
+    fleet.revert("HEAD")
+    assert fleet.once()["phase"] == "Converged", "a run of the version before says nothing about this one"
+    run(fleet, "mended", "Complete")
+    assert fleet.once()["phase"] == "Converged"
+    assert ready(fleet) == (True, "Healthy")
+
+
+def run(fleet: KubeFleet, name: str, ends: str) -> None:
+    """A run by hand, as people try a schedule out, to its end. It is called after the schedule, as the controller
+    calls its runs: by that its pods are known as the agent's."""
+    fleet.kubectl("create", "job", f"a-{name}", "--from=cronjob/a")
+    fleet.kubectl("wait", f"--for=condition={ends}", f"job/a-{name}", "--timeout=30s")
+
+
+def ready(fleet: KubeFleet, name: str = "a") -> tuple[bool, str]:
+    """Whether an agent is Ready, and why."""
+    condition = fleet.condition(fleet.status(), name)
+    assert condition is not None
+    return condition["status"], condition["reason"]
 
 
 def test_a_stopped_agent_is_scaled_to_zero_and_started_by_nobody(fleet: KubeFleet) -> None:
