@@ -78,6 +78,8 @@ def test_a_container_converges_the_example_fleet_of_processes(tool: Podman, imag
             assert running.healthy()
             assert running.exec("gitops-agent", "status").returncode == 0
             assert "permission denied" in running.exec("/bin/sh", "-c", "true").stderr.lower()
+            # Over http no shell is needed; for a path git itself starts one.
+            assert "permission denied" in running.exec("git", "ls-remote", "/tmp").stderr.lower()
             assert "Read-only file system" in running.exec("python", "-c", "open('/opt/new', 'w')").stderr
 
 
