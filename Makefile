@@ -29,7 +29,9 @@ test: $(READY) tmux  ## everything that needs only Python, git and tmux; static 
 
 .PHONY: check-all
 check-all: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not servers'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not servers' || \
+		{ echo "==> once more, alone: what failed beside others on these cores, named above"; \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not servers'; }
 
 test-servers: $(READY) postgresql  ## against real servers: Kubernetes (built on first use, ten minutes) and PostgreSQL; what cannot run fails
 	@test -n "$$GITOPS_AGENT_TEST_KUBECONFIG" || $(BIN)/python -m tests.servers.build >/dev/null

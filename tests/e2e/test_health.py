@@ -98,7 +98,9 @@ def test_a_command_that_is_not_found_stalls_and_says_so(fleet: Fleet) -> None:
 
 
 def test_a_command_that_exits_at_once_backs_off_and_stalls(fleet: Fleet) -> None:
-    dies = fleet.agent("dies", "sh", "-c", "echo dying; exit 3", rollout={"healthTimeout": "2s"})
+    # Alive for a second, not for a moment: on a busy machine to exit takes longer than that.
+    spec = {"rollout": {"healthTimeout": "2s"}, "runtime": {"minUptime": "1s"}}
+    dies = fleet.agent("dies", "sh", "-c", "echo dying; exit 3", **spec)
     fleet.commit({"dies.yaml": dies} | fleet.agents("b"))
     pid_b = 0
     answer = fleet.once(code=5)

@@ -18,5 +18,5 @@ REASONS = {
     ),
     "FieldsReverted": Reason("Fields of ours have other values in the cluster."),
     "Leftover": Reason("An object of the agent is left from before it moved.", Class.MISSING_INTERNAL),
-    "Ending": Reason("It was deleted, and its pods are still ending.", Class.LAG),
+    "Ending": Reason("It was deleted, and is still ending: its pods, or what a finalizer waits for.", Class.LAG),
 }
