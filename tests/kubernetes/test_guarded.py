@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.fleet import IMAGE, KubeFleet
-from tests.kubernetes.test_orphans import deployment
+from tests.kubernetes.test_orphans import deployment, marks
 from tests.servers.cluster import Cluster
 from tests.servers.faults import Fault, FaultProxy
 from tests.support.fleet import until
@@ -210,21 +210,28 @@ def test_what_another_puts_in_the_place_of_ours_while_it_is_written_is_theirs_un
     assert "Be very brief." in fleet.object("configmap", "a")["data"]["bundle.json"]
 
 
-def made_anew(fleet: KubeFleet, kind: str) -> None:
+def made_anew(fleet: KubeFleet, kind: str, labels: dict[str, str] | None = None) -> None:
+    """Delete an object, and create another one of its name that is not ours."""
     fleet.kubectl("delete", kind, "a")
-    if kind == "deployment":
-        fleet.kubectl("create", "-f", "-", stdin=deployment("a"))
-    else:
-        fleet.kubectl("create", "configmap", "a", "--from-literal=own=theirs")
+    theirs = deployment("a", labels)
+    if kind == "configmap":
+        metadata = {"name": "a", "labels": labels or {}}
+        theirs = json.dumps(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"own": "theirs"}}
+        )
+    fleet.kubectl("create", "-f", "-", stdin=theirs)
 
 
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("kind", ["deployment", "configmap"])
-def test_what_another_makes_anew_while_ours_is_deleted_survives(window: Window, kind: str) -> None:
+def test_what_another_makes_anew_while_ours_is_deleted_survives(window: Window, kind: str, copied: bool) -> None:
+    """Also where it carries our labels, as what is copied or restored does."""
     fleet = window.fleet
     fleet.commit(fleet.agents("a", "b"))
     fleet.once()
     ours = fleet.object(kind, "a")["metadata"]["uid"]
-    window.meanwhile("DELETE", f"/{kind}s/a", lambda: made_anew(fleet, kind))
+    labels = marks(fleet, "a") if copied else None
+    window.meanwhile("DELETE", f"/{kind}s/a", lambda: made_anew(fleet, kind, labels))
     mark = window.mark()
     fleet.commit({"a.yaml": None})
     fleet.call("once", "--timeout", "15s")  # the new workload has the name of ours, and that is told

@@ -100,6 +100,22 @@ def test_pods_in_a_namespace_that_we_make_are_kept_from_the_host(fleet: KubeFlee
     assert 'violates PodSecurity "baseline' in refused
 
 
+def test_where_namespaces_are_not_made_it_is_said_what_to_do(fleet: KubeFleet) -> None:
+    fleet.environment[SETTING + "CREATE_NAMESPACES"] = "false"
+    fleet.commit(fleet.agents("a"))
+    fleet.once("--timeout", "10s", code=5)
+    assert namespace(fleet) is None
+    said = told(fleet, "a")
+    assert f"there is no namespace {fleet.tenant} for the tenant {fleet.tenant}" in said, said
+    create = f"kubectl create namespace {fleet.tenant}"
+    label = f"kubectl label namespace {fleet.tenant} gitops-agent.dev/tenant={fleet.tenant}"
+    assert f"set drivers.kubernetes.createNamespaces, or: {create} && {label}" in said
+    for way_out in (create, label):
+        fleet.cluster.kubectl(*way_out.split()[1:])
+    fleet.commit(fleet.agents("a", description="Again"))  # tried at once, not when its turn comes
+    assert fleet.once()["phase"] == "Converged"
+
+
 @pytest.mark.parametrize("kind", ["claim", "secret", "configmap", "service", "deployment"])
 def test_what_others_keep_there_keeps_the_namespace(deleting: KubeFleet, kind: str) -> None:
     fleet = deleting

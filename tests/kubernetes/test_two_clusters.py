@@ -1,5 +1,5 @@
-"""One instance for two real clusters, by the contexts of one kubeconfig: each agent is where its document says,
-and a move is one ordered change."""
+"""One instance for two real clusters, by the contexts of one kubeconfig: each agent is where its document says, a
+move is one ordered change, and while a cluster is away nothing is lost but sight of the agents in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.kubernetes.fleet import KubeFleet
 from tests.kubernetes.test_move import is_ready
 from tests.servers.cluster import Cluster
-from tests.support.fleet import Json
+from tests.support.fleet import Json, until
 
 SETTING = "GITOPS_AGENT_DRIVERS__KUBERNETES__"
 NEW = "registry.example/bot:2"
@@ -23,7 +23,7 @@ NEW = "registry.example/bot:2"
 
 @pytest.fixture(scope="module")
 def west() -> Iterator[Cluster]:
-    """The second cluster."""
+    """The second cluster, whose API server the tests may stop."""
     with Cluster() as started:
         yield started
 
@@ -72,6 +72,11 @@ def images(fleet: KubeFleet, cluster: Cluster) -> dict[str, str]:
         each["metadata"]["name"]: each["spec"]["template"]["spec"]["containers"][0]["image"]
         for each in listed(fleet, cluster, "deployment")
     }
+
+
+def states(fleet: KubeFleet, name: str) -> set[str]:
+    """In which states ``status`` shows what an agent consists of."""
+    return {each["state"] for each in fleet.row(fleet.status(), name)["resources"]}
 
 
 @contextmanager
@@ -126,3 +131,29 @@ def test_a_move_to_the_other_cluster_is_one_ordered_change(both: KubeFleet, east
     )
     assert set(images(both, west)) == {"a"}
     assert both.ask("plan")["actions"] == []
+
+
+def test_a_cluster_that_is_away_does_not_stop_the_other(both: KubeFleet, east: Cluster, west: Cluster) -> None:
+    head = both.commit({**agent(both, "a", "east"), **agent(both, "b", "west")})
+    with both.running(GITOPS_AGENT_RESYNC_INTERVAL="2s", **{SETTING + "STALE_AFTER": "5"}):
+        both.await_phase(head, "Converged")
+        before = listed(both, west, "deployment")[0]["metadata"]["uid"]
+        west.stop_apiserver()
+        try:
+            until(lambda: states(both, "b") == {"Unknown"}, "b is unknown")
+            assert "Unknown" not in states(both, "a")
+            east.kubectl("-n", both.tenant, "delete", "deployment", "a")
+            until(lambda: images(both, east) == {"a": "registry.example/bot:1"}, "a is made again")
+            both.commit(agent(both, "a", "east", NEW))
+            until(lambda: images(both, east) == {"a": NEW}, "a follows")
+            assert both.status()["phase"] != "Converged", "of b nothing is known"
+        finally:
+            west.start_apiserver()
+            west.restart_nodes()
+        until(lambda: both.status()["phase"] == "Converged", "b is as it was")
+        head = both.commit(agent(both, "b", "west", NEW))
+        both.await_phase(head, "Converged")
+        assert images(both, west) == {"b": NEW}
+        assert listed(both, west, "deployment")[0]["metadata"]["uid"] == before, "nothing was made anew"
+        assert "Unknown" not in states(both, "b")
+    assert "Traceback" not in both.daemon_log()
