@@ -99,7 +99,7 @@ def not_looked_at(key: ResourceKey, driver: str, why: str, at: float) -> Observa
 
 
 class ListedInstance(NamedTuple):
-    """One copy of an agent in ``live``: what its logs call it, what its identifier is (a pid, a name), and that."""
+    """One copy of an agent in ``live``: its name in logs, and its identifier with what that is (a PID, a name)."""
 
     log: str
     label: str
