@@ -463,11 +463,15 @@ def open_daemon(
     candidacy: Candidacy | None = None,
 ) -> Iterator[Daemon]:
     """``run``, with the signals that end it and, if we listen at all, with its endpoints. ``candidacy``: what made
-    this process the one that acts, if there was an election."""
+    this process the one that acts, if there was an election; unless it is told to stop, ``run`` begins anew."""
     candidacy = candidacy or Candidacy()
     with ExitStack() as stack:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.getsignal(number))
+        # Before the instance is opened, so that it is called off only when all of that has ended.
+        leave = threading.Timer(MAX_END_SECONDS, _leave)
+        leave.daemon = True
+        stack.callback(leave.cancel)
         instance = stack.enter_context(
             open_instance(settings, environment, fetching, measured=bool(settings.listen), fence=candidacy.fence)
         )
@@ -479,19 +483,18 @@ def open_daemon(
 
             stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
 
-        leave = threading.Timer(MAX_END_SECONDS, _leave)
-        leave.daemon = True
-        stack.callback(leave.cancel)
-
         def leave_in_time() -> None:
             with suppress(RuntimeError):  # the time runs already
                 leave.start()
 
+        queue.on_close = leave_in_time
+        stack.callback(queue.close)  # an error ends it too
+
         def end(_number: int, _frame: FrameType | None) -> None:
-            if queue.closed and not queue.restart:  # said twice: what is waited for now is left behind
+            if candidacy.stop.is_set():  # said twice: what is waited for now is left behind
                 raise KeyboardInterrupt
+            candidacy.stop.set()
             queue.close()
-            leave_in_time()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
@@ -501,12 +504,11 @@ def open_daemon(
 
         def start_again() -> None:
             liveness.state_lost()
-            queue.close(restart=True)
+            queue.close()
 
         def lead_no_more() -> None:
             candidacy.stand_down()
-            queue.close(restart=True)
-            leave_in_time()  # what hangs here would keep this process from standing by
+            queue.close()
 
         watchers = [*instance.context.watchers, StateWatcher(settings.state, start_again)]
         if candidacy.fence is not None:
@@ -606,7 +608,7 @@ def _pass_failed(problem: Exception, report: ErrorReporter, queue: WorkQueue) ->
     """Report what ended a pass. Whose journal was taken over begins anew: what it remembers is of the past."""
     report(problem, None)
     if isinstance(problem, JournalTaken):
-        queue.close(restart=True)
+        queue.close()
 
 
 def _error_reporter(sentry: SentrySink | None) -> ErrorReporter:

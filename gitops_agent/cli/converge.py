@@ -78,12 +78,10 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
 
     settings = call.source_settings(push=False if no_push else None)
     with watching(settings, call) as watch, open_candidacy(settings, call.environment) as candidacy:
-        again = True
         # Anew when the state directory was deleted under us, or another process took over from us.
-        while again and candidacy.wait():
+        while candidacy.wait():
             with open_daemon(settings, call.environment, watch.passed, watch.fetching, candidacy) as daemon:
                 daemon.run()
-            again = daemon.restart
     print_end(settings, call)
 
 

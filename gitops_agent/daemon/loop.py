@@ -80,7 +80,7 @@ def run_once(context: ControllerContext, timeout: float, progress: Progress) -> 
 
 
 class Daemon:
-    """``run``: passes for ever, until a signal closes the queue."""
+    """``run``: passes for ever, until the queue is closed."""
 
     def __init__(self, context: ControllerContext, random: Random, progress: Progress) -> None:
         from gitops_agent.daemon.schedule import Schedule  # slow to import, and `once` needs none
@@ -97,11 +97,6 @@ class Daemon:
         self._fetcher = Fetcher(
             source.fetch, self._liveness.fetch_began, self._fetched, context.on_unexpected, context.clock
         )
-
-    @property
-    def restart(self) -> bool:
-        """Whether to begin anew after the end."""
-        return self._context.queue.restart
 
     def run(self) -> None:
         """Start the triggers, run passes until the queue is closed, stop the triggers."""

@@ -9,11 +9,11 @@ from gitops_agent.model.passes import Request
 
 class WorkQueue:
     """Collects requests from poll, watch, resync and exits; one reader takes them all at once.
-    ``on_agent`` is called with the agent of each event of a driver. ``restart``: all is to begin anew after the
-    end."""
+    ``on_agent`` is called with the agent of each event of a driver; ``on_close`` when the end was asked for."""
 
     def __init__(self) -> None:
         self.on_agent: Callable[[AgentKey], None] = lambda _key: None
+        self.on_close: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
         self._agents: set[AgentKey] = set()
         self._everything = False
@@ -21,7 +21,6 @@ class WorkQueue:
         self._urgent = False
         self._reasons: dict[str, None] = {}
         self._closed = False
-        self.restart = False
 
     def agent(self, key: AgentKey, reason: str) -> None:
         """Ask for a pass over one agent."""
@@ -55,13 +54,12 @@ class WorkQueue:
             self._urgent = self._urgent or urgent
             self._wake(reason)
 
-    def close(self, *, restart: bool = False) -> None:
-        """Ask for the end: the reader wakes up and gets None from now on. ``restart``: and for a new beginning."""
+    def close(self) -> None:
+        """Ask for the end: the reader wakes up and gets None from now on."""
         with self._changed:
-            # An end stays the end; but of two reasons to begin anew the second changes nothing.
-            self.restart = restart and (self.restart or not self._closed)
             self._closed = True
             self._wake("close")
+        self.on_close()
 
     @property
     def closed(self) -> bool:

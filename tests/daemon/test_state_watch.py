@@ -31,27 +31,10 @@ def without_journal(state: Path) -> None:
 def test_it_is_noticed_and_all_begins_anew(tmp_path: Path, lose: Callable[[Path], None]) -> None:
     state, queue, lost = tmp_path / "state", WorkQueue(), Event()
     with state_lock(state), open_journal(state):
-        watcher = StateWatcher(state, lambda: (queue.close(restart=True), lost.set())[1], period=0.01)
+        watcher = StateWatcher(state, lambda: (queue.close(), lost.set())[1], period=0.01)
         watcher.start(queue.agent)
         assert not lost.wait(0.1)
         lose(state)
         assert lost.wait(20)
         watcher.stop()
     assert queue.closed
-    assert queue.restart
-
-
-def test_an_end_that_was_asked_for_stays_the_end() -> None:
-    queue = WorkQueue()
-    queue.close()
-    queue.close(restart=True)
-    assert not queue.restart
-
-
-def test_two_reasons_to_begin_anew_are_no_reason_to_end() -> None:
-    queue = WorkQueue()
-    queue.close(restart=True)
-    queue.close(restart=True)
-    assert queue.restart
-    queue.close()
-    assert not queue.restart
