@@ -15,6 +15,7 @@ from gitops_agent.drivers.kubernetes.kinds import DEPLOYMENT
 from gitops_agent.errors import UsageError
 
 BOT = AgentKey("acme", "bot")
+APPLIED = b'{"metadata":{"managedFields":[{"manager":"gitops-agent","operation":"Apply"}]}}'
 
 
 class Refusing:
@@ -43,12 +44,15 @@ class Refusing:
     ],
 )
 def test_one_that_cannot_be_told_keeps_nothing_from_the_next(problem: Exception) -> None:
-    entry = Entry(DEPLOYMENT, "acme", "bot", "uid", "1", 1, BOT, b"{}")
+    entry = Entry(DEPLOYMENT, "acme", "bot", "uid", "1", 1, BOT, APPLIED)
     client = Refusing(problem)
     cluster: Any = SimpleNamespace(
         client=client,
         instance="prod",
-        cache=SimpleNamespace(of_agent=lambda _agent, kind: (entry,) if kind is DEPLOYMENT else ()),
+        cache=SimpleNamespace(
+            of_agent=lambda _agent, kind: (entry,) if kind is DEPLOYMENT else (),
+            is_of=lambda tenant, namespace: tenant == namespace,
+        ),
         clock=SimpleNamespace(now=lambda: 0.0),
         redactor=Redactor(),
     )

@@ -120,6 +120,27 @@ def test_a_backup_that_was_restored_elsewhere_is_left_alone(fleet: KubeFleet, un
         fleet.cluster.kubectl("delete", "namespace", unique, "--wait=false")
 
 
+def test_a_restart_is_not_owed_for_ever_to_a_backup_that_was_restored_elsewhere(
+    fleet: KubeFleet, unique: str
+) -> None:
+    """A copy never begins with the writing of our Secret: it is not restarted, and nothing is owed for it."""
+    rotating(fleet)
+    fleet.cluster.kubectl("create", "namespace", unique)
+    try:
+        for kind in ("secret", "configmap", "deployment"):
+            copied(fleet, kind, unique)
+        copy = in_namespace(fleet, unique, "deployment", "a")
+        fleet.once(SOURCE="second")
+        until(lambda: restarted(fleet.object("deployment", "a")), "it follows its secret")
+        assert fleet.ask("drift", SOURCE="second")["drifts"] == []
+        asked = fleet.object("deployment", "a")["spec"]["template"]
+        assert fleet.once(SOURCE="second")["phase"] == "Converged"
+        assert fleet.object("deployment", "a")["spec"]["template"] == asked, "restarted once"
+        assert in_namespace(fleet, unique, "deployment", "a")["spec"] == copy["spec"], "the copy is left alone"
+    finally:
+        fleet.cluster.kubectl("delete", "namespace", unique, "--wait=false")
+
+
 def test_an_agent_whose_namespace_is_no_longer_its_tenants_is_not_deleted(fleet: KubeFleet) -> None:
     fleet.commit(fleet.agents("a", "b"))
     fleet.once()

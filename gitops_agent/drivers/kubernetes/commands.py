@@ -16,8 +16,7 @@ from gitops_agent.drivers.kubernetes.cluster import Cluster
 from gitops_agent.drivers.kubernetes.errors import REFUSED, TLS, ApiError, apply_error
 from gitops_agent.drivers.kubernetes.kinds import POD, SECRET
 from gitops_agent.drivers.kubernetes.marks import CONTAINER
-from gitops_agent.drivers.kubernetes.objects import stands_for_resource
-from gitops_agent.drivers.kubernetes.pods import pods_of
+from gitops_agent.drivers.kubernetes.pods import own_objects, pods_of
 from gitops_agent.drivers.kubernetes.secrets import decoded
 
 MAX_OUTPUT_BYTES = 65_536
@@ -52,7 +51,7 @@ class Commands:
     def knows_secrets(self, agent: AgentKey) -> bool:
         """Have the redactor learn what the Secrets of an agent hold; whether all of them could be read."""
         try:
-            for entry in filter(stands_for_resource, self._cache.of_agent(agent, SECRET)):
+            for entry in own_objects(self._cache, agent, (SECRET,)):
                 found = self._client.get(SECRET.path(entry.namespace, entry.name))
                 self._redactor.learn(decoded(found.get("data") or {}).values())
         except ApiError:

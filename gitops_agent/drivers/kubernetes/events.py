@@ -17,6 +17,7 @@ from gitops_agent.drivers.kubernetes.cache import Entry
 from gitops_agent.drivers.kubernetes.cluster import Cluster
 from gitops_agent.drivers.kubernetes.kinds import EVENT
 from gitops_agent.drivers.kubernetes.observe import kinds_of
+from gitops_agent.drivers.kubernetes.pods import own_objects
 
 MAX_WAITING = 10_000
 PER_SECOND = 25.0
@@ -70,8 +71,7 @@ class Events:
 
     def _about(self, done: Record) -> Entry | None:
         kinds = (*kinds_of("runtime"), *kinds_of(done.action.key.kind))
-        found = (entry for kind in kinds for entry in self._cluster.cache.of_agent(done.action.key.agent, kind))
-        return next(found, None)
+        return next(iter(own_objects(self._cluster.cache, done.action.key.agent, kinds)), None)
 
     def _event(self, done: Record, entry: Entry) -> dict[str, object]:
         action, now = (
