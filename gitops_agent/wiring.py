@@ -36,7 +36,7 @@ from gitops_agent.daemon.state_watch import StateWatcher
 from gitops_agent.drivers.api import Context, Driver, Election, Watching
 from gitops_agent.drivers.local.agent_dir import AgentDir
 from gitops_agent.drivers.plugins import Connections, load_plugins
-from gitops_agent.errors import GitopsAgentError, JournalError, JournalTaken, LockHeld, UsageError
+from gitops_agent.errors import GitopsAgentError, JournalError, JournalTaken, LockHeld, ObserveError, UsageError
 from gitops_agent.journal.control_watch import ControlWatcher
 from gitops_agent.journal.lock import make_state_dir, state_lock
 from gitops_agent.journal.place import journal_place
@@ -388,18 +388,35 @@ def open_instance(
 
 @contextmanager
 def open_leadership(settings: Settings, environment: Mapping[str, str]) -> Iterator[Fence | None]:
-    """The leadership that ``once`` acts in; None without an election. LockHeld names the process that leads."""
+    """The leadership that ``once`` acts in; None without an election. LockHeld names the process that leads,
+    ObserveError says why nobody can tell."""
     if not settings.election:
         yield None
         return
-    election = _election(settings, environment)
+    election, out_of_time = _election(settings, environment), threading.Event()
+    patience = threading.Timer(settings.timeout, out_of_time.set)
+    patience.daemon = True
+    patience.start()
     try:
-        if not election.wait(threading.Event(), patient=False):
+        if not election.wait(out_of_time, patient=False):
+            if out_of_time.is_set():
+                raise _unknown_leader(settings, election)
             what = f"another gitops-agent leads the instance {settings.instance}: {election.holder() or 'unknown'}"
             raise LockHeld(what, hint="it makes it so; status, explain, history and plan work beside it")
         yield Fence(election, election.term)
     finally:
+        patience.cancel()
         election.resign()
+
+
+def _unknown_leader(settings: Settings, election: Election) -> ObserveError:
+    what = f"it is not known after {settings.timeout:.0f} s whether another gitops-agent leads"
+    why = election.problem() or "the lease of the last one may still be good"
+    return ObserveError(
+        f"{what} the instance {settings.instance}: {why}",
+        hint=f"check that the driver {settings.election} can be asked, and may read and write the lease; "
+        "nothing was done",
+    )
 
 
 @contextmanager

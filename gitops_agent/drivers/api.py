@@ -271,6 +271,9 @@ class Election(Protocol):
     def holder(self) -> str:
         """Who leads, in words; "" when that is not known."""
 
+    def problem(self) -> str:
+        """What keeps this process from knowing who leads, in words; "" when nothing does."""
+
     def resign(self) -> None:
         """Give up the lease, so that the next one leads at once. Never raises."""
 

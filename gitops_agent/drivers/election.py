@@ -133,6 +133,10 @@ class LeaseElection:
         known = self._clock() - self._answered_at < self._seconds
         return self._seen.kept.lease.holder if known and self._seen is not None else ""
 
+    def problem(self) -> str:
+        """Why the record could not be read or written when that was last tried; "" when it could."""
+        return self._problem
+
     def wait(self, stop: Event, *, patient: bool = True) -> bool:
         """Take the record as soon as it is free, and keep it. ``patient`` off: not if another is seen to renew."""
         self._stop_renewing()

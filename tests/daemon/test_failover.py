@@ -131,6 +131,17 @@ def test_a_leader_that_is_cut_off_stops_and_comes_back_under_another_term(fleet:
         assert last == first + 1
 
 
+def test_once_ends_in_time_when_nobody_can_tell_who_leads(fleet: Fleet) -> None:
+    fleet.commit(fleet.agents("x"))
+    (fleet.state.parent / "lease.down").touch()
+    found = fleet.call("once", "--timeout", "1s")
+    assert found.code == 5
+    assert "not known after 1 s whether another gitops-agent leads" in found.err
+    assert "error: " in found.err
+    assert "the simulated election does not answer" in found.err.split("error: ")[-1]
+    assert fleet.pids() == []
+
+
 def test_an_election_needs_a_driver_that_holds_one(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("x"))
     for name, said in (("process", "elects nobody"), ("nothing", "is not installed")):
