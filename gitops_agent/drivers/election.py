@@ -236,6 +236,10 @@ class LeaseElection:
             return False
         self._seen, self._answered_at, self._problem = _Seen(kept, asked), self._clock(), ""
         self._removed = False
+        if lease.term == self._held.term and not self.leading():
+            # Who asked meanwhile was told that this term is over: it does not come back.
+            self._lose("the answer came too late", "")
+            return False
         self._held = _Held(lease.term, asked + self._seconds * GIVE_UP)
         return True
 

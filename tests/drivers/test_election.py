@@ -111,6 +111,18 @@ def test_a_renewal_is_counted_from_before_it_was_asked_for() -> None:
     assert not a.leading()
 
 
+def test_a_term_that_ended_does_not_come_back_with_an_answer_that_is_late() -> None:
+    world = World()
+    a = leader(world, "a")
+    world.now += LEASE_SECONDS * GIVE_UP - 1
+    world.lag = 0.75  # asked for in time; the term ends while the answer is on its way
+    assert not a.renew()
+    assert not a.leading(), "whoever asked meanwhile was told that it is over"
+    world.lag = 0.0
+    assert a.try_to_lead()
+    assert a.term == FIRST + 1
+
+
 def test_only_what_this_process_saw_counts() -> None:
     world = World()
     world.kept = Kept(Lease("dead", 7, LEASE_SECONDS), "long ago")
