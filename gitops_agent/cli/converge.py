@@ -80,7 +80,10 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     with watching(settings, call) as watch, open_candidacy(settings, call.environment) as candidacy:
         # Anew when the state directory was deleted under us, or another process took over from us.
         while candidacy.wait():
-            with open_daemon(settings, call.environment, watch.passed, watch.fetching, candidacy) as daemon:
+            with (
+                candidacy.leadership(),
+                open_daemon(settings, call.environment, watch.passed, watch.fetching, candidacy) as daemon,
+            ):
                 daemon.run()
     print_end(settings, call)
 

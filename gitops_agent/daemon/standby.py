@@ -1,9 +1,9 @@
 """Standing by: of several ``run`` of one instance, on several machines, one leads and acts. The others open no
 journal, connect no driver and fetch nothing; they wait for their turn, and say so.
 
-    stand by ──► lead: the instance is opened, passes run ──► the end: the lease is given back
-        ▲                       │ the lease is lost
-        └───────────────────────┘
+    stand by ──► lead: the instance is opened, passes run ──► the lease is given back ──► the end
+        ▲            │ the lease is lost    │ all begins anew, or the journal cannot be opened
+        └────────────┴──────────────────────┘
 
 How the one is found is a driver's business (``drivers.api.Election``). Here is what it means: a fence for each
 leadership, and the way back when it is over.
@@ -18,10 +18,15 @@ from threading import Event
 import structlog
 
 from gitops_agent.drivers.api import Election
+from gitops_agent.errors import JournalError
 from gitops_agent.model.key import AgentKey
+from gitops_agent.support.backoff import delay
 
 PERIOD_SECONDS = 0.25
 """How soon a lost leadership ends the loop of passes. Nothing is begun meanwhile: the fence is asked each time."""
+
+FIRST_REST_SECONDS, MAX_REST_SECONDS = 5.0, 20.0
+"""How long who could not open the journal stands back: others see meanwhile that the lease is free."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +64,8 @@ class Candidacy:
         self.answers = self._standby
         self.stop = Event()
         self.fence: Fence | None = None
+        self._failures = 0
+        self._problem = ""  # what keeps this process from leading now
 
     @property
     def elected(self) -> bool:
@@ -66,8 +73,9 @@ class Candidacy:
         return self._election is not None
 
     def wait(self) -> bool:
-        """Block until this process leads (True) or is to end. Who still leads need not stand again."""
-        if self._election is not None and (self.fence is None or not self.fence.holds()):
+        """Block until this process leads (True) or is to end."""
+        if self._election is not None:
+            self._rest()
             log.info("standing by for the one that leads")
             if not self._election.wait(self.stop):
                 return False
@@ -76,9 +84,30 @@ class Candidacy:
         return not self.stop.is_set()
 
     @contextmanager
+    def leadership(self) -> Iterator[None]:
+        """The time in which this process leads. At its end the lease is given back, so that whatever begins anew
+        does so in another term. Whose journal fails lets others try; without an election there are none."""
+        try:
+            yield
+        except JournalError as problem:
+            if self._election is None:
+                raise
+            log.warning("no journal: this process gives the lease back", error=problem.message, hint=problem.hint)
+            self._failures, self._problem = self._failures + 1, problem.message
+        finally:
+            if self._election is not None:
+                self._election.resign()
+
+    def _rest(self) -> None:
+        """Stand back for a while after a failure."""
+        if self._problem:
+            self.stop.wait(delay(self._failures - 1, FIRST_REST_SECONDS, MAX_REST_SECONDS))
+            self._problem = ""
+
+    @contextmanager
     def answering(self, answers: Answers) -> Iterator[None]:
         """Have the endpoints answer for an instance meanwhile."""
-        self.answers = answers
+        self.answers, self._failures = answers, 0
         try:
             yield
         finally:
@@ -89,6 +118,10 @@ class Candidacy:
         self.answers = self._standby
 
     def _ready(self) -> tuple[bool, str]:
+        if self._problem:
+            return False, f"not ready: {self._problem}"
+        if self.fence is not None and self.fence.holds():
+            return False, "not ready: this process leads and has not begun yet"
         leader = self._election.holder() if self._election is not None else ""
         if not leader:
             return False, "standby: nobody is known to lead"

@@ -131,6 +131,22 @@ def test_a_leader_that_is_cut_off_stops_and_comes_back_under_another_term(fleet:
         assert last == first + 1
 
 
+def test_a_leader_that_cannot_open_its_journal_stands_by_until_it_can(fleet: Fleet) -> None:
+    a = on_another_machine(fleet, "a")
+    sha = fleet.commit(singular(fleet, "x"))
+    in_the_way = a.state / "journal.db"
+    in_the_way.mkdir(parents=True)
+    with a.running() as daemon:
+        until(lambda: "gives the lease back" in a.daemon_log(), "it is said")
+        status, said = answer(a, "/readyz")
+        assert (status, "journal" in said) == (503, True), said
+        assert answer(a, "/livez")[0] == 200
+        in_the_way.rmdir()
+        a.await_phase(sha, "Converged")
+        assert leads(a)
+        assert daemon.poll() is None
+
+
 def test_once_ends_in_time_when_nobody_can_tell_who_leads(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("x"))
     (fleet.state.parent / "lease.down").touch()
