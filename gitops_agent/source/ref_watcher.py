@@ -17,7 +17,7 @@ from gitops_agent.errors import GitopsAgentError, UsageError
 from gitops_agent.model.key import AgentKey
 from gitops_agent.source.mirror import Mirror
 
-_STEP_MS = 20
+_STEP_MS = 10
 _RETRY_SECONDS = 0.5
 
 
