@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gitops_agent.drivers.api import Health, HealthState, iso
 from gitops_agent.drivers.kubernetes import rollout_status
-from gitops_agent.drivers.kubernetes.marks import HEARTBEAT, SPEC
-from gitops_agent.drivers.kubernetes.pod_status import MASK, Warned
+from gitops_agent.drivers.kubernetes.marks import HEARTBEAT, RESTARTED_AT, SPEC, WRITING
+from gitops_agent.drivers.kubernetes.pod_status import MASK, Warned, problem_of
 from gitops_agent.drivers.kubernetes.rollout_status import (
     REASONS,
     creation_problem,
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.unit
 NOW = 1_767_268_980.0
 HEALTHY, STARTING, UNHEALTHY = HealthState.HEALTHY, HealthState.STARTING, HealthState.UNHEALTHY
 OLD, NEW = "6c9", "7fd"
+DAY = 86_400.0
 
 
 def ago(seconds: float) -> str:
@@ -214,6 +215,31 @@ def test_a_loop_is_a_loop_also_while_it_runs_for_a_moment() -> None:
     assert pod_problem(made, NOW + 60) is None
     status["lastState"]["terminated"]["startedAt"] = ago(9000)  # it ran for hours: one exit is no loop
     assert pod_problem(made, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "lasted", "code", "certain"),
+    [
+        ("Error", 5 * DAY, "Exited", False),
+        ("Error", 20, "CrashLoop", True),
+        ("OOMKilled", 5 * DAY, "OOMKilled", False),
+        ("OOMKilled", 20, "OOMKilled", True),
+    ],
+)
+def test_an_exit_after_days_is_no_loop_though_it_is_not_the_first(
+    reason: str, lasted: float, code: str, certain: bool
+) -> None:
+    end = {"exitCode": 1, "reason": reason, "startedAt": ago(lasted + 1), "finishedAt": ago(1)}
+    made = pod(state={"terminated": end}, age=36 * DAY)
+    status = made["status"]["containerStatuses"][0]
+    status["restartCount"] = 1  # the first run lasted for a month
+    found = problem_of(made, NOW)
+    assert found is not None
+    assert (found.code, found.certain) == (code, certain)
+    status["state"], status["lastState"] = waiting("CrashLoopBackOff"), {"terminated": end}
+    found = problem_of(made, NOW)
+    assert found is not None
+    assert found.certain, "the cluster itself calls it a loop"
 
 
 def test_a_probe_has_its_time() -> None:
@@ -494,6 +520,17 @@ def test_a_cron_job() -> None:
     assert judged(live, pod()) == (STARTING, "Stopping")
 
 
+def test_a_run_that_is_tried_again_has_not_failed_yet() -> None:
+    failed = pod(state={"terminated": {"exitCode": 3}}, age=60, phase="Failed")
+    failed["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": "job-1"}]
+    live: Any = {"kind": "CronJob", "metadata": {}, "spec": {}, "status": {"active": [{"uid": "job-1"}]}}
+    health = workload_health(live, [failed], NOW)
+    assert (health.state, health.reason) == (STARTING, "Exited")
+    assert health.message == "the run is tried again: pod bot-1 failed (code 3)"
+    live["status"] = {"active": [{"uid": "job-2"}]}  # the next one, and this one was given up
+    assert judged(live, failed) == (UNHEALTHY, "RunFailed")
+
+
 def test_a_service_waits_for_its_load_balancer() -> None:
     live: Any = {"kind": "Service", "spec": {"type": "LoadBalancer"}}
     assert judged(live) == (STARTING, "LoadBalancerPending")
@@ -527,11 +564,19 @@ def test_the_copies_with_their_heartbeats() -> None:
 
 
 def test_a_copy_of_an_earlier_template_is_behind() -> None:
+    """By our own marks: others, such as the injector of a service mesh, write what they like into pods."""
     made = pod()
-    made["metadata"]["annotations"] = {"config": "1", "injected": "x"}
-    (same,) = instances([made], NOW, template={"metadata": {"annotations": {"config": "1"}}})
-    (other,) = instances([made], NOW, template={"metadata": {"annotations": {"config": "2"}}})
-    assert (same.behind, other.behind) == (False, True)
+    made["metadata"]["annotations"] = {SPEC: "1", "prometheus.io/port": "15020", "injected": "x"}
+
+    def is_behind(**marks: str) -> bool:
+        notes = {SPEC: "1", "prometheus.io/port": "8080", **marks}
+        (copy,) = instances([made], NOW, template={"metadata": {"annotations": notes}})
+        return copy.behind
+
+    assert not is_behind()
+    assert is_behind(**{SPEC: "2"})
+    assert is_behind(**{WRITING: "2"})
+    assert is_behind(**{RESTARTED_AT: "now"})
 
 
 def test_a_heartbeat_from_the_future_is_dated_by_the_server() -> None:

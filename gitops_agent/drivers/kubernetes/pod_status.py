@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from gitops_agent.drivers.api import AgentInstance, Heartbeat, Redactor, parse_heartbeat
-from gitops_agent.drivers.kubernetes.marks import CONTAINER, HEARTBEAT
+from gitops_agent.drivers.kubernetes.marks import CONTAINER, HEARTBEAT, RESTARTED_AT, SPEC, WRITING
 from gitops_agent.drivers.kubernetes.reading import (
     Map,
     at,
@@ -27,7 +27,7 @@ ENDED = ("Succeeded", "Failed")
 PENDING_SECONDS = 30.0
 """How long a pod may take to be created before that is worth a word."""
 STEADY_SECONDS = 60.0
-"""A container that was restarted and ran for less, twice in a row, is in a loop though it runs at this moment."""
+"""A run that lasted for less, and is not the first, is one of a loop."""
 SAID_LENGTH = 300
 
 _PULL = (
@@ -207,15 +207,16 @@ def _keeps_exiting(pod: Map, status: Map, now: float) -> Problem | None:
     end = now_ended or before
     if not (looping or now_ended or _is_flapping(status, before, restarts, now)):
         return None
-    if now_ended and restarts == 0:
+    steady = not looping and (_lasted(end) or 0.0) >= STEADY_SECONDS
+    oom_killed = text_at(end, "reason") == "OOMKilled"
+    if (now_ended and restarts == 0) or (steady and not oom_killed):
         said = f"{_who(pod, status)} exited (code {_code(end)}) and is started again{_output(end)}"
         return Problem("Exited", said)
-    if text_at(end, "reason") == "OOMKilled":
+    if oom_killed:
         limit = text_at(_spec_of(pod, status), "resources", "limits", "memory")
         over = f"its limit of {limit} memory" if limit else "the memory of its node"
-        return Problem(
-            "OOMKilled", f"{_who(pod, status)} needs more than {over}, {_times(restarts)}", certain=True
-        )
+        said = f"{_who(pod, status)} needs more than {over}, {_times(restarts)}"
+        return Problem("OOMKilled", said, certain=not steady)
     code = f" (code {_code(end)})" if end else ""
     said = f"{_who(pod, status)} keeps exiting{code}, {_times(restarts)}{_output(end)}"
     return Problem("CrashLoop", said, certain=True)
@@ -224,10 +225,16 @@ def _keeps_exiting(pod: Map, status: Map, now: float) -> Problem | None:
 def _is_flapping(status: Map, before: Map, restarts: int, now: float) -> bool:
     """Whether a container runs only for the moment: the last run was short, and this one still is."""
     started = moment_at(status, "state", "running", "startedAt")
-    first, last = moment_at(before, "startedAt"), moment_at(before, "finishedAt")
-    if restarts < 2 or started is None or first is None or last is None:
+    lasted = _lasted(before)
+    if restarts < 2 or started is None or lasted is None:
         return False
-    return last - first < STEADY_SECONDS and now - started < STEADY_SECONDS
+    return lasted < STEADY_SECONDS and now - started < STEADY_SECONDS
+
+
+def _lasted(end: Map) -> float | None:
+    """For how long a run lasted; None where it does not say."""
+    first, last = moment_at(end, "startedAt"), moment_at(end, "finishedAt")
+    return None if first is None or last is None else last - first
 
 
 def _not_created(pod: Map, now: float) -> Problem | None:
@@ -329,6 +336,9 @@ def _plain(text: str) -> str:
 
 # -- the running copies
 
+_OF_TEMPLATE = (SPEC, WRITING, RESTARTED_AT)
+"""The annotations by which a pod is known to be of a template: webhooks may rewrite any other."""
+
 
 def instances(
     pods: Iterable[Map], now: float, mask: Mask = MASK, template: Map | None = None
@@ -336,7 +346,8 @@ def instances(
     """The running copies of an agent, by name; pods that are ending or have ended are none. A copy starts when its
     container does, so that a restart in place is a new start. ``template``: that of the workload now; a pod of
     another one is still to be replaced."""
-    marks = map_at(template or {}, "metadata", "annotations")
+    notes = map_at(template or {}, "metadata", "annotations")
+    marks = {name: notes[name] for name in _OF_TEMPLATE if name in notes}
     living = (each for each in pods if not is_terminating(each) and at(each, "status", "phase") not in ENDED)
     found = (
         AgentInstance(

@@ -7,7 +7,7 @@ call a slow start a failure. So:
 |---|---|
 | the controller has not seen the change; replicas to be updated, to become available, or to end | Starting, Progressing |
 | ImagePullFailed (the registry refuses; when it cannot be reached: as ProbeFailing) | Unhealthy at once |
-| CrashLoop, OOMKilled, InitFailed (restarted, and down again) | Unhealthy at once |
+| CrashLoop, OOMKilled, InitFailed (restarted, and down again within a minute) | Unhealthy at once |
 | ContainerConfigError (a Secret, a ConfigMap or a key of one is missing, or it cannot be run) | Unhealthy at once |
 | AdmissionDenied (a webhook, Pod Security, a limit range) | Unhealthy at once |
 | QuotaExceeded | Unhealthy at once, unless old replicas end meanwhile and make room |
@@ -197,11 +197,16 @@ def _cron_job(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnings: 
         run = _Judged([newest] if newest else [], now, mask, DEADLINE_SECONDS, None, warnings, waiting)
         return run.verdict("", done=is_ready(newest))
     success = moment_at(live, "status", "lastSuccessfulTime")
-    if success is not None and success >= _created(newest):
+    # In whole seconds both, so at the same one an earlier run may have ended well.
+    if success is not None and success > _created(newest):
         return Verdict(HEALTHY, waiting)
     problem = problem_of(newest, now, mask)
-    said = f"the last run failed: {problem.sentence if problem is not None else f'pod {name_of(newest)} failed'}"
-    return Verdict(Health(HealthState.UNHEALTHY, "RunFailed", said, instances=(name_of(newest),)), waiting)
+    said = problem.sentence if problem is not None else f"pod {name_of(newest)} failed"
+    if _owners(newest) & _active(live):
+        retried = Problem("Exited", f"the run is tried again: {said}")
+        return _Judged([], now, mask, DEADLINE_SECONDS, retried).verdict("", done=False)
+    message = f"the last run failed: {said}"
+    return Verdict(Health(HealthState.UNHEALTHY, "RunFailed", message, instances=(name_of(newest),)), waiting)
 
 
 def service_health(live: Map, _pods: Sequence[Map] = (), _now: float = 0.0) -> Health:
@@ -345,9 +350,16 @@ def _lacking(live: Map, pods: Sequence[Map], wanted: int) -> str:
 
 def _run_without_pods(live: Map, pods: Sequence[Map]) -> str:
     """The uid of a Job of a CronJob that is under way and has no pod; "" when there is none."""
-    owners = {text_at(owner, "uid") for each in pods for owner in maps_at(each, "metadata", "ownerReferences")}
-    active = (text_at(each, "uid") for each in maps_at(live, "status", "active"))
-    return next((each for each in active if each not in owners), "")
+    return next(iter(sorted(_active(live).difference(*map(_owners, pods)))), "")
+
+
+def _active(cron_job: Map) -> set[str]:
+    """The uids of the Jobs of a CronJob that are under way."""
+    return {uid for each in maps_at(cron_job, "status", "active") if (uid := text_at(each, "uid"))}
+
+
+def _owners(pod: Map) -> set[str]:
+    return {text_at(each, "uid") for each in maps_at(pod, "metadata", "ownerReferences")}
 
 
 def _last_progress(live: Map, pods: Sequence[Map]) -> float:
