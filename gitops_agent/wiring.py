@@ -228,7 +228,9 @@ def _pipeline(
         parts.queue.probed,
     )
     stages = Stages(
-        source=SourceTracker(parts.mirror, parts.loader.load, clock, journal.commit_record, parts.loader.recall),
+        source=SourceTracker(
+            parts.mirror, parts.loader.load, clock, journal.commit_record, journal.state, parts.loader.recall
+        ),
         controls=Controls(journal, GitApprovals(parts.mirror, settings)),
         observer=Observer(parts.drivers, monitor, parts.pools.observe),
         recovery=Recovery(journal),
@@ -341,7 +343,9 @@ def open_instance(
         stack.enter_context(state_lock(settings.state))
         # An election decided that it is our turn, so whoever wrote a shared journal until now writes no more.
         name, elected = settings.identity or f"pid {os.getpid()} on {socket.gethostname()}", fence is not None
-        opened = open_journal(journal_place(settings), mask=redactor, writer=name, take_over=elected)
+        leading = fence.holds if fence is not None else lambda: True
+        place = journal_place(settings)
+        opened = open_journal(place, mask=redactor, writer=name, take_over=elected, leading=leading)
         stack.enter_context(opened)
         journal, wrap = _with_faults(opened, environment)
         drivers = connect_drivers(settings, redactor, wrap, fence)

@@ -61,9 +61,9 @@ def branch_rewritten(new: NewHead) -> Finding | None:
     outcome = (
         f"Policy forcePush: follow, so {head.sha} is followed."
         if follow
-        else f"The last good commit {last} keeps being enforced and repaired. To accept the new "
-        f"history, make it contain the old commit and push (git merge -s ours {last[:10]}); to go back, restore "
-        "the branch. For the next time, forcePush: follow in the policy follows a rewrite by itself."
+        else f"The last good commit {last} stays in force. To accept the new history, make it contain the old "
+        f"commit and push (git merge -s ours {last[:10]}); to go back, restore the branch. For the next time, "
+        "forcePush: follow in the policy follows a rewrite by itself."
     )
     return Finding(
         Severity.WARNING if follow else Severity.ERROR,

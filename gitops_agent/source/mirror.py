@@ -2,9 +2,9 @@
 
 Refs in it: ``refs/remotes/origin/<branch>`` (what the remote had), ``refs/notes/gitops-agent/<instance>`` (our
 notes), ``refs/gitops-agent/notes`` (the remote's copy of them), ``refs/gitops-agent/approvals`` (notes that
-approve plans), ``refs/gitops-agent/kept/<sha>`` (heads that a force-push left behind: one may be the commit in
-force), ``refs/gitops-agent/outgoing`` (the commit that was written last) and ``refs/gitops-agent/sending/`` (what
-is being pushed). It knows no credentials.
+approve plans), ``refs/gitops-agent/kept/<sha>`` (commits that a force-push took off the branch: one may be the one
+in force), ``refs/gitops-agent/outgoing`` (the commit that was written last) and ``refs/gitops-agent/sending/``
+(what is being pushed). It knows no credentials.
 """
 
 import os
@@ -180,6 +180,16 @@ class Mirror:
             with self._fetching():
                 self.git.fetch(f"+{there}:{here}")
         return self.git.ref(here) if found is not None else None
+
+    def has(self, sha: str) -> bool:
+        """Whether the commit is here."""
+        return self._commit(sha) is not None
+
+    def bring(self, sha: str) -> None:
+        """Fetch a commit that the branch does not contain, and keep it; SourceError when the remote has it no more
+        or gives nothing but refs."""
+        with self._fetching():
+            self.git.fetch(f"+{sha}:{KEPT}{sha}")
 
     def shares_history(self, known: Sequence[str]) -> bool:
         """Whether the branch of the remote has a commit in common with one that is known here."""

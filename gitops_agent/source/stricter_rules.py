@@ -1,4 +1,4 @@
-"""What is said of a commit that was accepted once and that this version refuses. Pure."""
+"""What is said of a commit that was accepted once and that this version refuses, or nobody has any more. Pure."""
 
 from dataclasses import replace
 
@@ -43,3 +43,14 @@ def unreadable(enforced: str, refused: InvalidDesiredState) -> SourceRefused:
     hint = f"push a commit that corrects {places}{' …' if len(wrong) > _NAMED else ''}; or run the earlier version"
     message = f"commit {enforced[:10]}, which is in force, is not valid for this version of gitops-agent: "
     return SourceRefused(f"{message}its agents keep running, and none of them is repaired", hint=hint)
+
+
+def lost(enforced: str) -> SourceRefused:
+    """The problem of a commit in force that a force-push took off the branch, and that nobody gives us."""
+    return SourceRefused(
+        f"commit {enforced[:10]}, which is in force, is not here, and the remote does not give it: "
+        "its agents keep running, and none of them is repaired",
+        hint="push it to any branch from a clone that has it, and it is found: "
+        f"git push origin {enforced}:refs/heads/last-good. If nobody has it any more, stop gitops-agent and move "
+        "its journal away: agents are found again by their marks",
+    )

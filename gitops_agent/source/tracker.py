@@ -4,13 +4,21 @@ The newest commit is a candidate when it is trusted and valid. Otherwise the las
 the newest one's record says why. A source that does not answer changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
-from gitops_agent.errors import InvalidDesiredState, SourceError, SourceRefused, SourceUnavailable, UsageError
+from gitops_agent.errors import (
+    InvalidDesiredState,
+    JournalError,
+    SourceError,
+    SourceRefused,
+    SourceUnavailable,
+    UsageError,
+)
 from gitops_agent.model.control import frozen_since
+from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.finding import Finding, Severity, errors
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, SourceResult
@@ -22,7 +30,12 @@ from gitops_agent.ports import Clock
 from gitops_agent.source.checks import NewHead, examine, last_of_policy_alone, unfreezing
 from gitops_agent.source.commits import Lookup, accept, refuse, register
 from gitops_agent.source.mirror import Mirror
-from gitops_agent.source.stricter_rules import remarks, unreadable, with_remarks
+from gitops_agent.source.stricter_rules import lost, remarks, unreadable, with_remarks
+from gitops_agent.support.backoff import delay
+
+FIRST_BACKOFF_SECONDS = 30.0
+MAX_BACKOFF_SECONDS = 600.0
+"""How long the remote is not asked again for a commit that it did not give."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +58,19 @@ class _Answer:
 class SourceTracker:
     """Follows one branch. Keeps snapshots in memory; everything it knows of commits is in the state.
     ``load`` gives the snapshot of a revision that follows another one, or raises InvalidDesiredState with every
-    finding."""
+    finding; ``recorded`` the state on record."""
 
     def __init__(
-        self, source: Mirror, load: Load, clock: Clock, lookup: Lookup, recall: Recall = lambda _: None
+        self,
+        source: Mirror,
+        load: Load,
+        clock: Clock,
+        lookup: Lookup,
+        recorded: Callable[[], State],
+        recall: Recall = lambda _: None,
     ) -> None:
         self._source = source
+        self._recorded = recorded
         self._load = load
         self._recall = recall
         self._clock = clock
@@ -60,20 +80,45 @@ class SourceTracker:
         self._refused: dict[str, InvalidDesiredState] = {}  # of those that were good once
         self._rejected: str | None = None
         self._in_force: tuple[object, Snapshot | None] = (None, None)
+        self._regained = 0  # commits that were asked for by their ids
+        self._withheld, self._bring_at = 0, 0.0  # how often none was given, and when the next try is due
 
     def fetch(self) -> bool:
         """Ask the remote, on any thread; whether it answered something new.
 
         Apart from ``resolve``, so that a remote that hangs holds up no repair.
         """
-        before = self._answer
+        before, regained = self._answer, self._regained
         try:
-            self._answer = _Answer(self._source.refresh(), None, self._clock.now())
+            head = self._source.refresh()
+            self._bring_lost()  # before a pass can take the answer for all there is
+            self._answer = _Answer(head, None, self._clock.now())
         except SourceError as problem:
             self._answer = replace(before, problem=problem)
         except UsageError as problem:  # a token file that is gone for a moment, a state directory that is full
             self._answer = replace(before, problem=SourceUnavailable(problem.message, hint=problem.hint))
-        return (self._answer.head, self._answer.problem) != (before.head, before.problem)
+        answer = self._answer
+        return (answer.head, answer.problem, self._regained) != (before.head, before.problem, regained)
+
+    def _bring_lost(self) -> None:
+        """Ask for the commits that agents follow and the mirror lacks: a force-push took them off the branch, and
+        the mirror that kept them was another one."""
+        if self._clock.monotonic() < self._bring_at:
+            return
+        try:
+            for sha in self._lost(self._recorded()):
+                self._source.bring(sha)
+                self._regained += 1
+            self._withheld = 0
+        except (SourceError, JournalError) as problem:
+            wait = delay(self._withheld, FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
+            self._withheld, self._bring_at = self._withheld + 1, self._clock.monotonic() + wait
+            log.warning("a commit in force is neither here nor given by the remote", problem=problem.message)
+
+    def _lost(self, state: State) -> Iterator[str]:
+        """The commits in force that the mirror lacks, each looked for when the one before it was dealt with."""
+        needed = (state.source.valid, state.rollout.enforced, *state.rollout.released.values())
+        return (sha for sha in dict.fromkeys(needed) if sha is not None and not self._source.has(sha))
 
     @property
     def problem(self) -> SourceError | None:
@@ -88,7 +133,7 @@ class SourceTracker:
         in_force, head = self.in_force(state.rollout), answer.head or self._known(state.source.head)
         if self._is_behind(state.rollout):
             head = None
-        target, problem = None, answer.problem or self._unreadable(state.rollout.enforced)
+        target, problem = None, answer.problem or self._unreadable(state)
         if problem is not None and answer.problem is None:
             state = replace(state, source=replace(state.source, problem=source_finding(problem)))
         if head is not None:
@@ -119,7 +164,7 @@ class SourceTracker:
         """The spec in force for every agent; None when nothing was ever enforced, or it cannot be read."""
         if self._is_behind(rollout):
             return None
-        specs = (rollout.enforced, rollout.released)
+        specs = (rollout.enforced, rollout.released, self._regained)
         if self._in_force[1] is None or self._in_force[0] != specs:
             self._in_force = (specs, self._overlaid(rollout))
         return self._in_force[1]
@@ -152,10 +197,16 @@ class SourceTracker:
         except (InvalidDesiredState, SourceError):
             return None
 
-    def _unreadable(self, enforced: str | None) -> SourceRefused | None:
-        """Why the commit in force says nothing: it is refused, and how it was compiled is not known."""
-        refused = self._refused.get(enforced or "")
-        return unreadable(enforced, refused) if refused and enforced and enforced not in self._snapshots else None
+    def _unreadable(self, state: State) -> SourceRefused | None:
+        """Why the commit in force says nothing: the remote was asked for it in vain; or it is refused, and how it
+        was compiled is not known."""
+        enforced = state.rollout.enforced
+        if enforced is None or enforced in self._snapshots:
+            return None
+        if self._withheld and not self._source.has(enforced):
+            return lost(enforced)
+        refused = self._refused.get(enforced)
+        return unreadable(enforced, refused) if refused else None
 
     def _overlaid(self, rollout: RolloutState) -> Snapshot | None:
         good = self.snapshot(rollout.enforced)
@@ -266,7 +317,8 @@ class SourceTracker:
         rewritten branch is refused like the rewrite itself."""
         last = state.source.verified
         contains_last = last is None or self._source.is_ancestor(last, head.sha)
-        force_push = in_force.policy.force_push if in_force else "refuse"
+        policy = in_force.policy if in_force else _policy_on_record(state.rollout)
+        force_push = policy.force_push if policy else "refuse"
         return examine(NewHead(head, last, contains_last, self._source.branch, self._source.path, force_push))
 
     def _reject(
@@ -282,6 +334,11 @@ class SourceTracker:
         used.add(target.revision.sha if target is not None else None)
         self._snapshots = {sha: each for sha, each in self._snapshots.items() if sha in used}
         self._refused = {sha: each for sha, each in self._refused.items() if sha in used}
+
+
+def _policy_on_record(rollout: RolloutState) -> PolicySpec | None:
+    """The policy of the commit in force, which cannot be read; None unless it is the one that converged."""
+    return rollout.converged_policy if rollout.converged == rollout.enforced else None
 
 
 def _valid(state: State, snapshot: Snapshot, now: Now) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -110,6 +111,68 @@ def test_a_rewritten_branch(fleet: Fleet, policy: str) -> None:
     answer = fleet.once()
     assert (answer["phase"], answer["enforced"]) == ("Converged", fleet.head())
     assert len(fleet.pids("d")) == 1
+
+
+def rewrite(fleet: Fleet, policy: str) -> tuple[str, str]:
+    """A branch that is rewritten under a fleet that converged: the last good commit, which is on no branch any
+    more, and the one in its place."""
+    start = fleet.commit(fleet.agents("a") | {"gitops-agent.yaml": fleet.policy(forcePush=policy)})
+    good = fleet.commit(fleet.agents("b"), "Good")
+    fleet.once()
+    fleet.git("reset", "-q", "--hard", start)
+    rewritten = fleet.commit(fleet.agents("a", "c"), "Rewritten", push=False)
+    fleet.push("--force")
+    return good, rewritten
+
+
+def lose_the_mirror(fleet: Fleet) -> None:
+    """What another machine has that shares the journal: no copy of the repository, and nothing made of it."""
+    shutil.rmtree(fleet.state / "mirror.git")
+    for path in fleet.state.glob("snapshot-cache.sqlite*"):
+        path.unlink()
+
+
+def test_a_lost_mirror_does_not_end_the_repair_after_a_refused_rewrite(fleet: Fleet) -> None:
+    good, rewritten = rewrite(fleet, "refuse")
+    fleet.once(code=6)
+    lose_the_mirror(fleet)
+    answer = assert_still_repaired(fleet, 6, "a", "b")
+    assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Refused", rewritten, good)
+    assert codes(answer) == ["ForcePush"]
+    assert fleet.pids("c") == []
+
+
+def tidy_up(fleet: Fleet) -> None:
+    """What a server does after a while: what is on no branch is gone."""
+    fleet.git("reflog", "expire", "--expire=now", "--all", where=fleet.bare)
+    fleet.git("gc", "-q", "--prune=now", where=fleet.bare)
+
+
+@pytest.mark.parametrize("tidied", [False, True])
+def test_a_lost_mirror_does_not_keep_a_rewrite_from_being_followed(fleet: Fleet, *, tidied: bool) -> None:
+    _, rewritten = rewrite(fleet, "follow")
+    lose_the_mirror(fleet)
+    if tidied:
+        tidy_up(fleet)
+    answer = fleet.once()
+    assert (answer["phase"], answer["enforced"]) == ("Converged", rewritten)
+    assert (fleet.pids("b"), len(fleet.pids("c"))) == ([], 1)
+
+
+def test_a_good_commit_that_nobody_gives_us_is_named_until_somebody_pushes_it(fleet: Fleet) -> None:
+    """The server has tidied up as well: then only a clone has it."""
+    good, rewritten = rewrite(fleet, "refuse")
+    fleet.once(code=6)
+    tidy_up(fleet)
+    lose_the_mirror(fleet)
+    answer = fleet.once(code=6)
+    assert (answer["phase"], answer["commit"], answer["enforced"]) == ("Refused", rewritten, good)
+    lost = next(finding for finding in answer["findings"] if finding["code"] == "SourceRefused")
+    assert good[:10] in lost["summary"]
+    assert "none of them is repaired" in lost["summary"]
+    fleet.git("push", "-q", "origin", f"{good}:refs/heads/last-good")
+    answer = assert_still_repaired(fleet, 6, "a", "b")
+    assert codes(answer) == ["ForcePush"]
 
 
 def test_a_branch_moved_back_is_refused_too(fleet: Fleet) -> None:

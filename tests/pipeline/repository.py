@@ -53,6 +53,8 @@ class Repository:
         self.unreadable: SourceError | None = None
         self.refreshed = self.loaded = 0
         self.pushed: list[tuple[str, str]] = []
+        self.asked_for: list[str] = []
+        self.elsewhere: dict[str, Commit] = {}  # at the remote, and not in the mirror
 
     def commit(
         self,
@@ -116,12 +118,22 @@ class Repository:
         assert self.head is not None
         return self.commits[self.head].revision
 
+    def has(self, sha: str) -> bool:
+        return sha in self.commits
+
+    def bring(self, sha: str) -> None:
+        self.asked_for.append(sha)
+        if sha not in self.elsewhere:
+            raise SourceRefused(f"there is no commit {sha}")
+        self.commits[sha] = self.elsewhere.pop(sha)
+
     def revision(self, ref: str) -> Revision:
         if ref not in self.commits:
             raise SourceRefused(f"there is no commit {ref}")
         return self.commits[ref].revision
 
     def between(self, old: str | None, new: str) -> tuple[Revision, ...]:
+        old = old if old in self.commits else None
         known = {revision.sha for revision in self.history(old, 10**6)} if old else set()
         found = [revision for revision in self.history(new, 10**6) if revision.sha not in known]
         return tuple(reversed(found)) if old else (self.revision(new),)

@@ -164,6 +164,25 @@ def test_a_rewritten_branch_is_refused_and_so_is_everything_on_top_of_it(world: 
     ]
 
 
+def test_a_commit_that_the_mirror_lost_is_asked_for_now_and_then_until_it_is_given(world: World) -> None:
+    first = world.commit("one")
+    good = world.commit("one", "two")
+    world.converge()
+    world.commit("three", parent=first)
+    world.run()
+    lost = world.repository.commits.pop(good)
+    world.boot()
+    for _ in range(3):
+        assert world.run().phase is Phase.REFUSED
+    assert world.repository.asked_for == [good], "not with every fetch"
+    world.live.lose([*world.running])
+    world.repository.elsewhere[good] = lost
+    world.clock.advance(60)
+    assert world.run().phase is Phase.REFUSED
+    assert world.repository.asked_for == [good, good]
+    assert world.running == world.wanted(good)
+
+
 def test_a_branch_that_contains_the_old_commit_again_is_followed(world: World) -> None:
     first = world.commit("one")
     good = world.commit("one", "two")

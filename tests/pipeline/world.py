@@ -131,6 +131,7 @@ class World:
                 lambda revision, _: self.repository.load(revision),
                 self.clock,
                 journal.commit_record,
+                journal.state,
                 lambda revision: self.repository.recall(revision),
             ),
             controls=Controls(journal),

@@ -106,7 +106,7 @@ def test_a_rewritten_branch_is_refused_loudly() -> None:
     assert (finding.severity, finding.code) == (Severity.ERROR, "ForcePush")
     assert "a" * 40 in finding.detail
     assert "b" * 40 in finding.detail
-    assert "keeps being enforced" in finding.detail
+    assert "stays in force" in finding.detail
     assert "forcePush: follow" in finding.detail
 
 
