@@ -25,6 +25,8 @@ OF_A_TENANT = [
     (403, 'violates PodSecurity "baseline:latest": host namespaces'),
     (400, 'admission webhook "rules" denied the request: no'),
     (404, 'namespaces "acme" not found'),
+    # Webhooks are often for some namespaces only.
+    (500, 'Internal error occurred: failed calling webhook "rules.example": context deadline exceeded'),
     (409, "the object has been modified"),
 ]
 

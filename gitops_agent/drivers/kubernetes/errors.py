@@ -23,8 +23,8 @@ REFUSED, CUT, TIMEOUT, TLS, UNREACHABLE = (
 )
 """Reasons of errors without an answer (``status`` 0)."""
 
-_OF_CLUSTER = frozenset({REFUSED, CUT, TIMEOUT, TLS, UNREACHABLE, "Unauthorized", "ServerError", "Unavailable"})
-_OF_CLUSTER |= {"WebhookUnavailable", "ConversionFailed"}
+_OF_CLUSTER = frozenset({REFUSED, CUT, TIMEOUT, TLS, UNREACHABLE})
+_OF_CLUSTER |= {"Unauthorized", "ServerError", "Unavailable", "ConversionFailed"}
 """Reasons that any other request may meet as well; all others are about one agent, its tenant or its namespace."""
 
 GONE_SECONDS = 2.0
