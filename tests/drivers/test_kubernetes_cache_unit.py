@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +224,48 @@ def test_another_heartbeat_is_kept_and_is_no_news() -> None:
         words.append([change.word for change in store.changed(everywhere, entry)])
         assert store.get(POD, "acme", "bot-1") == entry
     assert words == [["Pod changed"], [], ["Pod changed"], ["Pod changed"]], "the first, an end, and none any more"
+
+
+class Expiring:
+    """A server whose lists take long, and whose every watch opens and says at once that it has come too late."""
+
+    lists = 0
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """The time, which passes with lists alone."""
+        return self.now
+
+    def request(self, *_asked: Any, **_more: Any) -> dict[str, Any]:
+        """A list without anything in it."""
+        self.now += 5.0
+        self.lists += 1
+        assert self.lists < 20, "too many"
+        return {"items": [], "metadata": {"resourceVersion": "7"}}
+
+    def stream(self, *_asked: Any, **_more: Any) -> list[bytes]:
+        """A watch that ends with its first event."""
+        return [orjson.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})]
+
+
+def test_lists_that_are_too_old_when_they_are_there_are_asked_for_ever_more_slowly() -> None:
+    """However long a list took: only a watch that lasted says that the server is well."""
+    server: Any = Expiring()
+    cache = ObjectCache(server, [DEPLOYMENT], selector="", clock=server)
+    (watch,) = cache._watches
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            watch._stopping.set()
+
+    watch._wake = SimpleNamespace(wait=wait, clear=lambda: None)  # type: ignore[assignment]
+    watch._run()
+    assert server.lists == 6, "the first time it is tried again at once"
+    assert pauses == sorted(pauses)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

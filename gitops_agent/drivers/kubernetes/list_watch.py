@@ -72,7 +72,7 @@ class ListWatch:
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{scope.kind.plural}", daemon=True)
         self._contact = clock.monotonic()
-        self._open = False  # whether the request under way has become a watch
+        self._opened: float | None = None  # when the request under way became a watch, if it did
         self.listed = False
         self.up = False
         self.problem: ApiError | None = None
@@ -107,17 +107,18 @@ class ListWatch:
     def _run(self) -> None:
         failures = 0
         while not self._stopping.is_set():
-            began = self._clock.monotonic()
-            self._open = False
+            self._opened = None
             problem = self._until_it_ends()
             if self._stopping.is_set():
                 return
-            if self._open and self._clock.monotonic() - began >= self._limits.steady_seconds:
+            now, opened = self._clock.monotonic(), self._opened
+            # The list before it does not count: it may take long, and be too old for a watch when it is there.
+            if opened is not None and now - opened >= self._limits.steady_seconds:
                 failures = 0
-            silent = self._open and problem is not None and problem.reason == TIMEOUT
+            silent = opened is not None and problem is not None and problem.reason == TIMEOUT
             if not silent:
                 # Whether silence means anything, the next try says: until then nothing is known to be wrong.
-                self._contact = self._clock.monotonic() if self._open else self._contact
+                self._contact = now if opened is not None else self._contact
                 self._set_state(up=False, problem=problem)
             if failures > 0 or not _harmless(problem):
                 self._wake.wait(self._pause(failures, problem))
@@ -195,8 +196,7 @@ class ListWatch:
         self._stream = stream
         if self._stopping.is_set():
             stream.close()
-        self._open = True
-        self._contact = self._clock.monotonic()
+        self._opened = self._contact = self._clock.monotonic()
         was_down = not self.up
         self._set_state(up=True, problem=None)
         if was_down:
