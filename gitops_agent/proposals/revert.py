@@ -1,8 +1,9 @@
 """Reverts: what Git gets when a gate fails. Nothing, a branch with the revert commit, or the revert itself.
 
 The commit restores the tree of the last commit that converged. One job makes it, a pass records it, the next job
-pushes it, fast-forward only: after a crash the same commit is pushed again, and when another commit was pushed
-meanwhile, that one wins. A revert of ours that fails is not reverted again.
+pushes it, fast-forward only: after a crash the same commit is pushed again, or another one like it where the first
+was lost with its machine; when another commit was pushed meanwhile, that one wins. A revert of ours that fails is
+not reverted again.
 """
 
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ class RevertProposer:
         SourceUnavailable when the remote does not answer: to be tried again.
         """
         try:
-            if not proposal.sha:
+            if not (proposal.sha and self.source.has(proposal.sha)):
                 return replace(proposal, sha=self._make(rollout, converged))
             wanted = self.branch if rollout.on_failure == "Revert" else _proposal_branch(rollout)
             return self._push(proposal, wanted, rollout)
@@ -109,8 +110,10 @@ class RevertProposer:
 
     def _push(self, proposal: RevertProposal, branch: str, rollout: Rollout) -> RevertProposal:
         try:
-            self.writer.check_push(branch)
-            self.writer.push(proposal.sha, branch)
+            # A proposal that is there already says it all: who pushed it did not live to record that.
+            if branch == self.branch or self.writer.tip(branch) is None:
+                self.writer.check_push(branch)
+                self.writer.push(proposal.sha, branch)
         except SourceRefused as refused:
             if branch != self.branch:
                 raise

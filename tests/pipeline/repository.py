@@ -96,6 +96,11 @@ class Repository:
     def revert(self, shas: Sequence[str], message: str) -> str:
         raise NotImplementedError
 
+    def tip(self, branch: str) -> str | None:
+        if self.down is not None:
+            raise self.down
+        return self.head if branch == "main" else next((sha for sha, to in self.pushed if to == branch), None)
+
     def check_push(self, branch: str) -> None:
         """Every branch may be pushed to."""
 

@@ -84,6 +84,14 @@ class Remote:
         self.made.append(REVERT)
         return REVERT
 
+    def has(self, sha: str) -> bool:
+        return sha in (GOOD, BAD, *self.made)
+
+    def tip(self, branch: str) -> str | None:
+        if self.down is not None:
+            raise self.down
+        return next((sha for sha, pushed in self.pushed if pushed == branch), None)
+
     def check_push(self, branch: str) -> None:
         """Every branch may be tried."""
 
