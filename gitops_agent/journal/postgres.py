@@ -117,12 +117,19 @@ class Writer(NamedTuple):
 class PostgresDatabase:
     """The schema of one instance in a PostgreSQL database, as ``journal.database`` describes it.
 
-    ``writer``: the name under which this process becomes the writer; "" for those that read or write controls."""
+    ``writer``: the name under which this process becomes the writer; "" for those that read or write controls.
+    ``leading``: whether it may still do so, asked when nobody else can any more, and before anybody can see it."""
 
     shared = True
 
     def __init__(
-        self, place: SharedJournal, *, read_only: bool, writer: str = "", take_over: bool = False
+        self,
+        place: SharedJournal,
+        *,
+        read_only: bool,
+        writer: str = "",
+        take_over: bool = False,
+        leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self.place = str(place)
         self.advice = _advice(place)
@@ -134,6 +141,7 @@ class PostgresDatabase:
         self._look_at = 0.0
         self._writes = -1
         self._session: _Session | None = None
+        self._leading = leading
         connect = _connector(place)
         self.engine = create_engine(
             "postgresql+psycopg://", creator=connect, pool_pre_ping=True, max_overflow=-1, use_native_hstore=False
@@ -226,7 +234,7 @@ class PostgresDatabase:
             found = session.look()
             if take_over or session.is_over(found.term):
                 # None when another one was faster, and is the writer now.
-                self.term = session.take_term(found.term, name) or 0
+                self.term = session.take_term(found.term, name, self._require_leading) or 0
             elif tries == MAX_TRIES:
                 raise LockHeld(
                     f"{self.place}: another gitops-agent writes this journal: {found}",
@@ -236,6 +244,13 @@ class PostgresDatabase:
             else:
                 tries += 1
                 time.sleep(PAUSE_SECONDS)
+
+    def _require_leading(self) -> None:
+        if not self._leading():
+            raise JournalTaken(
+                f"{self.place}: this gitops-agent leads no more, and leaves the journal to the one that does",
+                hint="it waits for its turn, or ends",
+            )
 
     def _require_term(self, found: Writer) -> None:
         if self.term and found.term != self.term:
@@ -263,13 +278,15 @@ class _Session:
             self._ask("SELECT pg_advisory_unlock(%s)", key)
         return bool(free)
 
-    def take_term(self, known: int, name: str) -> int | None:
+    def take_term(self, known: int, name: str, check: Callable[[], None]) -> int | None:
         """Become the writer after that of a known term; the new term, None when it is not the newest any more.
-        Waits for a transaction that is under way. The lock is held before anybody can see the term."""
+        Waits for a transaction that is under way, and takes nothing when ``check`` raises after that. The lock is
+        held before anybody can see the term."""
         with self._opened().transaction():
             found = self._ask(_TAKE, name, known)
             if not found:
                 return None
+            check()
             self._term = int(found[0][0])
             self._try_lock()
         return self._term

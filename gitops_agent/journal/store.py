@@ -45,7 +45,13 @@ _PRUNED = "journal.pruned_at"
 
 
 def open_journal(
-    place: Place, *, read_only: bool = False, mask: Mask = mask_patterns, writer: str = "", take_over: bool = False
+    place: Place,
+    *,
+    read_only: bool = False,
+    mask: Mask = mask_patterns,
+    writer: str = "",
+    take_over: bool = False,
+    leading: Callable[[], bool] = lambda: True,
 ) -> SqlJournal:
     """The journal of a state directory or of a shared database, created or brought up to date. ``mask``: what
     hides secrets in all text that is written.
@@ -54,9 +60,10 @@ def open_journal(
 
     A shared journal has one writer at a time: ``writer`` is the name of this process, which writes under the next
     term from now on. LockHeld names another one that lives; ``take_over`` (somebody else decided that it is our
-    turn) takes the term from it, and it writes nothing more. Without a name only controls can be written.
+    turn) takes the term from it, and it writes nothing more. ``leading``: whether it still is our turn, asked
+    before the term is ours; JournalTaken when it is not. Without a name only controls can be written.
     """
-    database = _open(place, read_only=read_only, writer=writer, take_over=take_over)
+    database = _open(place, read_only=read_only, writer=writer, take_over=take_over, leading=leading)
     try:
         (migrations.require_current if read_only else migrations.bring_up_to_date)(database)
     except BaseException:
@@ -65,11 +72,11 @@ def open_journal(
     return SqlJournal(database, mask)
 
 
-def _open(place: Place, *, read_only: bool, writer: str, take_over: bool) -> Database:
+def _open(place: Place, *, read_only: bool, writer: str, take_over: bool, leading: Callable[[], bool]) -> Database:
     if isinstance(place, SharedJournal):
         from gitops_agent.journal.postgres import PostgresDatabase  # only who shares a journal needs the package
 
-        return PostgresDatabase(place, read_only=read_only, writer=writer, take_over=take_over)
+        return PostgresDatabase(place, read_only=read_only, writer=writer, take_over=take_over, leading=leading)
     database = SqliteDatabase(place / FILE_NAME, read_only=read_only)
     if read_only and not database.path.is_file():
         raise migrations.no_journal(database)

@@ -112,6 +112,44 @@ def test_taking_over_waits_for_the_write_that_is_under_way(place: SharedJournal)
         assert RUNTIME in new.state().reconcile.bases, "what was under way is there"
 
 
+def test_who_was_stopped_between_its_election_and_the_journal_takes_it_from_nobody(place: SharedJournal) -> None:
+    """It was elected, slept, another one leads; it goes on exactly where it opens the journal."""
+    with open_journal(place, writer="leader", take_over=True) as leader:
+        leader.finish([], bases=[a_base()])
+        with pytest.raises(JournalTaken, match="leads no more"):
+            open_journal(place, writer="slept", take_over=True, leading=lambda: False)
+        assert leader.commit(with_head(leader.state(), SHA)).source.head == SHA, "the leader is not disturbed"
+        with open_journal(place, read_only=True) as reader:
+            assert (reader.holder() or "").startswith("leader, since")
+
+
+def test_who_sleeps_while_it_takes_the_journal_is_asked_after_it_woke(place: SharedJournal) -> None:
+    """It waits for a write that is under way, and loses its lease meanwhile."""
+    inside, go_on, lost = Event(), Event(), list[Exception]()
+    leads = True
+    with open_journal(place, writer="leader", take_over=True) as leader:
+        leader.inside = lambda _method: (inside.set(), go_on.wait(10))[0]
+        writer = Thread(target=lambda: leader.finish([], bases=[a_base()]))
+        writer.start()
+        inside.wait()
+
+        def take() -> None:
+            try:
+                open_journal(place, writer="slept", take_over=True, leading=lambda: leads)
+            except JournalTaken as problem:
+                lost.append(problem)
+
+        heir = Thread(target=take)
+        heir.start()
+        leads = False
+        go_on.set()
+        writer.join()
+        heir.join()
+        assert len(lost) == 1
+        leader.inside = lambda _method: None
+        assert leader.commit(with_head(leader.state(), SHA)).source.head == SHA
+
+
 # Each step: which of three writers acts, and whether it takes over or writes.
 steps = st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12)
 
