@@ -350,6 +350,7 @@ def open_instance(
         journal, wrap = _with_faults(opened, environment)
         drivers = connect_drivers(settings, redactor, wrap, fence)
         parts = replace(_opened(settings, environment, journal, stack, drivers, fetching), fence=fence)
+        parts.mirror.leading = parts.leading
         _connect_early(parts)
         _check_repository(parts, keep=True)
         leases = stack.enter_context(_leases(parts, environment))

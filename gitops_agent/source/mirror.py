@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gitops_agent.errors import SourceError, SourceRefused, UsageError
+from gitops_agent.errors import SourceError, SourceRefused, SourceUnavailable, UsageError
 from gitops_agent.model.revision import Revision
 from gitops_agent.ports import Clock, TreeEntry
 from gitops_agent.settings import Settings
@@ -94,6 +94,8 @@ class Mirror:
         self._walked: tuple[tuple[str, str], tuple[Revision, ...]] = ("", ""), ()
         self.on_approvals: Callable[[], None] = lambda: None
         """Called after a refresh that found other approvals than before, whether the branch moved or not."""
+        self.leading: Callable[[], bool] = lambda: True
+        """Whether this process may act; asked right before anything is pushed."""
 
     @cached_property
     def git(self) -> "Git":
@@ -207,12 +209,18 @@ class Mirror:
 
     def send(self, source: str, target: str) -> str:
         """Push one ref or commit, never by force; why the remote rejected it, "" when it took it.
+        SourceUnavailable when another process leads by now.
         Holds no lock: a remote may take its time, and meanwhile commits are followed and notes are written."""
         # A name of its own: GitPython reports the result for a ref alone, and another commit may be on its way.
         sending = f"{SENDING}{os.getpid()}-{uuid.uuid4().hex[:12]}"
         with self.exclusive():
             self.git.local("update-ref", sending, source)
         try:
+            if not self.leading():
+                raise SourceUnavailable(
+                    f"{target} is not pushed: this process leads its instance no more",
+                    hint="the one that leads now pushes what there is to push",
+                )
             return self.git.push(f"{sending}:{target}")
         finally:
             with suppress(SourceError, UsageError), self.exclusive():

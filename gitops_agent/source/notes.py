@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from gitops_agent.errors import SourceUnavailable
+from gitops_agent.errors import SourceError, SourceUnavailable
 from gitops_agent.model.quantity import counted
 from gitops_agent.settings import Settings
 from gitops_agent.source.git_environment import identity
@@ -56,16 +56,18 @@ class Notes:
                 commit = NewCommit(mirror.git.ref(mirror.notes_ref) or "", message, changes)
                 mirror.git.write_commits(mirror.notes_ref, identity(self.settings), commit)
 
-    def push(self) -> None:
-        """Send the ref to the remote, merging what is there (ours wins on a commit noted by both).
+    def push(self, write: Callable[[], object] = lambda: None) -> None:
+        """Take in the notes of the remote, have ``write`` set what is to be said on top of them, and send the ref.
 
-        A rejected ref is fetched, merged and tried again with jitter; SourceUnavailable after several times.
+        Of a note that was written here and at the remote theirs stays, unless it is written now: it comes from who
+        reported for the instance meanwhile, and what is owed from here is written now. A rejected ref is fetched,
+        written and tried again with jitter; SourceUnavailable after several times.
         """
         reason = ""
         for failures in range(MAX_PUSHES):
             if failures:
                 self.sleep(delay(failures, 0.05, 1.0, None, self.jitter()))
-            reason = self._send()
+            reason = self._send(write)
             if not reason:
                 return
         raise SourceUnavailable(
@@ -73,18 +75,28 @@ class Notes:
             hint=f"allow this credential to write {self.mirror.notes_ref}, or set push to false",
         )
 
-    def _send(self) -> str:
-        """Merge and push once; why the remote rejected the ref, "" when it took it or there is none."""
+    def _send(self, write: Callable[[], object]) -> str:
+        """Merge, write and push once; why the remote rejected the ref, "" when it took it or there is none."""
         mirror = self.mirror
-        if not mirror.git.ref(mirror.notes_ref):
-            return ""
-        theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
-        with mirror.exclusive():
-            if theirs and not mirror.git.contains(theirs, mirror.notes_ref):
-                merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=ours", theirs)
-                mirror.git.local(*merge, env=identity(self.settings).variables)
-            ours = mirror.git.ref(mirror.notes_ref)
+        try:
+            theirs = mirror.fetch_ref(mirror.notes_ref, REMOTE_NOTES)
+        except SourceError:
+            write()  # kept here until the remote answers: how agents were when a commit ended is known only now
+            raise
+        if theirs:
+            self._take_in(theirs)
+        write()
+        ours = mirror.git.ref(mirror.notes_ref)
         return "" if ours is None or ours == theirs else mirror.send(ours, mirror.notes_ref)
+
+    def _take_in(self, theirs: str) -> None:
+        mirror = self.mirror
+        with mirror.exclusive():
+            if not mirror.git.ref(mirror.notes_ref):
+                mirror.git.local("update-ref", mirror.notes_ref, theirs)
+            elif not mirror.git.contains(theirs, mirror.notes_ref):
+                merge = ("notes", f"--ref={mirror.notes_ref}", "merge", "--quiet", "--strategy=theirs", theirs)
+                mirror.git.local(*merge, env=identity(self.settings).variables)
 
 
 class DriftNotes:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
+import pytest
+
+from gitops_agent.errors import SourceUnavailable
 from gitops_agent.settings import Settings
 from gitops_agent.source.mirror import Mirror
 from gitops_agent.source.notes import DriftNotes
@@ -40,6 +44,20 @@ def test_a_lost_state_goes_on_where_the_remote_is(
         DriftNotes(mirror, settings(state_dir=state)).write(f"seen from {place}\n")
     assert shown(desk, desk.head()) == "seen from two"
     assert git(desk.bare, "rev-list", "--count", REF) == "2", "nothing was forced over what was there"
+
+
+def test_who_leads_no_more_reports_nothing(
+    desk: Desk, mirror_of: Callable[..., Mirror], settings: Callable[..., Settings]
+) -> None:
+    for place, leads in (("one", True), ("two", False)):
+        state = str(desk.bare.parent / place)
+        mirror = mirror_of(state_dir=state)
+        mirror.refresh()
+        mirror.leading = lambda leads=leads: leads
+        notes = DriftNotes(mirror, settings(state_dir=state))
+        with nullcontext() if leads else pytest.raises(SourceUnavailable, match="no more"):
+            notes.write(f"seen from {place}\n")
+    assert shown(desk, desk.head()) == "seen from one"
 
 
 def test_without_pushing_it_stays_here(desk: Desk, mirror: Mirror, settings: Callable[..., Settings]) -> None:

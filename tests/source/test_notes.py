@@ -69,24 +69,69 @@ def test_a_fresh_state_directory_continues_the_notes(
     assert open_notes(tmp_path / "second").read_all([head]).get(head) == "old\n"
 
 
-def test_writers_that_collide_lose_nothing_and_ours_wins(
+def test_writers_that_collide_lose_nothing_and_what_is_said_last_stays(
     desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path
 ) -> None:
     first = desk.head()
     second = desk.commit({"x.yaml": "x: 1\n"})
     third = desk.commit({"x.yaml": "x: 2\n"})
     one, two = open_notes(tmp_path / "one"), open_notes(tmp_path / "two")
-    one.write({first: "one\n", second: "one\n"})
-    two.write({second: "two\n", third: "two\n"})
-    one.push()
-    two.push()
+    one.push(lambda: one.write({first: "one\n", second: "one\n"}))
+    two.push(lambda: two.write({second: "two\n", third: "two\n"}))
     assert [two.read_all([sha]).get(sha) for sha in (first, second, third)] == ["one\n", "two\n", "two\n"]
     shown = [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in (first, second, third)]
     assert shown == ["one", "two", "two"]
     two.push()
-    one.write({third: "one again\n"})
-    one.push()
+    one.push(lambda: one.write({third: "one again\n"}))
     assert git(desk.bare, "notes", f"--ref={REF}", "show", third) == "one again"
+
+
+def test_what_was_said_before_others_took_over_replaces_nothing_of_theirs(
+    desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path
+) -> None:
+    """Killed with a note that was not pushed; the one that took over said more; then it is our turn again."""
+    first = desk.head()
+    second = desk.commit({"x.yaml": "x: 1\n"})
+    one, two = open_notes(tmp_path / "one"), open_notes(tmp_path / "two")
+    one.push(lambda: one.write({first: "Pending\n"}))
+    one.write({first: "Reconciling\n"})
+    two.push(lambda: two.write({first: "Converged\n"}))
+    one = open_notes(tmp_path / "one")
+    one.push(lambda: one.write({second: "Pending\n"}))
+    shown = [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in (first, second)]
+    assert shown == ["Converged", "Pending"]
+    assert one.read_all([first]) == {first: "Converged\n"}
+
+
+def test_what_was_written_while_nothing_was_pushed_is_pushed_one_day(
+    desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path
+) -> None:
+    first = desk.head()
+    second = desk.commit({"x.yaml": "x: 1\n"})
+    one, two = open_notes(tmp_path / "one"), open_notes(tmp_path / "two")
+    one.write({first: "Converged\n"})
+    two.push(lambda: two.write({second: "Pending\n"}))
+    one.push()
+    shown = [git(desk.bare, "notes", f"--ref={REF}", "show", sha) for sha in (first, second)]
+    assert shown == ["Converged", "Pending"]
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["before it asks whether it leads", "right after that"])
+def test_who_is_paused_and_leads_no_more_pushes_nothing(
+    desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path, asked: int
+) -> None:
+    """A leader that stands still while it pushes, for as long as another one needs to take over and to report."""
+    head, answers = desk.head(), iter([True] * asked + [False] * 9)
+    one, two = open_notes(tmp_path / "one"), open_notes(tmp_path / "two")
+
+    def leading() -> bool:
+        two.push(lambda: two.write({head: "Converged\n"}))
+        return next(answers)
+
+    one.mirror.leading = leading
+    with pytest.raises(SourceUnavailable, match="leads its instance no more"):
+        one.push(lambda: one.write({head: "Reconciling\n"}))
+    assert git(desk.bare, "notes", f"--ref={REF}", "show", head) == "Converged"
 
 
 def test_concurrent_writers_all_arrive(desk: Desk, open_notes: Callable[[Path], Notes], tmp_path: Path) -> None:
@@ -131,10 +176,9 @@ def test_a_rejected_ref_is_tried_again_and_then_reported(
 
 def test_an_unreachable_remote_keeps_the_notes_for_later(desk: Desk, mirror: Mirror, notes: Notes) -> None:
     head = mirror.refresh().sha
-    notes.write({head: "x\n"})
     away = desk.bare.rename(desk.bare.with_name("away.git"))
     with pytest.raises(SourceUnavailable):
-        notes.push()
+        notes.push(lambda: notes.write({head: "x\n"}))
     away.rename(desk.bare)
     notes.push()
     assert git(desk.bare, "notes", f"--ref={REF}", "show", head) == "x"

@@ -6,6 +6,7 @@ commit changed), and the rest is a number in ``andMore``, as are the agents that
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -56,13 +57,18 @@ class GitNotesSink(Sink):
         self.complete = push
 
     def deliver(self, changes: Sequence[CommitChange]) -> None:
-        """Write the notes that differ from those in the mirror, and push; SourceError when it cannot be done."""
+        """Write the notes that differ from those that are there, and push; SourceError when it cannot be done."""
+        write = partial(self._write, changes)
+        if self.complete:
+            self._store.push(write)
+        else:
+            write()
+
+    def _write(self, changes: Sequence[CommitChange]) -> None:
         present = self._store.read_all([change.record.sha for change in changes])
         texts = {(sha := each.record.sha): self._rendered(each, present.get(sha)) for each in changes}
         if notes := {sha: text for sha, text in texts.items() if text not in (None, present.get(sha))}:
             self._store.write(notes)
-        if self.complete:
-            self._store.push()
 
     def _rendered(self, change: CommitChange, present: str | None) -> str | None:
         """The text of a note. That of a commit that had ended keeps its agents: they are those of its end."""

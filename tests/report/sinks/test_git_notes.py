@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ class Shelf:
         self.writes += 1
         self.notes.update(notes)
 
-    def push(self) -> None:
+    def push(self, write: Callable[[], object]) -> None:
+        write()
         self.pushes += 1
         if self.push_error is not None:
             raise self.push_error
@@ -142,7 +143,8 @@ class CommandLine:
         del shas
         return {}
 
-    def push(self) -> None:
+    def push(self, write: Callable[[], object]) -> None:
+        write()
         self.git("push", "-q", "origin", self.REF)
 
 
