@@ -25,7 +25,7 @@ from gitops_agent.plan.handover import as_kept, as_rested
 from gitops_agent.plan.hooks import as_hook
 from gitops_agent.plan.order import order_actions
 from gitops_agent.plan.reasons import ONLY_REPORTED, ReasonCode
-from gitops_agent.plan.sight import hidden_agents, out_of_sight
+from gitops_agent.plan.sight import hidden_agents, out_of_sight, places_in_sight
 from gitops_agent.plan.three_way import ThreeWay
 
 Healths = Mapping[AgentKey, Health]
@@ -104,15 +104,29 @@ def _differing(context: PlanContext, observed: Observed, healths: Healths) -> It
     if paired == len(bases) + len(observed):
         return
     agents = context.snapshot.agents
-    leaving = {
-        each.agent for each in out_of_sight(bases, context.unreachable)
-    }  # what is left of these is looked at another time
+    behind = {key.agent for key in out_of_sight(bases, context.unreachable)}
+    in_sight = places_in_sight(bases, context.unreachable) if behind else frozenset()
     for key in _unwanted(context, observed):
-        if key.agent in unknown or key.agent in leaving:
+        base, name = bases.get(key), key.agent
+        # Of an agent that has something out of sight, only what is in a place where it can be seen to run. All
+        # else, such as a config or a hook, may belong to what nobody can see.
+        if name in behind and (base is None or (name, base.driver) not in in_sight):
             continue
-        owner, base = agents.get(key.agent), bases.get(key)
-        legs = ThreeWay(key, owner, None, base, observed.get(key), context.catalog)
-        yield from _compared(as_kept(legs, context), None)
+        legs = as_kept(ThreeWay(key, agents.get(name), None, base, observed.get(key), context.catalog), context)
+        if name not in unknown or _is_kept_in_sight(legs, context):
+            yield from _compared(legs, None)
+
+
+def _is_kept_in_sight(legs: ThreeWay, context: PlanContext) -> bool:
+    """Whether something is to be kept up though nothing else is planned for its agent: all that could not be
+    looked at is in places where that is to run, or ran, and nothing that runs elsewhere depends on it."""
+    agent, bases = legs.agent, context.bases
+    if agent is None or not legs.is_kept or agent.key in context.busy | context.unseen:
+        return False
+    parts = [(each.key.kind, each.driver) for each in agent.resources]
+    parts += [(key.kind, bases[key].driver) for key in Bases.of(bases).within(frozenset({agent.key}))]
+    places = {driver for kind, driver in parts if kind == Kind.RUNTIME}
+    return places.issuperset(driver for _, driver in parts if driver in context.unreachable)
 
 
 def _is_quiet(agent: Agent, resource: Resource, base: Base | None, live: Observation | None) -> bool:

@@ -35,9 +35,12 @@ def is_left(key: ResourceKey, agent: Agent) -> bool:
     return key.kind != Kind.HOOK and all(each.key != key for each in agent.resources)
 
 
-def is_moved_away(key: ResourceKey, agent: Agent | None) -> bool:
-    """Whether a resource is left behind by an agent that may run elsewhere, whatever became of it."""
-    return agent is not None and not agent.exclusive and bool(runtimes(agent)) and is_left(key, agent)
+def is_let_go(key: ResourceKey, agent: Agent | None, *, runs_elsewhere: bool) -> bool:
+    """Whether a resource binds its agent no longer, whatever became of it: what is to run may run elsewhere,
+    unless it is exclusive; and what is to end ends elsewhere, if it is there."""
+    if agent is None or not runtimes(agent):
+        return runs_elsewhere
+    return not agent.exclusive and is_left(key, agent)
 
 
 def runtimes(agent: Agent) -> tuple[Resource, ...]:

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 
 from gitops_agent.model.agent import Agent
-from gitops_agent.model.key import AgentKey, ResourceKey
+from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.status import AgentStatus
-from gitops_agent.plan.handover import is_moved_away
+from gitops_agent.plan.handover import is_let_go
 
 Bases = Mapping[ResourceKey, Base]
 
@@ -22,18 +22,29 @@ def hidden_agents(
     """The agents to which nothing may be done: something of them is with a driver that could not be asked, or
     could not be looked at though its driver answered (``unseen``).
     No runtime may start on an unknown config, and no config may go from under a runtime that may be there.
-    One that only leaves something behind where we cannot look is built in the other place: so it can be moved away
-    from a driver that is down. An exclusive one cannot: it may run there."""
+    One that only leaves something behind where we cannot look is built in the other place, and ended there: so it
+    can be moved away from a driver that is down. An exclusive one cannot: it may run there."""
     if not unreachable:
         return frozenset(unseen)
     wanted = {key for key, agent in agents.items() if any(each.driver in unreachable for each in agent.resources)}
-    kept = (key for key in out_of_sight(bases, unreachable) if not is_moved_away(key, agents.get(key.agent)))
-    return frozenset({*unseen, *wanted, *(key.agent for key in kept)})
+    elsewhere = {agent for agent, _ in places_in_sight(bases, unreachable)}
+    bound = (
+        key.agent
+        for key in out_of_sight(bases, unreachable)
+        if not is_let_go(key, agents.get(key.agent), runs_elsewhere=key.agent in elsewhere)
+    )
+    return frozenset({*unseen, *wanted, *bound})
 
 
 def out_of_sight(bases: Bases, unreachable: Collection[str]) -> list[ResourceKey]:
     """What is on record with a driver that could not be asked."""
     return [key for key, base in bases.items() if base.driver in unreachable] if unreachable else []
+
+
+def places_in_sight(bases: Bases, unreachable: Collection[str]) -> frozenset[tuple[AgentKey, str]]:
+    """Where a runtime of which agent is on record that can be looked at: agents, each with a driver."""
+    runtimes = (base for key, base in bases.items() if key.kind == Kind.RUNTIME and not base.retained)
+    return frozenset((base.key.agent, base.driver) for base in runtimes if base.driver not in unreachable)
 
 
 def left_out(hidden: Collection[AgentKey], before: Mapping[AgentKey, AgentStatus]) -> frozenset[AgentKey]:

@@ -274,6 +274,68 @@ def test_an_agent_that_must_not_run_twice_stays_and_holds_no_other(dark: TwoPlac
     assert of("a0", HERE) in dark.live.live
 
 
+# -- agents that have left a place which does not answer
+
+
+@pytest.fixture
+def left(dark: TwoPlaces) -> TwoPlaces:
+    """The second place does not answer, and ``a0`` has moved away from it."""
+    dark.repository.commit({**fleet(), "a0": HOME}, policy=FREE)
+    go(dark)
+    assert dark.at("a0") == {HERE, THERE}
+    return dark
+
+
+HOME: dict[str, Any] = {"runtime": {"driver": HERE, "command": ["old"]}}
+
+
+@pytest.mark.parametrize("how", ["Stopped", "Retired", "deleted"])
+def test_it_ends_where_it_runs_now_and_later_where_it_ran(left: TwoPlaces, how: str) -> None:
+    rest = {name: spec for name, spec in fleet().items() if name != "a0"}
+    sha = left.repository.commit(rest if how == "deleted" else {**rest, "a0": {**HOME, "lifecycle": how}})
+    go(left)
+    assert left.at("a0") == {THERE}
+    assert left.phase(sha) is Phase.RECONCILING, "what it left behind has still to go"
+    assert f"{THERE} does not answer" in headline(left)
+    left.there.heal()
+    assert left.converge().phase is Phase.CONVERGED
+    assert left.at("a0") == set()
+
+
+# -- an agent on its way to a place that stops answering
+
+
+@pytest.fixture
+def moving(started: TwoPlaces) -> TwoPlaces:
+    """The second place stopped answering while ``h0`` was on its way there, and not Ready there yet."""
+    started.repository.commit(
+        {**fleet(), "h0": {"runtime": {"driver": THERE, "command": ["old"]}, **READY_NEVER}}, policy=FREE
+    )
+    started.until(lambda: started.at("h0") == {HERE, THERE})
+    go_dark(started)
+    go(started, 3)
+    return started
+
+
+def test_it_is_kept_up_where_it_can_be_seen_until_the_new_one_is_ready(moving: TwoPlaces) -> None:
+    moving.live.remove(of("h0", HERE))
+    moving.there.remove(of("h0", THERE))
+    go(moving, 5)
+    assert moving.at("h0") == {HERE}
+    moving.repository.commit({**fleet(), "h0": {"runtime": {"driver": THERE, "command": ["old"]}}})
+    moving.there.heal()
+    assert moving.converge().phase is Phase.CONVERGED
+    assert moving.at("h0") == {THERE}
+
+
+def test_one_that_must_not_run_twice_is_not_started_while_it_may_run_there(moving: TwoPlaces) -> None:
+    only = {"runtime": {"driver": THERE, "command": ["old"], "exclusive": True}, **READY_NEVER}
+    moving.repository.commit({**fleet(), "h0": only})
+    moving.live.remove(of("h0", HERE))
+    go(moving, 5)
+    assert moving.at("h0") == {THERE}
+
+
 # -- guards
 
 

@@ -54,3 +54,57 @@ def test_nothing_is_forgotten_or_pruned_unseen(left: bool) -> None:
     kept = [make.agent("t/other")] if left else [replace(agent, resources=())]
     plan = make.plan(make.snapshot(kept), [make.live(CONFIG, {"m": 1})], bases, unreachable=BLIND)
     assert plan.actions == ()
+
+
+# -- an agent in two places, of which one cannot be asked
+
+HERE, AWAY = make.key("t/a", identity="here"), make.key("t/a", identity="away")
+
+
+def two_places(*, runs: bool = True) -> tuple[list[Any], list[Any]]:
+    """An agent runs here and away, and has a config with a third driver: what is on record, and what is seen."""
+    drivers = {HERE: "here", AWAY: "away", CONFIG: "files"}
+    bases = [replace(make.base(each, {"a": 1}), driver=driver) for each, driver in drivers.items()]
+    seen = [
+        replace(make.live(each, {"a": 1}), driver=drivers[each]) for each in ([HERE, CONFIG] if runs else [CONFIG])
+    ]
+    return bases, seen
+
+
+def test_of_an_agent_that_ends_only_what_can_be_seen_to_run_goes() -> None:
+    bases, seen = two_places()
+    others = make.snapshot([make.agent("t/other")])
+    made = make.plan(others, seen, bases, unreachable={"away"})
+    assert make.verbs(made) == [("delete", str(HERE))], "the one that is away may need the config"
+    assert make.verbs(make.plan(others, [], bases[1:], unreachable={"away"})) == []
+
+
+def test_a_claim_that_was_given_up_is_no_place_where_it_runs() -> None:
+    bases, seen = two_places()
+    bases[0] = replace(bases[0], retained=True)
+    made = make.plan(make.snapshot([make.agent("t/other")]), seen, bases, unreachable={"away"})
+    assert made.actions == ()
+
+
+def moves_to(identity: str, **more: Any) -> Any:
+    runtime = replace(make.resource(make.key("t/a", identity=identity), {"a": 1}), driver=identity)
+    config = replace(make.resource(CONFIG, {"a": 1}), driver="files")
+    return make.snapshot([make.agent("t/a", [config, runtime], **more)])
+
+
+def test_on_its_way_out_of_sight_it_is_kept_up_where_it_can_be_seen() -> None:
+    bases, seen = two_places(runs=False)
+    target = moves_to("away")
+    assert make.verbs(make.plan(target, seen, bases, unreachable={"away"})) == [("create", str(HERE))]
+    assert make.plan(target, two_places()[1], bases, unreachable={"away"}).actions == (), "it runs"
+    assert make.plan(target, [], bases, unreachable={"away", "files"}).actions == (), "on an unknown config"
+    for doubt in ({"unseen": {HERE.agent}}, {"busy": {HERE.agent}}):
+        assert make.plan(target, seen, bases, unreachable={"away"}, **doubt).actions == ()
+    exclusive = moves_to("away", exclusive=True)
+    assert make.plan(exclusive, seen, bases, unreachable={"away"}).actions == ()
+
+
+def test_what_it_leaves_on_its_way_to_a_third_place_is_kept_up_too() -> None:
+    bases, seen = two_places(runs=False)
+    made = make.plan(moves_to("third"), seen, bases, unreachable={"away"})
+    assert make.verbs(made) == [("create", str(HERE)), ("create", "t/a:runtime/third")]

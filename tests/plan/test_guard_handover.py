@@ -123,9 +123,10 @@ def test_a_move_is_a_loss_until_the_new_one_was_ready_once() -> None:
 
 def test_it_can_be_moved_away_from_a_driver_that_is_down_unless_it_is_exclusive() -> None:
     config = make.key("t/a", "config", "process")
-    bases = [replace(make.base(OLD, SPEC, established=True), driver="down"), make.base(config, SPEC)]
+    bases = [replace(make.base(OLD, SPEC, established=True), driver="down")]
+    bases += [replace(make.base(config, SPEC), driver="files")]
     blind: dict[str, Any] = {"unreachable": frozenset({"down"})}
-    seen = [make.live(config, SPEC)]
+    seen = [replace(make.live(config, SPEC), driver="files")]
     assert allowed(plan(moving(), seen, bases, **blind)) == [("create", "tmux")]
     assert plan(moving(exclusive=True), seen, bases, **blind).actions == ()
     live, known = [*seen, make.live(NEW, SPEC)], [*bases, make.base(NEW, SPEC)]
