@@ -437,6 +437,7 @@ def open_candidacy(settings: Settings, environment: Mapping[str, str]) -> Iterat
         """A service is told to ask the source again; a standby does not follow it."""
 
     with ExitStack() as stack:
+        leave_in_time = stack.enter_context(_bounded_end())
         election = _election(settings, environment)
         candidacy = Candidacy(election, lambda: standby_text(settings.instance))
 
@@ -444,6 +445,7 @@ def open_candidacy(settings: Settings, environment: Mapping[str, str]) -> Iterat
             if candidacy.stop.is_set():
                 raise KeyboardInterrupt
             candidacy.stop.set()
+            leave_in_time()  # an instance may be on its way to be opened
 
         for number in (signal.SIGTERM, signal.SIGINT):
             stack.callback(signal.signal, number, signal.signal(number, end))
@@ -491,9 +493,7 @@ def open_daemon(
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.getsignal(number))
         # Before the instance is opened, so that it is called off only when all of that has ended.
-        leave = threading.Timer(MAX_END_SECONDS, _leave)
-        leave.daemon = True
-        stack.callback(leave.cancel)
+        leave_in_time = stack.enter_context(_bounded_end())
         instance = stack.enter_context(
             open_instance(settings, environment, fetching, measured=bool(settings.listen), fence=candidacy.fence)
         )
@@ -504,10 +504,6 @@ def open_daemon(
             from gitops_agent.web.server import serving
 
             stack.enter_context(serving(settings.listen, instance.metrics, liveness.live, liveness.ready))
-
-        def leave_in_time() -> None:
-            with suppress(RuntimeError):  # the time runs already
-                leave.start()
 
         queue.on_close = leave_in_time
         stack.callback(queue.close)  # an error ends it too
@@ -545,6 +541,22 @@ def _check_repository(parts: _Parts, *, keep: bool) -> None:
     source = parts.journal.state().source
     known = (source.head, source.verified, source.valid)
     require_own_repository(parts.mirror, parts.settings.state, known, keep=keep)
+
+
+@contextmanager
+def _bounded_end() -> Iterator[Callable[[], None]]:
+    """Gives what is to be called when the end begins: unless the block ends in time, the process does."""
+    leave = threading.Timer(MAX_END_SECONDS, _leave)
+    leave.daemon = True
+
+    def begin() -> None:
+        with suppress(RuntimeError):  # the time runs already
+            leave.start()
+
+    try:
+        yield begin
+    finally:
+        leave.cancel()
 
 
 def _leave() -> None:

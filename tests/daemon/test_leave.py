@@ -122,6 +122,18 @@ def test_who_ends_in_time_stands_by_again(left: Event, tmp_path: Path, monkeypat
     assert not left.is_set()
 
 
+def test_who_is_told_to_end_while_it_opens_its_instance_ends(
+    left: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an election it has stood by, and learns in every state that it is to end."""
+    monkeypatch.setattr(wiring, "_election", lambda *_: SimpleNamespace(resign=lambda: None))
+    settings = Settings(repo=str(tmp_path), state_dir=str(tmp_path), listen="", election="kubernetes")
+    with wiring.open_candidacy(settings, {}) as candidate:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert candidate.stop.is_set()
+        assert left.wait(10), "what hangs where the instance is opened would keep the process"
+
+
 @pytest.mark.usefixtures("left")
 def test_who_is_told_to_end_while_it_begins_anew_ends(tmp_path: Path) -> None:
     candidate = candidacy(leads=True)
