@@ -81,7 +81,7 @@ class Pipeline:
         live = stages.observer.evaluate_health(
             live, without_given_up(decision.in_force, state), state.reconcile.bases
         )
-        state, decision = update_given_up(state, decision, live.health, now)
+        state, decision = update_given_up(state, decision, live, now)
 
         # 4. What to do about the differences.
         context = context_for(state, decision.in_force, live, decision.earlier_policy, around)

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from gitops_agent.model.agent import Agent
 from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
+from gitops_agent.model.passes import Live
 from gitops_agent.model.status import AgentStatus
 from gitops_agent.plan.handover import is_let_go
 
@@ -34,6 +35,12 @@ def hidden_agents(
         if not is_let_go(key, agents.get(key.agent), runs_elsewhere=key.agent in elsewhere)
     )
     return frozenset({*unseen, *wanted, *bound})
+
+
+def hidden_in(live: Live, agents: Mapping[AgentKey, Agent], bases: Bases) -> frozenset[AgentKey]:
+    """Those hidden in one observation."""
+    observed = live.observed
+    return hidden_agents(agents, bases, observed.unreachable, observed.unseen_agents)
 
 
 def out_of_sight(bases: Bases, unreachable: Collection[str]) -> list[ResourceKey]:

@@ -22,7 +22,7 @@ from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents,
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for, is_hands_off
-from gitops_agent.plan.sight import hidden_agents, left_out
+from gitops_agent.plan.sight import hidden_in, left_out
 from gitops_agent.rollout import state as transitions
 from gitops_agent.rollout import waves
 from gitops_agent.rollout.exits import replaced
@@ -72,14 +72,9 @@ def _may_be_shut(state: State, in_force: Snapshot | None, live: Live) -> bool:
         return True
     if not known.is_on_trial:  # what was proven may be started again without a word
         return False
-    hidden = _hidden(in_force, state, live)
+    hidden = hidden_in(live, in_force.agents, state.reconcile.bases)
     is_blink = not (hidden - left_out(hidden, state.status.agents)).isdisjoint(known.moving)
     return is_blink or bool(replaced(known, in_force.agents, live.observed.seen))
-
-
-def _hidden(snapshot: Snapshot, state: State, live: Live) -> frozenset[AgentKey]:
-    observed = live.observed
-    return hidden_agents(snapshot.agents, state.reconcile.bases, observed.unreachable, observed.unseen_agents)
 
 
 def _after_step(state: RolloutState, step: RolloutStep, target: Snapshot) -> RolloutState:
@@ -128,7 +123,7 @@ def _away(target: Snapshot, state: State, live: Live, around: PassContext) -> Ca
     is no canary, and holds no other."""
     wall, agents = around.now.wall, target.agents
     scopes = frozen_scopes(target.policy, around.directives.freezes, wall)
-    lost = left_out(_hidden(target, state, live), state.status.agents)
+    lost = left_out(hidden_in(live, target.agents, state.reconcile.bases), state.status.agents)
     return lambda key: key in lost or is_hands_off(agents.get(key), wall) or is_frozen(key, scopes)
 
 

@@ -12,13 +12,14 @@ from gitops_agent.model.agent import Agent, Lifecycle
 from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.model.key import AgentKey, Kind
-from gitops_agent.model.passes import Now, RolloutDecision
+from gitops_agent.model.passes import Live, Now, RolloutDecision
 from gitops_agent.model.policy_merge import limits_of
 from gitops_agent.model.quantity import seconds
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import GivenUpAgent, State
 from gitops_agent.model.status import Health, HealthState
 from gitops_agent.plan.context import Ready, is_hands_off, time_given
+from gitops_agent.plan.sight import hidden_in, left_out
 
 Since = Mapping[AgentKey, float]
 Agents = Mapping[AgentKey, Agent]
@@ -94,19 +95,24 @@ def without_given_up(snapshot: Snapshot, state: State) -> Snapshot:
 
 
 def update_given_up(
-    state: State, decision: RolloutDecision, health: Mapping[AgentKey, Health], now: Now
+    state: State, decision: RolloutDecision, live: Live, now: Now
 ) -> tuple[State, RolloutDecision]:
     """The state after agents that are out of time were given up, and what is in force without them.
-    No agent is given up unseen, nor one that is healthy now and was not when it was last reported."""
+    No agent is given up unseen, nor one that is healthy now and was not when it was last reported; and its time
+    begins anew when it is seen again."""
     snapshot, policy, rollout = decision.in_force, decision.policy, state.rollout
     given_up = _still_given_up(state, snapshot)
     # Most fleets ask for no compensation, and then no agent is looked at.
     asked = any(each.provisioning.on_timeout == "Compensate" for each in (policy, *policy.tenants.values()))
     since = _provisioning_since(state, snapshot, now) if asked else {}
+    hidden = hidden_in(live, snapshot.agents, state.reconcile.bases) if since else frozenset()
+    lost, health = left_out(hidden, state.status.agents), live.health
+    since = {key: begun for key, begun in since.items() if key not in lost}
     for key, begun in since.items():
         limit = limits_of(policy, key.tenant).provisioning
         late = limit.on_timeout == "Compensate" and now.active - begun >= seconds(limit.deadline)
-        if late and key in health and health[key].state not in (HealthState.HEALTHY, HealthState.STOPPED):
+        seen = key in health and key not in hidden
+        if late and seen and health[key].state not in (HealthState.HEALTHY, HealthState.STOPPED):
             spec, retried = _spec_digest(snapshot.agents[key]), state.control.retried_at.get(key)
             why = f"not Ready within {limit.deadline}"
             given_up[key] = GivenUpAgent(snapshot.revision.sha, spec, why, now.wall, retried)

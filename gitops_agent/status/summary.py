@@ -7,7 +7,7 @@ from gitops_agent.model.document import PolicySpec
 from gitops_agent.model.key import AgentKey
 from gitops_agent.model.passes import Now, PassRecord
 from gitops_agent.model.state import AgentStatuses, State
-from gitops_agent.plan.sight import hidden_agents, left_out
+from gitops_agent.plan.sight import hidden_in, left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,7 @@ class Summary:
     @property
     def hidden(self) -> frozenset[AgentKey]:
         """The agents that could not be looked at."""
-        observed, bases = self.record.live.observed, self.state.reconcile.bases
-        return hidden_agents(self.record.snapshot.agents, bases, observed.unreachable, observed.unseen_agents)
+        return hidden_in(self.record.live, self.record.snapshot.agents, self.state.reconcile.bases)
 
     @property
     def left_out(self) -> frozenset[AgentKey]:
