@@ -30,9 +30,9 @@ class Progress:
     """How far the newest commit has got. ``open_agents``: those that it changed (or one that it superseded before
     that was judged) and that are not Ready, and those with actions still to be done that a commit asks for.
     ``failure``: why its gate failed, "" when it did not (yet); ``for_people``: but not for certain. ``frozen``:
-    the agents it is judged by that a freeze covers, which hold no gate; ``left_out``: those that are out of sight,
-    or left something where we cannot look: they hold no gate either. ``rollout``: its waves. ``runs``: those of
-    the released agents now; ``restarted``: some of them are not the ones that were first seen."""
+    the agents it is judged by that a freeze covers. ``left_out``: those that hold no gate. ``rollout``: its waves.
+    ``runs``: those of the released agents now; ``restarted``: some of them are not the ones that were first seen.
+    """
 
     open_agents: frozenset[AgentKey]
     failure: str
@@ -50,7 +50,7 @@ class Progress:
         of an old one that goes with a later wave."""
         if self.rollout is None or not self.rollout.is_on_trial:
             return not self.open_agents
-        return (self.open_agents - self.frozen - self.left_out).isdisjoint(self.rollout.moving)
+        return (self.open_agents - self.left_out).isdisjoint(self.rollout.moving)
 
     @property
     def is_frozen(self) -> bool:
@@ -98,9 +98,11 @@ def progress_of(summary: Summary) -> Progress:
     behind = {key.agent for key in out_of_sight(state.reconcile.bases, record.live.observed.unreachable)}
     unseen = {key for key in (hidden | behind) & own if not is_hands_off(agents.get(key), wall)}
     open_agents = frozenset(unready | unseen | owing)
-    # What was moved away from there and is Ready elsewhere has still to go: that is for the commit to wait for.
-    left_out = summary.left_out | (behind - hidden - unready - owing)
     failure = rollout.failed if rollout is not None else ""  # found before a crash could write the record
+    # What was moved away from there and is Ready elsewhere has still to go: that is for the commit to wait for.
+    left_out = frozenset(behind - hidden - unready - owing)
+    if not failure:  # what has failed is not well because nobody sees it, or acts on it
+        left_out |= summary.left_out | frozen
     if not (failure or late.isdisjoint(open_agents)):
         waiting = record.held_by("dependencies")  # the cause is not in one that merely waits
         failure = _why(sorted(late & open_agents, key=lambda key: (key in waiting, key)), statuses)

@@ -62,6 +62,14 @@ def test_a_bad_commit_is_found_by_another_canary(started: World) -> None:
     assert following(started, "typo") == {"a01"}
 
 
+def test_a_gate_that_failed_does_not_open_because_what_failed_is_frozen(started: World) -> None:
+    started.repository.commit(fleet(BROKEN_BODY))
+    assert started.converge().phase is Phase.DEGRADED
+    people(started).freeze("acme/a00", "a look", None)
+    assert sizes(started, "typo", passes=400) == [1]
+    assert started.run().phase is Phase.DEGRADED
+
+
 @pytest.mark.parametrize("spec", [BROKEN_BODY, GOOD], ids=["typo", "good"])
 def test_the_end_of_a_freeze_goes_out_like_a_rollout(started: World, spec: dict[str, Any]) -> None:
     people(started).freeze("*", "the fair", None)

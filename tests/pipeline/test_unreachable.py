@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gitops_agent.drivers.api import Plugin
+from gitops_agent.drivers.api import ExecResult, Plugin
 from gitops_agent.model.key import Kind
 from gitops_agent.model.passes import PassResult, is_settled
 from gitops_agent.model.status import Phase
@@ -173,6 +173,29 @@ def test_no_time_runs_while_an_agent_is_out_of_sight(started: TwoPlaces) -> None
     assert started.phase(sha) is Phase.DEGRADED
 
 
+def test_a_new_agent_is_not_given_up_while_it_is_out_of_sight(started: TwoPlaces) -> None:
+    policy = {"provisioning": {"deadline": "60s", "onTimeout": "Compensate"}}
+    never = {"runtime": {"driver": THERE, "command": ["old"]}, **READY_NEVER}
+    started.repository.commit(fleet(), policy=policy)
+    started.converge()
+    started.repository.commit({**fleet(), "a9": never})
+    started.run()
+    started.clock.advance(30)
+    go_dark(started)
+    for _ in range(10):
+        started.run()
+        started.clock.advance(30)
+    started.there.heal()
+    started.run()
+    started.clock.advance(50)
+    started.run()
+    assert of("a9", THERE) in started.there.live, "it has its whole time from now on"
+    assert not started.journal.state().rollout.given_up
+    started.clock.advance(15)
+    started.run()
+    assert of("a9", THERE) not in started.there.live
+
+
 def test_drift_is_repaired_where_it_can_be_seen(dark: TwoPlaces) -> None:
     dark.live.remove(of("h0", HERE))
     dark.there.remove(of("a0", THERE))
@@ -195,6 +218,33 @@ def test_a_commit_that_fails_is_found_by_a_canary_that_can_be_seen(dark: TwoPlac
     dark.there.heal()
     go(dark)
     assert len(running(dark, "new")) == 1, "the rollout is held there too"
+
+
+def test_a_gate_that_failed_does_not_open_because_nobody_sees_what_failed(started: TwoPlaces) -> None:
+    bad = fleet("new", "new", rollout={"healthTimeout": "20s"}, **READY_NEVER)
+    sha = started.repository.commit(bad)
+    started.until(lambda: started.phase(sha) is Phase.DEGRADED, passes=300)
+    go_dark(started)
+    go(started, 80)
+    assert started.phase(sha) is Phase.DEGRADED
+    assert running(started, "new") == {"a0"}
+    assert [each.commit for each in started.journal.state().rollout.failed_trees] == [sha]
+    started.there.heal()
+    go(started)
+    assert running(started, "new") == {"a0"}
+
+
+def test_a_gate_that_failed_opens_when_what_failed_is_seen_to_be_well(started: TwoPlaces) -> None:
+    command = {"probes": {"readiness": {"exec": {"command": ["check"]}}}}
+    sha = started.repository.commit(fleet("new", "new", rollout={"healthTimeout": "20s"}, **command))
+    started.there.exec = lambda *_: ExecResult(False, "not yet")  # type: ignore[method-assign]
+    started.until(lambda: started.phase(sha) is Phase.DEGRADED, passes=300)
+    go_dark(started)
+    go(started, 20)
+    del started.there.exec
+    started.there.heal()
+    started.until(lambda: started.phase(sha) is Phase.CONVERGED, passes=300)
+    assert running(started, "new") == {*HERE_NAMES, *THERE_NAMES}
 
 
 def test_a_canary_that_stays_out_of_sight_holds_no_other(started: TwoPlaces) -> None:
