@@ -16,6 +16,7 @@ from gitops_agent.drivers.kubernetes.foreign import (
     FAILED_SECONDS,
     KEPT_SECONDS,
     MAX_SINGLE,
+    TAKEN_SECONDS,
     ForeignObjects,
 )
 from gitops_agent.drivers.kubernetes.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET
@@ -106,8 +107,9 @@ def test_an_agent_that_waits_costs_requests_once_in_a_while(world: World, count:
     world.client.there["a0"] = {}
     assert world.among(*names) == {"a0": ""}
     assert world.requests() == (count if count <= MAX_SINGLE else 1)
-    world.now += KEPT_SECONDS - 1
+    world.now += TAKEN_SECONDS - 1
     assert world.among(*names) == {"a0": ""}
+    world.now += KEPT_SECONDS - TAKEN_SECONDS
     for name in names[1:]:
         assert world.foreign.require_free(at(name)) is False
     assert world.requests() == 0
@@ -115,6 +117,16 @@ def test_an_agent_that_waits_costs_requests_once_in_a_while(world: World, count:
     del world.client.there["a0"]
     assert world.among(*names) == {}
     assert world.requests() == (count if count <= MAX_SINGLE else 1)
+
+
+def test_a_way_that_was_cleared_is_seen_within_seconds(world: World) -> None:
+    world.client.there["a0"] = {}
+    assert world.among("a0", "a1") == {"a0": ""}
+    assert world.requests() == 2
+    del world.client.there["a0"]
+    world.now += TAKEN_SECONDS
+    assert world.among("a0", "a1") == {}
+    assert world.requests() == 1, "the name that was free is not asked for again"
 
 
 def test_creating_many_costs_one_list(world: World) -> None:
@@ -220,7 +232,7 @@ def test_a_refusal_in_one_namespace_is_kept_for_a_moment_and_hides_no_other(worl
     world.now += FAILED_SECONDS
     world.client.before = answers
     assert [str(key.agent) for key in world.look(2)] == ["t0/a0", "t1/a0"]
-    assert world.requests() == 1
+    assert world.requests() == 2, "t0 anew, and what was in the way in t1"
 
 
 def test_a_server_that_asks_for_patience_is_given_it_by_every_look(world: World) -> None:

@@ -196,7 +196,7 @@ def test_what_another_puts_in_the_place_of_ours_while_it_is_written_is_theirs_un
 ) -> None:
     fleet = window.fleet
     head = fleet.commit(fleet.agents("a"))
-    with fleet.running():
+    with fleet.running(GITOPS_AGENT_RESYNC_INTERVAL="2s"):
         fleet.await_phase(head, "Converged")
         window.meanwhile("PATCH", CONFIG, lambda: made_anew(fleet, "configmap"))
         fleet.commit(fleet.agents("a", instructions="Be brief."))

@@ -23,7 +23,9 @@ from gitops_agent.drivers.kubernetes.objects import Target, is_applied
 
 LIST_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 ONE_METADATA = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-KEPT_SECONDS = 30.0
+KEPT_SECONDS, TAKEN_SECONDS = 30.0, 5.0
+"""For how long it is known that a name is free, or taken: people who clear the way wait for us to see it."""
+
 FAILED_SECONDS = 5.0
 """For how long a look does not ask again where it got no answer, unless the server says how long."""
 
@@ -71,7 +73,8 @@ class _Answers:
     def of(self, name: str, now: float) -> _Said | None:
         """What is known of a name; None when it is to be asked for."""
         said = self._said.get(name, self._listed)
-        return said if said.sure and now - said.asked_at < KEPT_SECONDS else None
+        kept = KEPT_SECONDS if said.mark is None else TAKEN_SECONDS
+        return said if said.sure and now - said.asked_at < kept else None
 
     def take_all(self, names: Names, asked_at: float) -> None:
         """Keep a list, but for names of which more has become known since it was asked for."""
@@ -94,7 +97,7 @@ class _Answers:
 
 
 class ForeignObjects:
-    """Finds what is in the way of names that our watches do not show. Remembers answers for half a minute."""
+    """Finds what is in the way of names that our watches do not show. Remembers answers for a while."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client = cluster.client
