@@ -13,7 +13,7 @@
     │   ├── NotYet                       nothing was done, as something else is to happen first
     │   └── EffectSpent                  it was tried, did not succeed, and must not be tried twice
     └── JournalError            exit 1   the journal cannot be read or written: stop acting
-        ├── JournalTaken        exit 1   another process writes the shared journal now: begin anew, or end
+        ├── JournalTaken        exit 1   the shared journal goes on without this process: begin anew, or end
         └── NoJournal           exit 2   no pass has run in this state directory yet
 
 Foreign exceptions are translated at the border, in one place per library, with ``from``.
@@ -120,7 +120,7 @@ class JournalError(GitopsAgentError):
 
 
 class JournalTaken(JournalError):
-    """Another process has taken over the shared journal; this one writes nothing more."""
+    """Another process has taken over the shared journal, or it went back in time; this one writes nothing more."""
 
 
 class NoJournal(JournalError):

@@ -3,7 +3,9 @@
 Every instance has a schema of its own, so that several share a database. One row, ``writer``, says who writes it
 (``name``, ``since``), under which ``term``, and how many transactions there were (``writes``). Every transaction
 that writes begins by changing that row: so there is one at a time, as with SQLite, whoever takes over waits for
-the one that runs, and a process whose term is over writes nothing more, however long it was paused.
+the one that runs, and a process whose term is over writes nothing more, however long it was paused. Nor does one
+that remembers more transactions than there were: the server was put back to an earlier state (a backup, a replica
+that took over without the last of them), so what is in memory is no continuation of what is on record.
 
 The writer also keeps one connection that holds a lock as long as it lives: by it others see that it is there. Each
 term has a lock of its own, so that who takes over has one at once, whatever the one before it still holds.
@@ -139,7 +141,8 @@ class PostgresDatabase:
         self._schema = place.schema
         self._translated = Translation(place)
         self._look_at = 0.0
-        self._writes = -1
+        self._writes = -1  # as of the last look for what others wrote
+        self._newest = -1  # the most that we know of
         self._session: _Session | None = None
         self._leading = leading
         connect = _connector(place)
@@ -169,7 +172,8 @@ class PostgresDatabase:
 
     @contextmanager
     def writing(self, *, by_anyone: bool = False) -> Iterator[Connection]:
-        """One durable transaction; one at a time, of all processes. JournalTaken when our term is over."""
+        """One durable transaction; one at a time, of all processes. JournalTaken when our term is over, or the
+        journal is not the one that we know."""
         if self.read_only or not (self.term or by_anyone):
             what = "for reading only" if self.read_only else "for controls only"
             hint = "open it without read_only, as the writer"
@@ -177,8 +181,9 @@ class PostgresDatabase:
         with self.mutex, self._translated:
             with self.engine.begin() as connection:
                 found = Writer(*connection.execute(_WRITE).one())
-                self._require_term(found)
+                self._require_ours(found, self._newest + 1)
                 yield connection
+            self._newest = found.writes
             if found.writes == self._writes + 1:  # otherwise somebody wrote in between, and we have not looked yet
                 self._writes = found.writes
 
@@ -190,8 +195,9 @@ class PostgresDatabase:
                 return False
             found = self._session.look() if self._session is not None else self._look()
             self._look_at = now + LOOK_SECONDS
-            self._require_term(found)
-            changed, self._writes = found.writes != self._writes, found.writes
+            self._require_ours(found, self._newest)
+            changed = found.writes != self._writes
+            self._writes = self._newest = found.writes
             return changed
 
     def holder(self) -> str | None:
@@ -252,11 +258,18 @@ class PostgresDatabase:
                 hint="it waits for its turn, or ends",
             )
 
-    def _require_term(self, found: Writer) -> None:
+    def _require_ours(self, found: Writer, least: int) -> None:
+        """JournalTaken unless the term is ours, and there were as many transactions as we know of."""
         if self.term and found.term != self.term:
             raise JournalTaken(
                 f"{self.place}: another gitops-agent has taken over the journal: {found}",
                 hint="this one writes nothing more; it begins anew, and waits for its turn or ends",
+            )
+        if self.term and found.writes < least:
+            raise JournalTaken(
+                f"{self.place}: the journal went back in time: the server lacks what was written last",
+                hint="a backup was restored, or a replica took over without the last transactions; this one "
+                "begins anew with what is on record",
             )
 
 

@@ -162,6 +162,22 @@ def test_a_server_that_is_gone_for_a_while(make_fleet: Callable[..., Fleet], own
     assert WRITTEN not in log
 
 
+def test_a_server_that_lost_the_last_transactions(make_fleet: Callable[..., Fleet], own: Postgres) -> None:
+    """A backup was restored under a daemon that goes on: it begins anew with what is on record."""
+    fleet = make_fleet(GITOPS_AGENT_JOURNAL_URL=own.url())
+    fleet.commit(fleet.agents("a"))
+    with fleet.running(GITOPS_AGENT_RESYNC_INTERVAL="1s"):
+        fleet.await_phase(fleet.head(), "Converged")
+        kept = own.keep()
+        sha = fleet.commit(fleet.agents("b"))
+        fleet.await_phase(sha, "Converged")
+        before = fleet.pids()
+        own.go_back(kept)
+        until(lambda: "went back in time" in fleet.daemon_log(), "it is said")
+        fleet.await_phase(sha, "Converged")
+        assert fleet.pids() == before, "the same processes: found by their marks"
+
+
 def test_a_freeze_is_noticed_within_seconds(fleet: Fleet) -> None:
     fleet.commit(fleet.agents("a"))
     with fleet.running():

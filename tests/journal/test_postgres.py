@@ -13,7 +13,7 @@ from threading import Barrier, Thread
 import psycopg
 import pytest
 
-from gitops_agent.errors import JournalError, NoJournal
+from gitops_agent.errors import JournalError, JournalTaken, NoJournal
 from gitops_agent.journal import schema
 from gitops_agent.journal.migrations import STEPS
 from gitops_agent.journal.place import SharedJournal
@@ -156,6 +156,23 @@ def test_a_server_that_comes_back_is_used_again(own: Postgres) -> None:
         assert journal.state().source.head == "c" * 40
         with open_journal(SharedJournal(own.url(), "x"), read_only=True) as reader:
             assert reader.holder() is not None, "it has its lock again"
+
+
+@pytest.mark.parametrize("by_writing", [True, False])
+def test_a_server_that_lost_the_last_transactions_is_noticed(own: Postgres, *, by_writing: bool) -> None:
+    """A backup, or a replica that took over too early. What was in memory would be written on top of a hole."""
+    place = SharedJournal(own.url(), "x")
+    with open_journal(place, writer="test") as journal:
+        journal.commit(with_head(journal.state(), SHA))
+        kept = own.keep()
+        known = journal.commit(with_head(journal.state(), "b" * 40))
+        own.go_back(kept)
+        for _ in range(2):
+            with pytest.raises(JournalTaken, match="went back in time"):
+                journal.commit(with_head(known, "c" * 40)) if by_writing else journal.state()
+    with open_journal(place, writer="test") as anew:
+        assert anew.state().source.head == SHA
+        anew.commit(with_head(anew.state(), "d" * 40))
 
 
 def test_a_connection_lost_in_the_middle_of_a_write(postgres: Postgres, place: SharedJournal) -> None:

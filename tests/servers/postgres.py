@@ -95,6 +95,22 @@ class Postgres:
         """End the server as a crash would, and wait until it is gone."""
         self._processes.end("postgres", with_signal)
 
+    def keep(self) -> Path:
+        """Return a copy of everything that is on record now; the server is ended and started for it."""
+        self.stop(signal.SIGINT)
+        kept = Path(tempfile.mkdtemp(dir=self._folder)) / "data"
+        shutil.copytree(self._data, kept)
+        self.start()
+        return kept
+
+    def go_back(self, kept: Path) -> None:
+        """Start again from a copy: what was written since then never was."""
+        self.stop(signal.SIGINT)
+        shutil.rmtree(self._data)
+        shutil.copytree(kept, self._data)
+        _give(self._data)
+        self.start()
+
     def url(self, database: str = "journal", user: str = USER, password: str = WRITTEN) -> str:
         """Return the address of a database."""
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
