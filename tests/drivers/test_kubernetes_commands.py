@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,14 +43,23 @@ class Socket:
         """Nothing is open."""
 
 
-def run(monkeypatch: pytest.MonkeyPatch, opened: Socket | Exception) -> ExecResult:
+def no_one() -> dict[str, str]:
+    """The header of who needs none."""
+    return {}
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, opened: Socket | Exception, authorization: Callable[[], Any] = no_one
+) -> ExecResult:
     def websocket_to(*_asked: Any) -> Socket:
         if isinstance(opened, Exception):
             raise opened
         return opened
 
     monkeypatch.setattr(commands, "pods_of", lambda _cache, _agent: [RUNS])
-    connection: Any = SimpleNamespace(host="https://api.example", websocket=websocket_to)
+    connection: Any = SimpleNamespace(
+        host="https://api.example", websocket=websocket_to, authorization=authorization
+    )
     client = object.__new__(Client)
     client._connection, client._headers, client._before_write = connection, {}, lambda: None
     cluster: Any = SimpleNamespace(client=client, cache=None, redactor=Redactor())
@@ -61,6 +71,8 @@ def run(monkeypatch: pytest.MonkeyPatch, opened: Socket | Exception) -> ExecResu
     [
         (ConnectionRefusedError(111, "Connection refused"), False, True),
         (websocket.WebSocketAddressException("no such host"), False, True),
+        (websocket.WebSocketProxyException("failed CONNECT via proxy status: 403"), False, True),
+        (FileNotFoundError(2, "No such file or directory"), False, True),  # a certificate that is gone
         (websocket.WebSocketBadStatusException("Handshake status", 503, resp_body=b"busy"), False, True),
         (websocket.WebSocketTimeoutException("Connection timed out"), True, False),
         (TimeoutError("timed out"), True, False),
@@ -81,6 +93,15 @@ def test_only_what_is_known_is_said(
     if not ended:
         assert "trying again is safe" not in found.message
         assert "not known" in found.message or "did not end within" in found.message
+
+
+def test_without_credentials_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "token")
+
+    found = run(monkeypatch, Socket(), gone)
+    assert (found.ok, found.started, found.ended) == (False, False, True)
+    assert "does not accept our credentials" in found.message
 
 
 def test_a_command_that_ended_well(monkeypatch: pytest.MonkeyPatch) -> None:

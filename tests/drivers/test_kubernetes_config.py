@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import websocket
 
 from gitops_agent.drivers.api import ObserveError
 from gitops_agent.drivers.kubernetes import config
@@ -74,6 +77,89 @@ def test_a_place_is_a_context_also_inside_a_cluster(tmp_path: Path) -> None:
     assert "runtime.kubernetes.context" in caught.value.hint
     with pytest.raises(ObserveError, match="no service account"):
         config_of(both).connect({})
+
+
+class Renewed:
+    """A connection whose files change while it is used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.connection = ClusterConfig(str(kubeconfig(folder))).connect({})
+        self.pool = self.connection.pool
+
+    def token(self) -> str:
+        """The token of the next request."""
+        return self.connection.authorization()["authorization"].removeprefix("Bearer ")
+
+
+@pytest.fixture
+def renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Renewed:
+    monkeypatch.setattr(config, "_HEADER_SECONDS", 0.0)
+    return Renewed(tmp_path)
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster gives a new one each hour. It stands beside the kubeconfig."""
+    monkeypatch.setattr(config, "_HEADER_SECONDS", 0.0)
+    (tmp_path / "token").write_text("first")
+    connection = ClusterConfig(str(kubeconfig(tmp_path, user={"tokenFile": "token"}))).connect({})
+    assert connection.authorization() == {"authorization": "Bearer first"}
+    pool = connection.pool
+    (tmp_path / "next").write_text("second")
+    (tmp_path / "next").replace(tmp_path / "token")
+    assert connection.authorization() == {"authorization": "Bearer second"}
+    assert connection.pool is pool, "open connections are kept"
+
+
+def test_a_new_token_in_the_kubeconfig_is_used_and_what_cannot_be_used_is_not(renewed: Renewed) -> None:
+    path = kubeconfig(renewed.folder, user={"token": "another"})
+    assert renewed.token() == "another"
+    path.write_text("clusters: [")
+    assert renewed.token() == "another", "half written"
+    kubeconfig(renewed.folder, user={"token": "of-a-person", "as": "someone"})
+    assert renewed.token() == "another", "not for us"
+    kubeconfig(renewed.folder, user={"token": "and-another"})
+    assert renewed.token() == "and-another"
+    assert renewed.connection.pool is renewed.pool
+
+
+def test_a_new_certificate_is_used_by_new_connections(renewed: Renewed) -> None:
+    renewed.token()
+    user = {"token": "same", "client-certificate-data": "bmV3", "client-key-data": "bmV3"}
+    kubeconfig(renewed.folder, user=user)
+    renewed.token()
+    assert renewed.connection.pool is not renewed.pool
+
+
+def test_a_running_process_is_never_moved_to_another_cluster(renewed: Renewed) -> None:
+    """Neither by ``kubectl config use-context`` nor by a new address: what it knows is of the first one."""
+    path = kubeconfig(
+        renewed.folder, user={"token": "of-another"}, cluster={"server": "https://elsewhere.example"}
+    )
+    assert (renewed.connection.host, renewed.token()) == ("https://127.0.0.1:1", TOKEN)
+    content = json.loads(kubeconfig(renewed.folder, user={"token": "another"}).read_text())
+    content["users"].append({"name": "v", "user": {"token": "of-staging"}})
+    content["contexts"][1]["context"]["user"] = "v"
+    path.write_text(json.dumps(content | {"current-context": "staging"}))
+    assert renewed.token() == "another"
+
+
+def test_a_websocket_takes_the_proxy_of_the_kubeconfig(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ThreadPoolExecutor(1) as pool:
+        proxy.settimeout(10)
+
+        def refuse() -> str:
+            with proxy.accept()[0] as asked:
+                said = asked.recv(4096).decode()
+                asked.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            return said.splitlines()[0]
+
+        said = pool.submit(refuse)
+        way = {"server": "https://api.example:6443", "proxy-url": f"http://127.0.0.1:{proxy.getsockname()[1]}"}
+        connection = ClusterConfig(str(kubeconfig(tmp_path, cluster=way))).connect({})
+        with pytest.raises(websocket.WebSocketProxyException):
+            connection.websocket("/exec", {}, "v4.channel.k8s.io", 5.0)
+        assert said.result() == "CONNECT api.example:6443 HTTP/1.1"
 
 
 @pytest.mark.parametrize("how", ["exec", "auth-provider"])

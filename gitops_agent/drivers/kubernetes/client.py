@@ -176,17 +176,23 @@ class Client:
         """An open websocket to a path, such as for a command in a pod."""
         import websocket
 
-        self._before_write()
         headers = {
             name: value for name, value in self._headers.items() if name.startswith(("User-", "Impersonate-"))
         }
+        headers |= self._authorization()
+        self._before_write()
+        # What ended before anything was sent is told apart from what may have begun.
         try:
             return self._connection.websocket(path, headers, protocol, min(limit, CONNECT_SECONDS))
         except websocket.WebSocketBadStatusException as problem:
             raise from_status(problem.status_code, bytes(problem.resp_body or b""), {}) from None
-        except (ConnectionRefusedError, websocket.WebSocketAddressException) as problem:
+        except (
+            ConnectionRefusedError,
+            websocket.WebSocketAddressException,
+            websocket.WebSocketProxyException,
+        ) as problem:
             raise ApiError(0, REFUSED, f"{_innermost(problem)} ({self.host})") from problem
-        except ssl.SSLCertVerificationError as problem:
+        except (ssl.SSLCertVerificationError, FileNotFoundError) as problem:  # theirs, or a file of ours
             raise ApiError(0, TLS, f"{_innermost(problem)} ({self.host})") from problem
         except (websocket.WebSocketException, OSError) as problem:
             raise _transport_error(problem, limit) from problem

@@ -3,7 +3,8 @@
 The ``kubernetes`` package reads the file, refreshes tokens and makes the connections. It is imported when a
 cluster is first asked for, never before: verbs that do not look at one must not pay for it. What a kubeconfig says
 is checked between reading and using it, on the same bytes, so that nothing in it is run that settings do not
-allow. Texts of the package are never shown: they hold what is in the file, tokens included.
+allow. Texts of the package are never shown: they hold what is in the file, tokens included. Files that change are
+read again, so that credentials are renewed in place; which cluster it is never changes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ POOL_CONNECTIONS = 32
 """How many idle connections are kept: as many as there may be actions at once, and some for logs."""
 
 _HEADER_SECONDS = 5.0
+_OF_CONNECTIONS = ("ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tls_server_name", "proxy")
+"""The settings by which connections are made."""
+
 _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -78,7 +82,8 @@ class ClusterConfig:
                 f"no kubeconfig: nothing is at {where}",
                 hint="set drivers.kubernetes.kubeconfig, or inCluster: true inside a cluster",
             )
-        return _from_kubeconfig(self, found)
+        source = _Kubeconfig(self, found)
+        return Connection(source.settings(), source.renewed)
 
 
 def config_of(settings: Settings, place: str = "") -> ClusterConfig:
@@ -93,21 +98,22 @@ def config_of(settings: Settings, place: str = "") -> ClusterConfig:
     )
 
 
+def _no_news() -> None:
+    """The files say what they said."""
+
+
 class Connection:
-    """The way to one cluster: its address, its pool of connections, and the header that says who we are."""
+    """The way to one cluster: its address, its pool of connections, and the header that says who we are.
+    ``renewed``: what the files say that ``settings`` are from, when they have changed since."""
 
-    def __init__(self, settings: Any) -> None:
-        from kubernetes.client.rest import RESTClientObject  # late: see the module
-
-        settings.connection_pool_maxsize = POOL_CONNECTIONS
-        settings.socket_options = list(_KEEPALIVE)
-        settings.retries = False
+    def __init__(self, settings: Any, renewed: Callable[[], Any | None] = _no_news) -> None:
         self._settings = settings
+        self._renewed = renewed
         self._lock = threading.Lock()
         self._header: Mapping[str, str] = {}
         self._asked_again_at = 0.0
         self.host: str = settings.host.rstrip("/")
-        self.pool: Any = RESTClientObject(settings).pool_manager
+        self.pool: Any = _pool(settings)
 
     def authorization(self) -> Mapping[str, str]:
         """The header that says who we are, with a token that is renewed when it is due."""
@@ -115,13 +121,25 @@ class Connection:
         # long to see that nothing is due as a tenth of a request.
         with self._lock:
             if time.monotonic() >= self._asked_again_at:
+                self._renew()
                 found = self._settings.auth_settings().values()
                 self._header = {each["key"]: each["value"].strip() for each in found if each["value"]}
                 self._asked_again_at = time.monotonic() + _HEADER_SECONDS
             return self._header
 
+    def _renew(self) -> None:
+        """Use what the files say now, unless that is another cluster."""
+        found, before = self._renewed(), self._settings
+        if found is None or found.host.rstrip("/") != self.host:
+            return
+        self._settings = found
+        if any(getattr(found, each) != getattr(before, each) for each in _OF_CONNECTIONS):
+            old, self.pool = self.pool, _pool(found)
+            old.clear()  # those in use end with their answers
+
     def websocket(self, path: str, headers: Mapping[str, str], protocol: str, limit: float) -> Any:
-        """An open websocket to a path, over TLS as the other requests; OSError or WebSocketException otherwise."""
+        """An open websocket to a path, by the way that the other requests take; OSError or WebSocketException
+        otherwise. ``headers``: with the one that says who we are."""
         import ssl
 
         import websocket
@@ -134,14 +152,42 @@ class Connection:
         return websocket.create_connection(
             "ws" + self.host.removeprefix("http") + path,
             timeout=limit,
-            header=[f"{name}: {value}" for name, value in {**headers, **self.authorization()}.items()],
+            header=[f"{name}: {value}" for name, value in headers.items()],
             subprotocols=[protocol],
             sslopt=options,
             skip_utf8_validation=True,
+            **_proxy_of(self.pool),
         )
 
     def __repr__(self) -> str:
         return f"Connection({self.host!r})"
+
+
+def _pool(settings: Any) -> Any:
+    """The connections that settings ask for."""
+    from kubernetes.client.rest import RESTClientObject  # late: see the module
+
+    settings.connection_pool_maxsize = POOL_CONNECTIONS
+    settings.socket_options = list(_KEEPALIVE)
+    settings.retries = False
+    return RESTClientObject(settings).pool_manager
+
+
+def _proxy_of(pool: Any) -> dict[str, Any]:
+    """The options by which a websocket takes the proxy of a pool."""
+    import urllib3
+
+    asked = getattr(pool, "proxy_url", None) or pool.proxy  # of SOCKS, or of HTTP
+    if asked is None:
+        return {}
+    proxy = urllib3.util.parse_url(str(asked))
+    user, _, password = (proxy.auth or "").partition(":")
+    return {
+        "http_proxy_host": proxy.host,
+        "http_proxy_port": proxy.port,
+        "http_proxy_auth": (user, password) if user else None,
+        "proxy_type": proxy.scheme if str(proxy.scheme).startswith("socks") else "http",
+    }
 
 
 def _kubeconfig_files(asked: str, environ: Mapping[str, str]) -> Sequence[str]:
@@ -188,23 +234,65 @@ def _merged(files: str) -> Any:
         raise _unusable(files, f"is no kubeconfig{_line_of(problem)}") from None
 
 
-def _from_kubeconfig(asked: ClusterConfig, paths: Sequence[str]) -> Connection:
-    package = _package()
-    kube_config = package.config.kube_config
-    files = os.pathsep.join(paths)
-    merged = _merged(files)
-    context, user = _checked(asked, files, merged)
-    settings = type.__call__(package.client.Configuration)
+class _Kubeconfig:
+    """The files that a connection is from. The context that is meant stays the one that it was at first, whatever
+    becomes the current one."""
+
+    def __init__(self, asked: ClusterConfig, paths: Sequence[str]) -> None:
+        self._asked = asked
+        self._paths = paths
+        self._seen: dict[str, object] = {}
+
+    def settings(self) -> Any:
+        """Settings of the package for what the files say; ObserveError when that cannot be used."""
+        package = _package()
+        files = os.pathsep.join(self._paths)
+        seen = _marks(self._paths)  # before it is read: what changes meanwhile is read again
+        merged = _merged(files)
+        context, user = _checked(self._asked, files, merged)
+        self._seen = {**seen, **_marks(_token_files(user, self._paths))}
+        settings = type.__call__(package.client.Configuration)
+        try:
+            loader = package.config.kube_config.KubeConfigLoader(
+                merged, active_context=context, config_base_path=None
+            )
+            loader.load_and_set(settings)
+        except Exception:  # its text may hold what is in the file
+            hint = "check that its cluster has a server, and that the files it names exist"
+            raise _unusable(files, f"context {context} cannot be used", hint) from None
+        if "exec" in user and not settings.api_key and not settings.cert_file:
+            hint = f"run it by hand: {_program(user)}"
+            raise _unusable(files, f"context {context}: the program for credentials gave none", hint)
+        self._asked = replace(self._asked, context=context)
+        return settings
+
+    def renewed(self) -> Any | None:
+        """The same when a file has changed since; None while it has not, or cannot be used."""
+        if _marks(self._seen) == self._seen:
+            return None
+        try:
+            return self.settings()
+        except ObserveError:
+            return None
+
+
+def _marks(paths: Iterable[str]) -> dict[str, object]:
+    """By what it is seen that a file has changed."""
+    return {path: _mark(path) for path in paths}
+
+
+def _mark(path: str) -> object:
     try:
-        loader = kube_config.KubeConfigLoader(merged, active_context=context, config_base_path=None)
-        loader.load_and_set(settings)
-    except Exception:  # its text may hold what is in the file
-        hint = "check that its cluster has a server, and that the files it names exist"
-        raise _unusable(files, f"context {context} cannot be used", hint) from None
-    if "exec" in user and not settings.api_key and not settings.cert_file:
-        hint = f"run it by hand: {_program(user)}"
-        raise _unusable(files, f"context {context}: the program for credentials gave none", hint)
-    return Connection(settings)
+        found = os.stat(path)  # noqa: PTH116 - text to text
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _token_files(user: Mapping[str, Any], paths: Sequence[str]) -> Sequence[str]:
+    """Where the token file of a user may be, whichever of the files names it."""
+    name = user.get("tokenFile")
+    return [str(Path(each).parent / name) for each in paths] if isinstance(name, str) else ()
 
 
 def _checked(asked: ClusterConfig, files: str, merged: Any) -> tuple[str, Mapping[str, Any]]:

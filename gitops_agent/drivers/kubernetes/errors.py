@@ -221,7 +221,7 @@ def _unauthorized(_problem: ApiError, doing: str) -> Rejected:
     return Rejected(
         "Unauthorized",
         f"{doing}: the API server does not accept our credentials",
-        hint="renew the token or the certificate in the kubeconfig",
+        hint="renew the token or the certificate in the kubeconfig, which is read again when it changes",
     )
 
 
