@@ -102,6 +102,13 @@ MAX_SLOW_PROBES = 64
 MAX_END_SECONDS = 60.0
 """How long the end may take, whatever hangs: twice what everything that is waited for may take together."""
 
+LOCAL_AGENTS = (
+    "local agents stay on the machine that started them; a leader on another one starts them a second time"
+)
+LOCAL_AGENTS_HINT = (
+    "an election is for agents in clusters: give these to an instance that runs on one machine only"
+)
+
 RECALLED_COMMITS = 200
 """Commits of earlier runs that are looked through for how long it takes to converge."""
 
@@ -254,6 +261,13 @@ def _connect_early(parts: _Parts) -> None:
         parts.pools.observe.submit(connect, name)
 
 
+def local_agents(journal: SqlJournal, drivers: Connections) -> list[str]:
+    """The agents on record that run on one machine, whichever it is."""
+    names = {each.name for each in drivers.plugins if each.local and each.is_runtime}
+    bases = journal.state().reconcile.bases
+    return sorted({str(key.agent) for key, base in bases.items() if base.driver in names})
+
+
 def _may_report(parts: _Parts, host: HostLeases | None) -> bool:
     """Whether we report for our source: as the leader, or unless a process that was here before us follows it."""
     if parts.fence is not None:
@@ -352,6 +366,8 @@ def open_instance(
         parts = replace(_opened(settings, environment, journal, stack, drivers, fetching), fence=fence)
         parts.mirror.leading = parts.leading
         _connect_early(parts)
+        if elected and (local := local_agents(journal, drivers)):
+            log.warning(LOCAL_AGENTS, agents=local[:5], hint=LOCAL_AGENTS_HINT)
         _check_repository(parts, keep=True)
         leases = stack.enter_context(_leases(parts, environment))
         liveness = Liveness(parts.clock, settings.livez_grace, MAX_GIT_CALLS * settings.git_timeout)

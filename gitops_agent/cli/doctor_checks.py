@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,8 @@ from gitops_agent.support.secrets import Redactor
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[CheckResult]:
     """All checks, in an order in which the first bad one explains the rest."""
     drivers = _drivers(settings)
-    return [_python(), _git(), _state(settings), *drivers, _source(settings, environment), _journal(settings)]
+    source, journal = _source(settings, environment), _journal(settings)
+    return [_python(), _git(), _state(settings), *drivers, source, journal, *_election(settings)]
 
 
 def _python() -> CheckResult:
@@ -95,3 +97,20 @@ def _journal(settings: Settings) -> CheckResult:
             return CheckResult("journal", True, f"{where}readable, newest commit {head[:10]}")
     except GitopsAgentError as problem:
         return CheckResult("journal", False, problem.message, problem.hint)
+
+
+def _election(settings: Settings) -> list[CheckResult]:
+    """Whether all that is on record can follow a change of leader."""
+    from gitops_agent.journal.place import journal_place
+    from gitops_agent.journal.store import open_journal
+    from gitops_agent.wiring import LOCAL_AGENTS, LOCAL_AGENTS_HINT, connect_drivers, local_agents
+
+    if not settings.election:
+        return []
+    local: list[str] = []
+    with suppress(GitopsAgentError):  # the checks before this one say what cannot be read
+        drivers = connect_drivers(settings, Redactor())
+        with open_journal(journal_place(settings), read_only=True) as journal:
+            local = local_agents(journal, drivers)
+    message = f"{LOCAL_AGENTS}: {', '.join(local[:5])}" if local else f"by the driver {settings.election}"
+    return [CheckResult("election", not local, message, LOCAL_AGENTS_HINT)]

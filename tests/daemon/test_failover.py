@@ -129,6 +129,10 @@ def test_a_leader_that_is_cut_off_stops_and_comes_back_under_another_term(fleet:
         until(lambda: fleet.pids("x") not in ([], [lost]), "a repairs when it leads again")
         first, *_, last = (int(found) for found in re.findall(r'"term": ?([0-9]+)', a.daemon_log()))
         assert last == first + 1
+        assert "a leader on another one starts them a second time" in a.daemon_log()
+    checks = {each["name"]: each for each in a.ask("doctor", code=1)["checks"]}
+    assert not checks["election"]["ok"]
+    assert checks["election"]["said"].endswith(f": {a.tenant}/x")
 
 
 def test_a_leader_that_cannot_open_its_journal_stands_by_until_it_can(fleet: Fleet) -> None:
