@@ -1,7 +1,8 @@
 """What the cluster's events say of workloads and pods that are not well: asked for only where nothing else tells.
 
 Asked in the background, at a bounded rate, and again only while it is still looked for: no pass waits for it, and
-a fleet that is well costs no request. What cannot be read (no right, no answer) is no text, and nothing more.
+a fleet that is well costs no request. What cannot be read (no right, no answer) is no text, and nothing more; a
+server that asks for patience is asked nothing until then.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from gitops_agent.drivers.api import JSON, AgentKey
 from gitops_agent.drivers.kubernetes.cluster import Cluster
+from gitops_agent.drivers.kubernetes.errors import ApiError
 from gitops_agent.drivers.kubernetes.kinds import EVENT
 from gitops_agent.drivers.kubernetes.pod_status import Warned
 from gitops_agent.drivers.kubernetes.reading import Map, maps_at, moment_at, text_at
@@ -48,6 +50,7 @@ class WarningEvents:
         self._on_news = on_news
         self._questions: OrderedDict[AgentKey, _Question] = OrderedDict()
         self._news = threading.Condition()
+        self._quiet_until = 0.0
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -108,7 +111,7 @@ class WarningEvents:
             while not self._ended:
                 wanted = [each for each in self._questions.items() if each[1].wanted]
                 first = min(wanted, key=lambda each: each[1].due, default=None)
-                left = None if first is None else first[1].due - time.monotonic()
+                left = None if first is None else max(first[1].due, self._quiet_until) - time.monotonic()
                 if first is not None and left is not None and left <= 0:
                     return first
                 self._news.wait(left)
@@ -118,7 +121,9 @@ class WarningEvents:
         selector = f"involvedObject.uid={question.about},type=Warning"
         try:
             found = self._client.get(EVENT.path(question.namespace), fieldSelector=selector, limit=MAX_LISTED)
-        except Exception:  # whatever it was, there is no text; a thread that dies would never ask again
+        except Exception as problem:  # whatever it was, there is no text; a thread that dies would never ask again
+            patience = problem.retry_after if isinstance(problem, ApiError) else None
+            self._quiet_until = time.monotonic() + (patience or 0.0)
             return None
         return tuple(map(_warned, maps_at(found, "items")))
 
