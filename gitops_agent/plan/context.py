@@ -20,7 +20,7 @@ from gitops_agent.model.quantity import seconds
 from gitops_agent.model.rollout import FailedTree
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.model.state import AgentStatuses, State
-from gitops_agent.model.status import ConditionType, Health, HealthState
+from gitops_agent.model.status import AgentStatus, ConditionType, Health, HealthState
 from gitops_agent.plan.reasons import ONLY_REPORTED, is_absence_code
 from gitops_agent.ports import JournalReader
 
@@ -34,7 +34,8 @@ class PlanContext:
     ``active``: seconds at work. ``returning``: who comes back from a mass absence. ``owed``: the actions of a
     scope that a cap a minute has not paid back yet.
     ``unreachable`` names the drivers that could not be asked, ``unseen`` the agents that could not be looked at
-    although their drivers answered: nothing is concluded about either. ``busy`` agents have an action under way
+    although their drivers answered: nothing is concluded about either. ``before``: the statuses that the last pass
+    left. ``busy`` agents have an action under way
     and are not planned for.
     ``earlier_policy`` is that of the last commit that converged; ``policy`` is the stricter of the two.
     ``freezes`` are those of operators and of guards that tripped; ``frozen_since``: when those of the policy were
@@ -52,6 +53,7 @@ class PlanContext:
     repairs: Callable[[ResourceKey], Sequence[float]] = lambda _key: ()
     unreachable: AbstractSet[str] = frozenset()
     unseen: AbstractSet[AgentKey] = frozenset()
+    before: Mapping[AgentKey, AgentStatus] = field(default_factory=dict)
     busy: AbstractSet[AgentKey] = frozenset()
     earlier_policy: PolicySpec | None = None
     freezes: Sequence[Control] = ()
@@ -155,6 +157,7 @@ def context_for(
         repairs=partial(_repairs, around, state, now - max(windows)),
         unreachable=frozenset(live.observed.unreachable),
         unseen=live.observed.unseen_agents,
+        before=agents,
         busy=frozenset(action.key.agent for action in around.running),
         earlier_policy=earlier_policy,
         freezes=around.directives.freezes,

@@ -12,6 +12,7 @@ from gitops_agent.model.key import AgentKey, Kind, ResourceKey
 from gitops_agent.model.observation import Base
 from gitops_agent.model.passes import Live
 from gitops_agent.model.status import AgentStatus
+from gitops_agent.plan.context import PlanContext
 from gitops_agent.plan.handover import is_let_go
 
 Bases = Mapping[ResourceKey, Base]
@@ -41,6 +42,11 @@ def hidden_in(live: Live, agents: Mapping[AgentKey, Agent], bases: Bases) -> fro
     """Those hidden in one observation."""
     observed = live.observed
     return hidden_agents(agents, bases, observed.unreachable, observed.unseen_agents)
+
+
+def hidden_from(context: PlanContext) -> frozenset[AgentKey]:
+    """Those hidden from one plan."""
+    return hidden_agents(context.snapshot.agents, context.bases, context.unreachable, context.unseen)
 
 
 def out_of_sight(bases: Bases, unreachable: Collection[str]) -> list[ResourceKey]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gitops_agent.drivers.api import ExecResult, Plugin
+from gitops_agent.model.control import freezes
 from gitops_agent.model.key import Kind
 from gitops_agent.model.passes import PassResult, is_settled
 from gitops_agent.model.status import Phase
@@ -413,6 +414,50 @@ def test_agents_out_of_sight_count_as_changed_with_the_others(dark: TwoPlaces) -
     go(dark)
     assert dark.phase(sha) is Phase.BLOCKED, "12 of 12 may not, whether they can be seen or not"
     assert running(dark, "newer") == set()
+
+
+# -- many that are gone at once
+
+
+@pytest.fixture
+def first(world: TwoPlaces) -> TwoPlaces:
+    """All were gone at once, and the first of them has just been started again."""
+    slow = {name: {**spec, "runtime": {**spec["runtime"], "minUptime": "10s"}} for name, spec in fleet().items()}
+    world.repository.commit({name: {**spec, "rollout": {"healthTimeout": "20s"}} for name, spec in slow.items()})
+    assert world.converge().phase is Phase.CONVERGED
+    world.clock.advance(3600)
+    world.run()
+    for place in (world.live, world.there):
+        place.lose([each for each in place.live if each.kind == Kind.RUNTIME])
+    ((action, _),) = world.run().executed
+    assert action.key == of("a0", THERE)
+    return world
+
+
+def is_frozen(world: TwoPlaces) -> bool:
+    return bool(freezes(world.journal.state().control.controls, world.clock.now()))
+
+
+def test_one_that_came_back_first_and_is_out_of_sight_keeps_no_other_waiting(first: TwoPlaces) -> None:
+    go_dark(first)
+    back = []
+    for _ in range(20):
+        first.run()
+        back.append(len(running(first, "old") & set(HERE_NAMES)))
+        first.clock.advance(5)
+    assert sorted(set(back)) == [0, 1, 6], "another one goes first"
+    assert not is_frozen(first)
+    first.there.heal()
+    assert first.converge().phase is Phase.CONVERGED
+    assert running(first, "old") == {*HERE_NAMES, *THERE_NAMES}
+
+
+def test_whether_the_first_is_late_is_not_said_without_a_look_at_it(first: TwoPlaces) -> None:
+    first.clock.advance(21)
+    first.there.unreachable_next(1)
+    first.run()
+    assert not is_frozen(first)
+    assert first.converge().phase is Phase.CONVERGED, "it had become Ready"
 
 
 # -- places that nothing names, and what a crash left

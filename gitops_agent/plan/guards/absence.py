@@ -2,12 +2,13 @@
 
 Gone at once: their host was restarted, or so many died that it would be mass drift, were it not mere absence.
 An agent is on its way from the moment it was let go until it is Ready, or until its time for that is over: one
-that never becomes Ready must not keep the others waiting for ever. But when the first do not become Ready,
-starting more would not help: acting freezes. What is let go is on record before it is done
+that never becomes Ready must not keep the others waiting for ever. Nor must one that goes out of sight: it has
+another turn when it is seen again. But when the first do not become Ready, starting more would not help: acting
+freezes. What is let go is on record before it is done
 (``reconcile/pace.py``).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops_agent.model.control import covers
@@ -22,6 +23,7 @@ from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import due, how_to_unfreeze, let_pass, named, trim
 from gitops_agent.plan.order import within_limits
 from gitops_agent.plan.reasons import Hold
+from gitops_agent.plan.sight import hidden_from, left_out
 
 
 def absence(plan: Plan, context: PlanContext) -> Verdict:
@@ -50,7 +52,7 @@ def returning_now(context: PlanContext) -> MassReturn:
     """Who is on the way back, with those that passes over single agents brought back before the mass was seen."""
     known, now = _on_record(context), context.now
     early = {key: context.active - (now - at) for key, at in context.just_repaired(absent=True).items()}
-    released = {**early, **known.released}
+    released = _in_sight({**early, **known.released}, context)
     proven = known.proven or any(key in context.ready for key in released)
     return replace(known, released=released, proven=proven)
 
@@ -58,8 +60,15 @@ def returning_now(context: PlanContext) -> MassReturn:
 def _on_record(context: PlanContext) -> MassReturn:
     """Who was let go before this pass; empty once all of that is over, so that the next mass begins anew."""
     known = context.returning or MassReturn()
+    known = replace(known, released=_in_sight(known.released, context))
     on_their_way = (is_on_its_way(key, at, context) for key, at in known.released.items())
     return known if known.waiting or any(on_their_way) else MassReturn()
+
+
+def _in_sight(released: Mapping[AgentKey, float], context: PlanContext) -> Mapping[AgentKey, float]:
+    """Those that were let go, without what stays out of sight."""
+    lost = left_out(hidden_from(context), context.before) if released else frozenset[AgentKey]()
+    return {key: at for key, at in released.items() if key not in lost}
 
 
 def is_on_its_way(key: AgentKey, released_at: float, context: PlanContext) -> bool:
@@ -76,10 +85,11 @@ def _elsewhere(context: PlanContext) -> Iterable[AgentKey]:
 
 
 def _failed(context: PlanContext) -> list[AgentKey]:
-    """The agents that were let go and did not become Ready in their time."""
-    released = _on_record(context).released
+    """The agents that were let go, can be looked at, and did not become Ready in their time."""
+    released, hidden = _on_record(context).released, hidden_from(context)
     known = (key for key in released if key in context.snapshot.agents and key not in context.ready)
-    return sorted(key for key in known if not is_on_its_way(key, released[key], context))
+    late = (key for key in known if not is_on_its_way(key, released[key], context))
+    return sorted(key for key in late if key not in hidden)
 
 
 def _turn(gone: Sequence[AgentKey], returning: MassReturn, context: PlanContext, *, one: bool) -> set[AgentKey]:

@@ -13,7 +13,7 @@ from gitops_agent.plan.context import PlanContext, is_hands_off
 from gitops_agent.plan.guards.threshold import Trip, trips
 from gitops_agent.plan.guards.verdicts import block, how_to_approve, is_from_commit, let_pass, named, takes_away
 from gitops_agent.plan.reasons import Hold
-from gitops_agent.plan.sight import hidden_agents
+from gitops_agent.plan.sight import hidden_from
 
 
 def mass_change(plan: Plan, context: PlanContext) -> Verdict:
@@ -40,7 +40,7 @@ def _changes(action: Action) -> bool:
 def _elsewhere(context: PlanContext) -> Iterator[AgentKey]:
     """The agents outside the scope, or out of sight, whose record is behind what is desired."""
     agents, scope = context.snapshot.agents, context.scope
-    hidden = hidden_agents(agents, context.bases, context.unreachable, context.unseen)
+    hidden = hidden_from(context)
     if scope is None and not hidden:
         return
     for key, agent in agents.items():
