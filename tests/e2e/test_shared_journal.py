@@ -93,6 +93,25 @@ def test_a_failed_tree_is_not_tried_again_on_another_machine(fleet: Fleet) -> No
     assert changes_for(fleet, sha) == tried
 
 
+def test_a_rewrite_that_was_refused_is_outlived_on_another_machine(fleet: Fleet) -> None:
+    """The last good commit is on no branch any more, and only the machine that is gone had a copy of it."""
+    start = fleet.commit(fleet.agents("a"))
+    good = fleet.commit(fleet.agents("b"))
+    fleet.once()
+    fleet.git("reset", "-q", "--hard", start)
+    rewritten = fleet.commit(fleet.agents("c"), push=False)
+    fleet.push("--force")
+    fleet.once(code=6)
+    shutil.rmtree(fleet.state)
+    with fleet.running():
+        for name in ("a", "b"):
+            gone = fleet.kill(name)
+            until(lambda name=name, gone=gone: set(fleet.pids(name)) - {gone}, f"{name} is back")
+        status = fleet.status()
+        assert (status["commit"], status["enforced"], status["phase"]) == (rewritten, good, "Refused")
+        assert fleet.pids("c") == []
+
+
 def test_an_approval_given_from_elsewhere_counts(fleet: Fleet) -> None:
     """The operator has the address of the journal, and nothing of the state directory."""
     fleet.commit(fleet.agents("a", "b", "c", "d"))
