@@ -4,7 +4,7 @@ The fields of the state that have no table of their own are rows of the table ``
 so on; one that has its default has no row.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import compress, islice
 from operator import is_, is_not
@@ -67,7 +67,7 @@ class Changes:
 
 
 def between(old: State, new: State) -> Changes:
-    """What differs, apart from open intents, which only ``begin`` and ``finish`` change."""
+    """What differs, apart from open intents, which have writes of their own."""
     records = changed_entries(old.commits.records, new.commits.records)
     controls = () if new.control.controls is old.control.controls else new.control.controls
     return Changes(
@@ -176,6 +176,7 @@ def changed_entries(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V | None]
 
 _IDS = select(schema.intents.c.id).where(schema.intents.c.id.in_(bindparam("ids", expanding=True)))
 _BY_ID = schema.intents.update().where(schema.intents.c.id == bindparam("intent_id"))
+_GONE = schema.intents.delete().where(schema.intents.c.id.in_(bindparam("ids", expanding=True)))
 _OLDER = schema.intents.update().where(
     schema.intents.c.key == bindparam("of_key"),
     schema.intents.c.id != bindparam("intent_id"),
@@ -208,6 +209,12 @@ def finish_intents(connection: Connection, outcomes: Sequence[Outcome], open_now
     connection.execute(_BY_ID, [outcome_row(outcome) for outcome in outcomes])
 
 
+def drop_intents(connection: Connection, ids: Iterable[str]) -> None:
+    """Delete intents, as if they had never been opened."""
+    for part in chunks(ids):
+        connection.execute(_GONE, {"ids": part})
+
+
 def opened(known: Mapping[str, Intent], intents: Sequence[Intent]) -> dict[str, Intent]:
     """The open intents after ``begin_intents``, by id."""
     new = {intent.id: intent for intent in intents}
@@ -218,13 +225,17 @@ def opened(known: Mapping[str, Intent], intents: Sequence[Intent]) -> dict[str, 
 
 def finished(known: ReconcileState, outcomes: Sequence[Outcome], found: Changes) -> ReconcileState:
     """Our record after ``finish_intents``."""
-    closed = {outcome.intent for outcome in outcomes}
     return replace(
-        known,
+        without_intents(known, {outcome.intent for outcome in outcomes}),
         bases=known.bases.updated(found.bases),
         attempts=_merged(known.attempts, found.attempts),
-        open_intents={id_: each for id_, each in known.open_intents.items() if id_ not in closed},
     )
+
+
+def without_intents(known: ReconcileState, ids: Collection[str]) -> ReconcileState:
+    """Our record when some intents are open no longer."""
+    left = {id_: each for id_, each in known.open_intents.items() if id_ not in ids}
+    return replace(known, open_intents=left)
 
 
 def _merged(known: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V]:

@@ -167,8 +167,8 @@ class SqlJournal(History):
 
         Also written: the plans (made ``at``), once per digest and commit, with the decisions that are new;
         observations that differ from the last one of their resource; controls without a number; and for every
-        record of a commit that changed, that each sink in ``owed_to`` owes it. Open intents are left to ``begin``
-        and ``finish``. The result holds the controls with their numbers and as many records of commits as a pass
+        record of a commit that changed, that each sink in ``owed_to`` owes it. Open intents have writes of
+        their own. The result holds the controls with their numbers and as many records of commits as a pass
         needs."""
         with self._database.mutex:
             before = self._current()
@@ -234,6 +234,17 @@ class SqlJournal(History):
                     changes.finish_intents(connection, outcomes, before.reconcile.open_intents)
                     changes.write(connection, found)
                 self._state = replace(before, reconcile=after)
+            return self._current()
+
+    def take_back(self, ids: Collection[str]) -> State:
+        """Delete open intents whose effects have not begun and will not: nothing happened, so no history is made.
+        Changes only ``reconcile.open_intents``."""
+        with self._database.mutex:
+            before = self._current()
+            if ids:
+                with self._writing("take_back") as connection:
+                    changes.drop_intents(connection, ids)
+                self._state = replace(before, reconcile=changes.without_intents(before.reconcile, ids))
             return self._current()
 
     def delivered(self, sink: str, versions: Mapping[str, int]) -> None:

@@ -3,8 +3,8 @@
 Each agent is a lane: its actions run in order, and the first that fails ends the lane. Lanes run side by side, as
 many as there are workers in each place (``lanes``); what takes away goes before what builds. All journal writes
 are on the calling thread, and what is due at one moment is written in one transaction. Where much waits, intents
-are on record ahead of their actions, and outcomes are gathered while the next ones run: a thousand agents cost a
-hundred durable writes rather than four thousand. An intent that was ahead and never began is taken back.
+are on record ahead of their actions where some have ended, and outcomes are gathered while the next ones run: a
+thousand agents cost a hundred durable writes rather than four thousand. An intent that never began is taken back.
 
 A slow agent must not keep its siblings from being repaired: after a while the pass goes on without it, its action
 is running, gives up its room, and what became of it is collected by a later pass. An operator's word counts at
@@ -39,7 +39,16 @@ from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.model.state import State
 from gitops_agent.ports import Clock, Leases
 from gitops_agent.reconcile.bases import base_after
-from gitops_agent.reconcile.lanes import Lane, Place, RateLimiter, WaitingLanes, lanes_of, place_of, room_left
+from gitops_agent.reconcile.lanes import (
+    Lane,
+    Opened,
+    Place,
+    RateLimiter,
+    WaitingLanes,
+    lanes_of,
+    place_of,
+    room_left,
+)
 from gitops_agent.reconcile.retry import attempts_after
 from gitops_agent.support.token_bucket import Rate
 
@@ -57,7 +66,7 @@ GATHER_SECONDS = 0.02
 
 AHEAD = 48
 """How many intents of each place are on record before there is room for their actions, at most, and how many
-outcomes are gathered."""
+outcomes are gathered. None are where nothing has ended yet: they would be taken back if nothing does."""
 
 MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.25, 2.0
 """How soon a pass looks whether an action under way has ended: as long as it takes already, within these."""
@@ -95,7 +104,7 @@ class _Running:
 @dataclass(slots=True)
 class _Work:
     """Some lanes of a plan on their way. ``heard``: the number of the newest control that the pass has read;
-    ``until``: when it begins nothing more."""
+    ``until``: when it begins nothing more; ``moving``: the places where some action has ended."""
 
     lanes: dict[AgentKey, Lane]
     plan: Plan
@@ -103,13 +112,16 @@ class _Work:
     heard: int
     until: float
     waiting: WaitingLanes = field(init=False)
+    moving: set[Place] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.waiting = WaitingLanes(self.lanes)
 
-    def go_on(self, agent: AgentKey) -> None:
-        """An action of the agent has succeeded: its next one may begin."""
-        self.waiting.put_back(self.lanes[agent])
+    def go_on(self, action: Action, outcome: Outcome) -> None:
+        """An action has ended: after a success the next one of its agent may begin."""
+        self.moving.add(place_of(action))
+        if outcome.result is Result.DONE:
+            self.waiting.put_back(self.lanes[action.key.agent])
 
 
 class Executor:
@@ -120,7 +132,7 @@ class Executor:
         self._context = context
         self._policy = PolicySpec()
         self._running: dict[Future[Outcome], _Running] = {}
-        self._opened: list[Intent] = []  # on record, and their actions have not begun
+        self._opened = Opened()
         self._guard = threading.RLock()  # of what is opened and what runs: the end of an action begins the next
         self._relayed: set[Future[Outcome]] | None = None  # what began while the journal was written
         self._collected: list[Executed] = []
@@ -204,8 +216,7 @@ class Executor:
                     round_ = self._finish(ended)
                 done += round_
                 for action, outcome in round_:
-                    if outcome.result is Result.DONE:
-                        work.go_on(action.key.agent)
+                    work.go_on(action, outcome)
             self._take_back()
         except Exception:
             wait(begun, CLOSE_SECONDS)  # a journal that cannot be written: let what acts end before the next look
@@ -225,17 +236,18 @@ class Executor:
         return ended | _ended(begun, GATHER_SECONDS, ALL_COMPLETED) if ended and work.waiting else ended
 
     def _open(self, work: "_Work", reused: dict["_Same", str], begun: set[Future[Outcome]]) -> None:
-        """Write the intents of what there is room for, and of more when few are ahead."""
-        room, ahead = self._room(), AHEAD - len(self._opened)
-        for intent in self._opened:
-            room[place_of(intent.action)] -= 1
+        """Write the intents of what there is room for, and of more when few are ahead in a place that moves."""
+        room, opened = self._room(), self._opened.counts()
+        ahead = {place: AHEAD for place in work.moving if opened[place] < AHEAD // 2}
+        for place, count in opened.items():
+            room[place] -= count
 
         def may_be_ahead(action: Action) -> bool:
             # What was ahead may be taken back, so it must be certain that nothing was done. It is not for what a
             # crash left open; and of what must not be done twice, only looking could tell after another crash.
             return action.idempotent and _same(action) not in reused
 
-        heads = work.waiting.take_heads(room, self._limiter, ahead if ahead > AHEAD // 2 else 0, may_be_ahead)
+        heads = work.waiting.take_heads(room, self._limiter, ahead, may_be_ahead)
         now, plan = self._context.clock.now(), work.plan
         intents = [
             Intent(
@@ -252,21 +264,18 @@ class Executor:
             with self._relaying(begun):
                 self._context.journal.begin(intents)
         with self._guard:
-            self._opened += intents
+            self._opened.add(intents)
 
     def _start(self) -> set[Future[Outcome]]:
         """Begin what is on record, as far as there is room."""
         with self._guard:
-            context, room, later = self._context, self._room(), list[Intent]()
-            began, started = context.clock.monotonic(), dict[Future[Outcome], _Running]()
-            for intent in self._opened:
-                place = place_of(intent.action)
-                if room[place] > 0:
-                    room[place] -= 1
-                    started[context.apply_pool.submit(_carry_out, intent, context)] = _Running(intent, began)
-                else:
-                    later.append(intent)
-            self._opened = later
+            if not self._opened:
+                return set()
+            context, began = self._context, self._context.clock.monotonic()
+            started = {
+                context.apply_pool.submit(_carry_out, intent, context): _Running(intent, began)
+                for intent in self._opened.take(self._room())
+            }
             self._running |= started
         for future in started:
             future.add_done_callback(self._relay)
@@ -291,12 +300,10 @@ class Executor:
                 self._relayed |= self._start()
 
     def _take_back(self) -> None:
-        """Close the intents whose actions have not begun and will not in this pass."""
-        now, message = self._context.clock.now(), "not begun; planned again"
+        """Take the intents off the record whose actions have not begun and will not in this pass."""
         if self._opened:
-            taken = [Outcome(each.id, Result.SKIPPED, message, now, 0.0) for each in self._opened]
-            self._context.journal.finish(taken)
-            self._opened = []
+            self._context.journal.take_back({intent.id for intent in self._opened})
+            self._opened = Opened()
 
     def _finish(self, ended: Iterable[Future[Outcome]]) -> list[Executed]:
         """Write outcomes with the bases and retry states they imply, in one transaction."""

@@ -6,10 +6,12 @@ takes long gives up its room: it waits alone, and the next begins.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from gitops_agent.model.catalog import plugin_name
 from gitops_agent.model.key import AgentKey, Kind
+from gitops_agent.model.outcome import Intent
 from gitops_agent.model.plan import Action, Plan, Verb
 from gitops_agent.plan.order import TEARDOWN
 from gitops_agent.ports import Clock
@@ -24,6 +26,8 @@ HOOKS, STOPS, RESTARTS, OTHERS = SORTS = ("hooks", "stops", "restarts", "others"
 
 Place = tuple[str, str]
 """One of ``SORTS``, with the name of a driver."""
+
+NOTHING_AHEAD: Mapping[Place, int] = {}
 
 
 def place_of(action: Action) -> Place:
@@ -77,16 +81,16 @@ class WaitingLanes:
         self,
         room: Mapping[Place, int],
         limiter: "RateLimiter",
-        ahead: int = 0,
+        ahead: Mapping[Place, int] = NOTHING_AHEAD,
         may_be_ahead: Callable[[Action], bool] = lambda _: True,
     ) -> list[Action]:
-        """The first actions of as many lanes as there is room for, taken out, and in each place of as many more as
-        are to be ``ahead`` and may be; lanes whose driver has no token stay, in order."""
+        """The first actions of as many lanes as there is room for, taken out, and in some places of as many more
+        as are to be ``ahead`` and may be; lanes whose driver has no token stay, in order."""
         heads: list[Action] = []
         for place, lanes in self._lanes.items():
             kept: list[Lane] = []
-            left = room[place]
-            while lanes and left > -ahead:
+            left, least = room[place], -ahead.get(place, 0)
+            while lanes and left > least:
                 lane = lanes.popleft()
                 if (left > 0 or may_be_ahead(lane[0])) and limiter.may_act(lane[0]):
                     heads.append(lane.popleft())
@@ -95,6 +99,36 @@ class WaitingLanes:
                     kept.append(lane)
             lanes.extendleft(reversed(kept))
         return heads
+
+
+class Opened:
+    """Intents on record whose actions have not begun, by place, first come, first served."""
+
+    def __init__(self) -> None:
+        self._intents = defaultdict[Place, deque[Intent]](deque)
+
+    def __bool__(self) -> bool:
+        return any(self._intents.values())
+
+    def __iter__(self) -> Iterator[Intent]:
+        return chain.from_iterable(self._intents.values())
+
+    def counts(self) -> Counter[Place]:
+        """How many there are in each place."""
+        return Counter({place: len(intents) for place, intents in self._intents.items()})
+
+    def add(self, intents: Iterable[Intent]) -> None:
+        """Add some, which begin after those that are there."""
+        for intent in intents:
+            self._intents[place_of(intent.action)].append(intent)
+
+    def take(self, room: Mapping[Place, int]) -> list[Intent]:
+        """As many as there is room for, taken out."""
+        return [
+            intents.popleft()
+            for place, intents in self._intents.items()
+            for _ in range(min(room[place], len(intents)))
+        ]
 
 
 class RateLimiter:

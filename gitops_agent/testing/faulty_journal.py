@@ -6,7 +6,7 @@ from typing import Any, cast
 from gitops_agent.journal.store import SqlJournal
 from gitops_agent.testing.faults import FaultInjector
 
-WRITES = ("control", "commit", "begin", "finish", "delivered", "prune")
+WRITES = ("control", "commit", "begin", "finish", "take_back", "delivered", "prune")
 
 
 class _FaultyJournal:

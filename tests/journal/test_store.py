@@ -117,6 +117,16 @@ def test_an_intent_can_be_tried_again_under_its_id(state: Place, journal: SqlJou
     assert [entry.result for entry in journal.entries()] == [None, None]
 
 
+def test_what_is_taken_back_was_never_there(state: Place, journal: SqlJournal) -> None:
+    journal.begin([an_intent(), an_intent("beside", an_action(CONFIG))])
+    now = journal.take_back(["i1"])
+    assert open_of(now) == [("beside", 20.0)]
+    assert [entry.intent for entry in journal.entries()] == ["beside"]
+    with open_journal(state) as again:
+        assert open_of(again.state()) == open_of(now)
+    assert journal.take_back([]) is now
+
+
 def test_finish_is_all_or_nothing(state: Place, journal: SqlJournal) -> None:
     before = journal.begin([an_intent()])
     with pytest.raises(JournalError, match="without an intent: stranger"):

@@ -22,6 +22,7 @@ from gitops_agent.model.outcome import Applied, Attempt, Intent, Result
 from gitops_agent.model.passes import Executed
 from gitops_agent.model.plan import Action, Class, Decision, Plan, Verb
 from gitops_agent.reconcile.executor import Executor, ExecutorContext
+from gitops_agent.support.daemon_pool import DaemonPool
 from gitops_agent.testing.clock import FrozenClock
 from gitops_agent.testing.faults import Crash, FaultInjector, FaultyDriver
 from gitops_agent.testing.faulty_journal import FaultyJournal
@@ -213,20 +214,39 @@ def many(count: int) -> list[AgentKey]:
 
 def test_what_was_ahead_and_did_not_begin_is_taken_back(rig: Rig) -> None:
     """Nothing of it was done: no intent stays open, nothing failed, and it is in the next plan again."""
-    urgent = Event()
-    rig.using(Doing(lambda _: urgent.set()))
+    urgent, ahead = Event(), list[int]()
+
+    def do(action: Action) -> None:
+        ahead.append(len(rig.journal.state().reconcile.open_intents))
+        if len(ahead) == 2:
+            urgent.set()
+
+    rig.using(Doing(do))
     rig.context = replace(rig.context, workers=1, interrupted=urgent.is_set)
     actions = [action(config_key(agent)) for agent in many(9)]
-    done = rig.run(*actions)
-    assert len(done) == 1
+    assert len(rig.run(*actions)) == 2
+    assert ahead == [1, 8], "nothing is ahead where nothing has ended yet"
     reconcile = rig.journal.state().reconcile
-    assert (reconcile.open_intents, reconcile.attempts, len(reconcile.bases)) == ({}, {}, 1)
-    left = [entry for entry in rig.journal.entries() if entry.result == Result.SKIPPED]
-    assert len(left) == 8
-    assert {entry.outcome for entry in left} == {"not begun; planned again"}
+    assert (reconcile.open_intents, reconcile.attempts, len(reconcile.bases)) == ({}, {}, 2)
+    assert {entry.result for entry in rig.journal.entries()} == {Result.DONE}, "history is what was done"
     urgent.clear()
     rig.using(Doing(lambda _: None))
-    assert set(results(rig.run(*actions[1:])).values()) == {Result.DONE}
+    assert set(results(rig.run(*actions[2:])).values()) == {Result.DONE}
+
+
+def test_a_place_in_which_nothing_ends_costs_no_writes_for_what_waits(rig: Rig) -> None:
+    """However often it is looked at again: only what begins is on record."""
+    over = Event()
+    rig.using(Doing(lambda _: over.wait(30) and None))
+    rig.context = replace(rig.context, workers=2, patience=0.05, apply_pool=DaemonPool("apply", 8))
+    executor, actions = Executor(rig.context), [action(config_key(agent)) for agent in many(9)]
+    for _ in range(3):
+        rig.execute(executor, plan(*actions[len(executor.running) :]))
+    assert len(executor.running) == len(rig.journal.entries()) == 2
+    assert rig.trace.count("journal.begin:after") == 1
+    assert "journal.take_back" not in " ".join(rig.trace)
+    over.set()
+    executor.close()
 
 
 def test_what_must_not_happen_twice_is_on_record_only_when_it_begins(rig: Rig) -> None:
@@ -277,12 +297,12 @@ def test_workers_go_on_with_what_is_on_record_while_the_journal_is_written(rig: 
     def do(action: Action) -> None:
         began.append(action.key.agent)
         if len(began) == 3:
-            written.wait(20)  # under way when the first two are written down
+            written.wait(20)  # under way when the second is written down
         if len(began) > 3:
             went_on.set()
 
     def inside(method: str) -> None:
-        if method == "finish" and not written.is_set():
+        if method == "finish" and len(began) == 3 and not written.is_set():
             written.set()
             assert went_on.wait(20)
 

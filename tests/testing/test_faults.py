@@ -33,7 +33,7 @@ from gitops_agent.testing.memory_driver import MemoryDriver, runtime_key
 from tests.journal.values import a_commit, an_intent
 
 RUNTIME = runtime_key(AgentKey("acme", "bot"))
-WRITES = {"control", "commit", "begin", "finish", "delivered", "prune"}
+WRITES = {"control", "commit", "begin", "finish", "take_back", "delivered", "prune"}
 
 
 @pytest.mark.unit
@@ -95,6 +95,7 @@ def write_all(journal: SqlJournal) -> None:
     intent = an_intent()
     journal.begin([intent])
     journal.finish([Outcome(intent.id, Result.DONE, "done", 2.0, 1.0)])
+    journal.take_back([intent.id])
     journal.control(Control(ControlVerb.FREEZE, "*", "ada@host", 1.0))
     journal.delivered("notes", journal.owed()["notes"])
     journal.prune(0.0)
