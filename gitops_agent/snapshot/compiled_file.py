@@ -153,6 +153,7 @@ def decode(path: str, blob: str, data: bytes) -> CompiledFile:
 
 
 def _agent_row(unit: AgentUnit) -> list[Any]:
+    # What a later version adds comes last: the rows of an earlier one are read too, and have not got it.
     agent = unit.agent
     return [
         *agent.key,
@@ -170,18 +171,19 @@ def _agent_row(unit: AgentUnit) -> list[Any]:
         agent.description,
         agent.canary,
         agent.pause_after_ready,
-        agent.exclusive,
         None if unit.labels == agent.labels else unit.labels,
         unit.shared,
         unit.inlined,
         unit.pool,
+        agent.exclusive,
     ]
 
 
 def _agent_unit(row: list[Any], path: str, blob: str, contents: Iterator[bytes]) -> AgentUnit:
     (tenant, name, line, resources, lifecycle, deletion, mode, pause, adopt, labels, depends_on) = row[:11]
-    (health_timeout, authority, description, canary, pause_after_ready, exclusive) = row[11:17]
-    (authored, shared, inlined, pool) = row[17:]
+    (health_timeout, authority, description, canary, pause_after_ready) = row[11:16]
+    (authored, shared, inlined, pool) = row[16:20]
+    (exclusive,) = row[20:] or (False,)
     key = AgentKey(intern(tenant), name)
     pairs = _pairs(labels) if labels else ()
     agent = Agent(

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from gitops_agent.model.snapshot import Snapshot
 from gitops_agent.settings import Limits, Settings
 from gitops_agent.snapshot import file_reader, schema
 from gitops_agent.snapshot.cache import Cache
+from gitops_agent.snapshot.compiled_file import decode, encode
 from tests.snapshot.world import COMPILERS, Content, MemoryReader, World, agent, codes, other
 
 pytestmark = pytest.mark.unit
@@ -123,6 +125,21 @@ def test_what_is_not_known_in_full_is_not_recalled(
     if lost == "path":  # a rule about names: what it held must not look deleted
         monkeypatch.setattr("gitops_agent.snapshot.tree._unfit", lambda path: "is odd" * path.endswith("a.yaml"))
     assert world.loader.recall(good.revision) is None
+
+
+FIRST_COLUMNS = 20
+"""What the row of an agent held when there were rows of earlier versions to read for the first time."""
+
+
+def test_a_row_without_what_was_added_to_its_end_is_read(upgrades: Upgrades) -> None:
+    world = upgrades.version("1")
+    world.load(FLEET)
+    assert world.loader._last is not None
+    for file in world.loader._last.index.files.values():
+        head, *contents = encode(file).split(b"\n")
+        rows, others = orjson.loads(head)
+        earlier = orjson.dumps([[row[:FIRST_COLUMNS] for row in rows], others])
+        assert decode(file.path, file.blob, b"\n".join([earlier, *contents])) == file
 
 
 BEFORE = """
