@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gitops_agent.drivers.api import (
@@ -27,7 +28,6 @@ from gitops_agent.drivers.kubernetes.marks import (
     MANAGER,
     RESTART_MANAGER,
     RESTARTED_AT,
-    SCALE_MANAGER,
     SPEC,
     VALUES,
     WRITING,
@@ -44,6 +44,7 @@ from gitops_agent.drivers.kubernetes.observe import LEFTOVER, Observing, is_not_
 from gitops_agent.drivers.kubernetes.ownership import owned
 from gitops_agent.drivers.kubernetes.pods import pods_of, workloads_of
 from gitops_agent.drivers.kubernetes.secrets import encoded, fits, marked, writing_of
+from gitops_agent.drivers.kubernetes.store import as_served, keep_raw
 
 MAX_TRIES = 4
 """How often an object is read again because its status moved on between our look and our write."""
@@ -111,12 +112,7 @@ class Applying:
         leftovers = [each for each in standing if target_of(each) != target]
         if leftovers and exclusive:
             self._end_first(leftovers, agent)
-        live_scales = action.desired.value.get("scaledBy") == "live"
-        if live_scales and action.verb is not Verb.CREATE:
-            self._hand_over_scale(target, action.desired.value["replicas"], agent)
         entry = self._store(action, target, manifest, adopting=is_not_ours(action.live))
-        if live_scales and action.verb is Verb.CREATE and action.desired.value["replicas"] > 1:  # one by default
-            entry = self._scaled(target, action.desired.value["replicas"], agent)
         if action.reason == LEFTOVER:
             for left in leftovers:
                 self._remove(left, agent)
@@ -124,38 +120,44 @@ class Applying:
         return Applied(f"applied {target}", handle)
 
     def _store(self, action: Action, target: Target, manifest: dict[str, Any], *, adopting: bool) -> Entry:
+        assert action.desired is not None
         agent, client = action.key.agent, self._cluster.writer(target.namespace, action.key.agent)
         for _ in range(MAX_TRIES):
-            seen = self._cache.get(target.kind, target.namespace, target.name)
-            force, there = adopting, False
+            seen, force = None if adopting else self._seen(client, target), adopting
+            body = manifest if adopting else _with_scale(manifest, action.desired, seen)
+            # The guard: what was looked at is what is written to, or nothing is written.
             if adopting:
-                manifest["metadata"] |= self._foreign.require_adoptable(target)
+                body = _guarded(body, self._foreign.require_adoptable(target))
             elif seen is not None:
-                if not was_applied(seen):
-                    self._foreign.forget(target)
-                    raise NotYet(f"{target} carries our labels and is not ours; it is planned again")
                 self._require_unchanged(action, seen)
-                # The guard: what was looked at is what is written to, or nothing is written.
-                manifest["metadata"] |= {"resourceVersion": seen.resource_version, "uid": seen.uid}
-                force = self._may_take(action, seen, manifest)
-            else:
-                there = self._foreign.require_free(target)
+                force = self._may_take(action, seen, body)
+                body = _guarded(body, {"resourceVersion": seen.resource_version, "uid": seen.uid})
             try:
-                created, stored = client.put(target.path, manifest, manager=MANAGER, force=force)
+                created, stored = client.put(target.path, body, manager=MANAGER, force=force)
             except ApiError as problem:
                 # Also where others hold fields now: if that is news, it is for the next plan to judge.
                 moved = problem.status == 409 and (adopting or (seen and self._moved_on(client, target, seen)))
                 if not moved:
                     raise self._meaning(problem, f"apply {target}") from problem
-                manifest["metadata"].pop("resourceVersion", None)
-                manifest["metadata"].pop("uid", None)
                 continue
             if adopting or seen is None:
                 self._foreign.forget(target)
-            if not (adopting or seen or created or there):
+            if not (adopting or seen or created):
                 self._let_go(client, target)
             return self._cache.note_object(target.kind, stored)
         raise NotYet(f"{target} of {agent} changes too quickly; it is tried again")
+
+    def _seen(self, client: Client, target: Target) -> Entry | None:
+        """What we applied under a name: as our watches show it, or, where it has lost its label, as the server has
+        it now; None when the name is free."""
+        seen = self._cache.get(target.kind, target.namespace, target.name)
+        if seen is None and self._foreign.require_free(target):
+            found = self._read(client, target)
+            seen = keep_raw(target.kind, as_served(target.kind, found)) if found is not None else None
+        if seen is not None and not was_applied(seen):
+            self._foreign.forget(target)
+            raise NotYet(f"{target} carries our labels and is not ours; it is planned again")
+        return seen
 
     def _let_go(self, client: Client, target: Target) -> None:
         """Give up the fields that our apply merged into an object that others made in the same moment."""
@@ -168,31 +170,6 @@ class Applying:
                 raise self._meaning(problem, f"let go of {target}") from problem
         raise NotYet(f"{target} was made by another in the same moment; it is planned again")
 
-    def _hand_over_scale(self, target: Target, replicas: int, agent: AgentKey) -> None:
-        """Give the number of replicas to live, as it is: a field that its only owner leaves out falls back to 1.
-        From zero, where the agent was stopped, it begins with as many as Git says."""
-        seen = self._cache.get(target.kind, target.namespace, target.name)
-        live = seen.object() if seen is not None else {}
-        if ((owned(live) or {}).get("spec") or {}).get("replicas") is None:
-            return  # another has it already
-        self._scaled(target, live["spec"]["replicas"] or replicas, agent)
-
-    def _scaled(self, target: Target, replicas: int, agent: AgentKey) -> Entry:
-        """The workload with a number of replicas that live decides from then on: applied under another manager's
-        name, so that our own apply does not take it away."""
-        client = self._cluster.writer(target.namespace, agent)
-        body = {
-            "apiVersion": target.kind.api_version,
-            "kind": target.kind.kind,
-            "metadata": {"name": target.name, "namespace": target.namespace},
-            "spec": {"replicas": replicas},
-        }
-        try:
-            stored = client.apply(target.path, body, manager=SCALE_MANAGER, force=True)
-        except ApiError as problem:
-            raise self._meaning(problem, f"scale {target}") from problem
-        return self._cache.note_object(target.kind, stored)
-
     def _require_unchanged(self, action: Action, seen: Entry) -> None:
         """NotYet when what is ours in the object is no longer as the plan saw it."""
         planned = action.handle.value.get("owned") if action.handle is not None else None
@@ -201,10 +178,15 @@ class Applying:
 
     def _may_take(self, action: Action, seen: Entry, manifest: dict[str, Any]) -> bool:
         """Whether fields of ours are taken back from managers that hold them; Rejected when some may not be."""
-        takers = self._observing.takers(seen.object(), manifest)
         assert action.desired is not None
-        overwrite = effective_overwrite(self._cluster.settings, action.desired.value)
-        kept = [each for each in takers if not self._cluster.may_overwrite(each, overwrite)]
+        live, overwrite = seen.object(), effective_overwrite(self._cluster.settings, action.desired.value)
+        takers = self._observing.takers(live, manifest)
+        lent = _is_lent(action.base) and not _is_lent(action.desired)
+        kept = [
+            each
+            for each in takers
+            if not (self._cluster.may_overwrite(each, overwrite) or (lent and each.path == "spec.replicas"))
+        ]
         if kept:
             told = "; ".join(each.sentence() for each in kept[:3])
             raise Rejected(
@@ -214,19 +196,29 @@ class Applying:
                 "claim, or set runtime.kubernetes.overwrite: All, where drivers.kubernetes.maxOverwrite allows it",
                 conflicts=tuple((each.path, each.manager) for each in kept),
             )
-        return bool(takers)
+        # What Git stopped it starts, also where another has set the same zero beside us.
+        return bool(takers) or (_replicas(live) == 0 and bool(_replicas(manifest)))
 
     def _moved_on(self, client: Client, target: Target, seen: Entry) -> bool:
         """Whether the object is another version than the one seen, read again; NotYet when it is gone or new."""
-        try:
-            found = client.get(target.path)
-        except ApiError as problem:
-            if problem.status != 404:
-                raise self._meaning(problem, f"read {target}") from problem
-            raise NotYet(f"{target} was deleted since the plan was made; it is planned again") from problem
-        if found["metadata"]["uid"] != seen.uid:  # not noted: a watch would never say that it is gone
+        found = self._read(client, target)
+        if found is None:
+            raise NotYet(f"{target} was deleted since the plan was made; it is planned again")
+        # Of what is not noted here a watch would never say that it is gone.
+        if found["metadata"]["uid"] != seen.uid:
             raise NotYet(f"{target} was replaced since the plan was made; it is planned again")
-        return self._cache.note_object(target.kind, found).resource_version != seen.resource_version
+        if self._objects.is_ours(target.kind, found):
+            self._cache.note_object(target.kind, found)
+        return bool(found["metadata"]["resourceVersion"] != seen.resource_version)
+
+    def _read(self, client: Client, target: Target) -> dict[str, Any] | None:
+        """An object as the server has it now; None when there is none."""
+        try:
+            return client.get(target.path)
+        except ApiError as problem:
+            if problem.status == 404:
+                return None
+            raise self._meaning(problem, f"read {target}") from problem
 
     def _fill(self, manifest: dict[str, Any], owner: str, desired: Fields, target: Target) -> None:
         values = self._cluster.secrets.resolve(owner, desired.value["secrets"])
@@ -380,14 +372,8 @@ class Applying:
 
     def _as_it_is(self, client: Client, entry: Entry) -> Entry | None:
         """The object as the server has it now; None when it is gone, another, or no longer ours."""
-        target = target_of(entry)
-        try:
-            found = client.get(target.path)
-        except ApiError as problem:
-            if problem.status == 404:
-                return None
-            raise self._meaning(problem, f"read {target}") from problem
-        if found["metadata"]["uid"] != entry.uid or not self._objects.is_ours(entry.kind, found):
+        found = self._read(client, target_of(entry))
+        if found is None or found["metadata"]["uid"] != entry.uid or not self._objects.is_ours(entry.kind, found):
             return None
         return entry._replace(resource_version=found["metadata"]["resourceVersion"])
 
@@ -397,3 +383,36 @@ class Applying:
 
     def _meaning(self, problem: ApiError, doing: str) -> ApplyError:
         return apply_error(problem, doing)
+
+
+def _guarded(manifest: dict[str, Any], version: Mapping[str, str]) -> dict[str, Any]:
+    """A manifest that is for one version of one object alone."""
+    return {**manifest, "metadata": {**manifest["metadata"], **version}}
+
+
+# -- the number of replicas where live decides it
+
+
+def _is_lent(fields: Fields | None) -> bool:
+    """Whether Git leaves the number of replicas to live."""
+    return fields is not None and fields.value.get("scaledBy") == "live"
+
+
+def _with_scale(manifest: dict[str, Any], desired: Fields, seen: Entry | None) -> dict[str, Any]:
+    """The manifest, with the number of replicas where that is live's to decide and nobody but us has set it yet:
+    as it is, for a field that its only owner leaves out falls back to 1. What is new, or was stopped, begins with
+    as many as Git says."""
+    if not _is_lent(desired):
+        return manifest
+    wanted = desired.value["replicas"]
+    if seen is None:
+        number = wanted if wanted > 1 else None  # one by default, and nobody's
+    else:
+        own = _replicas(owned(seen.object()) or {})
+        number = wanted if own == 0 else own
+    return manifest if number is None else {**manifest, "spec": {**manifest["spec"], "replicas": number}}
+
+
+def _replicas(workload: Mapping[str, Any]) -> int | None:
+    number: int | None = (workload.get("spec") or {}).get("replicas")
+    return number

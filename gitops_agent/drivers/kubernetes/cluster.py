@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from gitops_agent.drivers.api import AgentKey, Clock, Redactor
 from gitops_agent.drivers.kubernetes.cache import ObjectCache
 from gitops_agent.drivers.kubernetes.client import Client
-from gitops_agent.drivers.kubernetes.marks import OUR_HANDS
+from gitops_agent.drivers.kubernetes.marks import RESTART_MANAGER
 from gitops_agent.drivers.kubernetes.objects import Objects
 from gitops_agent.drivers.kubernetes.options import Settings
 from gitops_agent.drivers.kubernetes.ownership import Taken
@@ -41,7 +41,7 @@ class Cluster:
         return named and change.operation == "Update"
 
     def may_overwrite(self, change: Taken, overwrite: str) -> bool:
-        """Whether a change to a field of ours is undone: one of our own hands always is."""
-        if change.manager in OUR_HANDS or overwrite == "All":
+        """Whether a change to a field of ours is undone: one by a restart of ours always is."""
+        if change.manager == RESTART_MANAGER or overwrite == "All":
             return True
         return overwrite == "Hands" and self.is_hand(change)

@@ -14,12 +14,6 @@ MANAGER = "gitops-agent"
 RESTART_MANAGER = "gitops-agent-restart"
 """Owns the annotation that asks for a rolling restart, so that our next apply does not take it away again."""
 
-SCALE_MANAGER = "gitops-agent-scale"
-"""Sets the number of replicas once, where the cluster decides it from then on."""
-
-OUR_HANDS = frozenset({RESTART_MANAGER, SCALE_MANAGER})
-"""Managers that are us as well."""
-
 MANAGED_BY = "app.kubernetes.io/managed-by"
 INSTANCE, TENANT, AGENT = "gitops-agent.dev/instance", "gitops-agent.dev/tenant", "gitops-agent.dev/agent"
 PLACE = "gitops-agent.dev/place"
