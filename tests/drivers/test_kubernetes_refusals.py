@@ -22,6 +22,7 @@ from tests.drivers.test_kubernetes_manifests import BOT, PORT, SECRET, documente
 
 AT = ("runtime", "kubernetes")
 OFF = {"workload": "CronJob"}
+IN_PLACE = {"workload": "StatefulSet"}
 
 
 def volume(name: str, path: str) -> dict[str, Any]:
@@ -50,6 +51,27 @@ def volume(name: str, path: str) -> dict[str, Any]:
         ),
         ({"options": {"update": {"maxSurge": 0}}}, "no pod could follow a change", (*AT, "update")),
         ({"options": {"update": {"maxSurge": "0%"}}}, "no pod could follow a change", (*AT, "update")),
+        ({"options": {**IN_PLACE, "update": {"maxSurge": 1}}}, "one by one", (*AT, "update", "maxSurge")),
+        (
+            {"options": {**IN_PLACE, "update": {"maxUnavailable": 2}}},
+            "one by one",
+            (*AT, "update", "maxUnavailable"),
+        ),
+        (
+            {"options": {**IN_PLACE, "update": {"maxUnavailable": 0}}},
+            "one by one",
+            (*AT, "update", "maxUnavailable"),
+        ),
+        (
+            {"options": IN_PLACE, "replicas": 3, "update": {"maxUnavailable": 2}},
+            "one by one",
+            ("runtime", "update", "maxUnavailable"),
+        ),
+        (
+            {"options": {**OFF, "schedule": "@daily", "update": {"maxSurge": 1}}},
+            "no pods that follow a change",
+            (*AT, "update"),
+        ),
         (
             {"options": {"secretEnv": [{"name": "MANAGED_AGENT_CONFIG", "secret": "s", "key": "k"}]}},
             "MANAGED_AGENT_CONFIG is set by gitops-agent",
@@ -107,6 +129,14 @@ def test_what_cannot_be_is_refused_where_it_is_written(asked: Any, said: str, at
     ((text, where),) = refused(**asked)
     assert said in text
     assert where == at
+
+
+@pytest.mark.parametrize(
+    "update", [{"maxUnavailable": 1}, {"maxSurge": 0}, {"maxSurge": "0%", "maxUnavailable": 1}]
+)
+def test_what_a_stateful_set_does_anyway_may_be_said(update: Any) -> None:
+    found = manifest(options={**IN_PLACE, "update": update}, update={"maxUnavailable": 1})
+    assert found["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
 
 
 def test_every_reason_is_told_at_once() -> None:

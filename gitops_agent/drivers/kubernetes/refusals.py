@@ -80,9 +80,28 @@ def _workload_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator
         yield Refused("a schedule needs workload: CronJob", (*at, "schedule"))
     if options.claims and options.workload != STATEFUL_SET.kind:
         yield Refused("claims are kept per replica, which needs workload: StatefulSet", (*at, "claims"))
-    moving = (options.update.max_surge, options.update.max_unavailable)
-    if not any(int(each.rstrip("%")) for each in moving) and not _counts_itself(runtime):
-        yield Refused("with maxSurge and maxUnavailable both 0 no pod could follow a change", (*at, "update"))
+    yield from _update_refusals(runtime, options)
+
+
+def _update_refusals(runtime: Runtime, options: KubernetesOptions) -> Iterator[Refused]:
+    """What a document says about how pods follow a change, and a workload of its kind does not do."""
+    at, asked = ("runtime", DRIVER, "update"), options.update
+    surges, missing = int(asked.max_surge.rstrip("%")), asked.max_unavailable
+    if options.workload == CRON_JOB.kind:
+        if asked.model_fields_set:
+            yield Refused("a CronJob has no pods that follow a change: its next run does", at)
+    elif options.workload == STATEFUL_SET.kind:
+        # Its API has a maxUnavailable too. The server drops it without a word unless a feature is on, which by
+        # default is off.
+        said = "a StatefulSet replaces its pods in place, one by one"
+        if surges and "max_surge" in asked.model_fields_set:
+            yield Refused(f"{said}: leave maxSurge out", (*at, "maxSurge"))
+        if missing != "1" and "max_unavailable" in asked.model_fields_set:
+            yield Refused(f"{said}: leave maxUnavailable out, or say 1", (*at, "maxUnavailable"))
+        if runtime.update.max_unavailable != 1:
+            yield Refused(f"{said}: leave it out, or say 1", ("runtime", "update", "maxUnavailable"))
+    elif not (surges or int(missing.rstrip("%")) or _counts_itself(runtime)):
+        yield Refused("with maxSurge and maxUnavailable both 0 no pod could follow a change", at)
 
 
 def _counts_itself(runtime: Runtime) -> bool:
