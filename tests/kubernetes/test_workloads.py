@@ -162,6 +162,26 @@ def test_another_kind_of_workload_leaves_nothing_of_the_one_before(fleet: KubeFl
     assert fleet.ask("drift")["drifts"] == []
 
 
+def test_its_service_follows_it_to_another_kind_of_workload(fleet: KubeFleet) -> None:
+    """A StatefulSet needs one without an address, others one with: the API lets no Service change between them."""
+    ports = {"ports": [{"name": "http", "port": 80}]}
+    seen: set[str] = set()
+    for workload, headless in (("Deployment", False), ("StatefulSet", True), ("Deployment", False)):
+        fleet.commit({"a.yaml": fleet.agent("a", kubernetes={"workload": workload, **ports})}, f"As a {workload}")
+        assert fleet.once()["phase"] == "Converged"
+        found = fleet.object("service", "a")
+        assert (found["spec"]["clusterIP"] == "None") is headless
+        assert [each["port"] for each in found["spec"]["ports"]] == [80]
+        assert found["metadata"]["uid"] not in seen, "another one"
+        last = found["metadata"]["uid"]
+        seen.add(last)
+    assert fleet.ask("drift")["drifts"] == []
+    changed = {"ports": [{"name": "http", "port": 81}]}
+    fleet.commit({"a.yaml": fleet.agent("a", kubernetes=changed)}, "Another port")
+    assert fleet.once()["phase"] == "Converged"
+    assert uid(fleet, "service", "a") == last, "what can be changed is"
+
+
 def test_an_exclusive_one_ends_before_it_begins_as_another_kind(fleet: KubeFleet) -> None:
     slow = {"podAnnotations": {"stages.gitops-agent.dev/gone-after": "3s"}}
     fleet.commit({"a.yaml": fleet.agent("a", kubernetes=slow, runtime={"exclusive": True})})

@@ -21,7 +21,7 @@ from gitops_agent.drivers.kubernetes.client import MERGE_PATCH, Client
 from gitops_agent.drivers.kubernetes.cluster import Cluster
 from gitops_agent.drivers.kubernetes.errors import ApiError, Rejected, apply_error
 from gitops_agent.drivers.kubernetes.foreign import ForeignObjects
-from gitops_agent.drivers.kubernetes.kinds import OWNED, POD, SECRET, WORKLOADS
+from gitops_agent.drivers.kubernetes.kinds import OWNED, POD, SECRET, SERVICE, WORKLOADS
 from gitops_agent.drivers.kubernetes.limits import effective_overwrite, require_confined
 from gitops_agent.drivers.kubernetes.manifests import TEMPLATE_PATHS
 from gitops_agent.drivers.kubernetes.marks import (
@@ -131,6 +131,9 @@ class Applying:
             elif seen is not None:
                 self._require_unchanged(action, seen)
                 force = self._may_take(action, seen, body)
+                if _must_be_made_anew(seen, body):
+                    self._end_at_once(seen, agent)
+                    continue
                 body = _guarded(body, {"resourceVersion": seen.resource_version, "uid": seen.uid})
             try:
                 created, stored = client.put(target.path, body, manager=MANAGER, force=force)
@@ -271,6 +274,12 @@ class Applying:
             self._remove(entry, agent)
         raise NotYet(f"{agent} is exclusive: {', '.join(str(target_of(each)) for each in leftovers)} ends first")
 
+    def _end_at_once(self, entry: Entry, agent: AgentKey) -> None:
+        """Delete what another is to take the place of; NotYet while it is held."""
+        if held := self._remove(entry, agent):
+            raise NotYet(held)
+        self._foreign.forget(target_of(entry))
+
     # -- restart
 
     def _restart(self, action: Action, key: str) -> Applied:
@@ -388,6 +397,15 @@ class Applying:
 def _guarded(manifest: dict[str, Any], version: Mapping[str, str]) -> dict[str, Any]:
     """A manifest that is for one version of one object alone."""
     return {**manifest, "metadata": {**manifest["metadata"], **version}}
+
+
+def _must_be_made_anew(seen: Entry, manifest: dict[str, Any]) -> bool:
+    """Whether a Service is to get an address of the cluster or to lose it, which the API lets none do."""
+    return seen.kind is SERVICE and _is_headless(seen.object()) != _is_headless(manifest)
+
+
+def _is_headless(service: Mapping[str, Any]) -> bool:
+    return (service.get("spec") or {}).get("clusterIP") == "None"
 
 
 # -- the number of replicas where live decides it
