@@ -71,6 +71,20 @@ def depths(wanted: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> dict
     return known
 
 
+def dependents(needed: Iterable[AgentKey], agents: Mapping[AgentKey, Agent]) -> set[AgentKey]:
+    """The agents that depend on some of those needed, directly or through others."""
+    above: dict[AgentKey, list[AgentKey]] = {}
+    for key, agent in agents.items():
+        for other in agent.depends_on:
+            above.setdefault(other, []).append(key)
+    found, stack = set[AgentKey](), list(needed)
+    while stack:
+        more = [key for key in above.get(stack.pop(), ()) if key not in found]
+        found.update(more)
+        stack += more
+    return found
+
+
 def _dependencies(agent: AgentKey, agents: Mapping[AgentKey, Agent]) -> tuple[AgentKey, ...]:
     found = agents.get(agent)
     return () if found is None else tuple(sorted(key for key in found.depends_on if key in agents))

@@ -22,6 +22,7 @@ from gitops_agent.model.snapshot import Snapshot, asks_the_same, changed_agents,
 from gitops_agent.model.state import RolloutState, State
 from gitops_agent.plan.build import build
 from gitops_agent.plan.context import PassContext, context_for, is_hands_off
+from gitops_agent.plan.order import dependents
 from gitops_agent.plan.sight import hidden_in, left_out
 from gitops_agent.rollout import state as transitions
 from gitops_agent.rollout import waves
@@ -119,11 +120,12 @@ def next_step(state: State, source: SourceResult, live: Live, around: PassContex
 
 
 def _away(target: Snapshot, state: State, live: Live, around: PassContext) -> Callable[[AgentKey], bool]:
-    """Whether an agent is not ours to act on for now: only observed, paused, frozen or out of sight. Such an agent
-    is no canary, and holds no other."""
+    """Whether an agent is not ours to act on for now: only observed, paused, frozen or out of sight, or it waits
+    for one that is out of sight. Such an agent is no canary, and holds no other."""
     wall, agents = around.now.wall, target.agents
     scopes = frozen_scopes(target.policy, around.directives.freezes, wall)
     lost = left_out(hidden_in(live, target.agents, state.reconcile.bases), state.status.agents)
+    lost |= _owed(dependents(lost, agents) if lost else (), target, state.reconcile.bases)
     return lambda key: key in lost or is_hands_off(agents.get(key), wall) or is_frozen(key, scopes)
 
 

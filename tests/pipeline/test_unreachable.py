@@ -13,7 +13,7 @@ from gitops_agent.drivers.api import ExecResult, Plugin
 from gitops_agent.model.control import freezes
 from gitops_agent.model.key import Kind
 from gitops_agent.model.passes import PassResult, is_settled
-from gitops_agent.model.status import Phase
+from gitops_agent.model.status import ConditionType, Phase
 from gitops_agent.testing.faults import Crash, FaultInjector
 
 from .repository import key
@@ -284,6 +284,47 @@ def test_what_passed_its_gate_and_is_lost_from_sight_holds_no_other(started: Two
     started.there.heal()
     assert started.converge().phase is Phase.CONVERGED
     assert running(started, "new") == {*HERE_NAMES, *THERE_NAMES}
+
+
+def test_what_depends_on_an_agent_out_of_sight_is_no_canary(world: TwoPlaces) -> None:
+    def changed(command: str) -> dict[str, dict[str, Any]]:
+        made = fleet(here=command)
+        made["h0"]["rollout"] = {"dependsOn": ["acme/h1"]}
+        made["h1"]["rollout"] = {"dependsOn": ["acme/a0"], "canary": True}
+        return made
+
+    world.repository.commit(changed("old"))
+    assert world.converge().phase is Phase.CONVERGED
+    go_dark(world)
+    go(world, 3)
+    sha = world.repository.commit(changed("new"))
+    go(world)
+    assert running(world, "new") == {*HERE_NAMES} - {"h0", "h1"}
+    assert world.phase(sha) is Phase.RECONCILING
+    assert headline(world) == f"waiting for 2 of 12 agents; {THERE} does not answer"
+    waiting = world.condition("h1", ConditionType.RECONCILING)
+    assert waiting is not None
+    assert waiting.reason == "WaitingForDependency"
+    world.there.heal()
+    assert world.converge().phase is Phase.CONVERGED
+    assert running(world, "new") == {*HERE_NAMES}
+
+
+def test_a_canary_keeps_its_trial_when_what_it_depends_on_goes_out_of_sight(world: TwoPlaces) -> None:
+    def changed(command: str, **more: Any) -> dict[str, dict[str, Any]]:
+        made = fleet(here=command)
+        for name in HERE_NAMES[:5]:
+            other = "a0" if name == "h0" else "h5"
+            made[name] |= {"rollout": {"healthTimeout": "20s", "dependsOn": [f"acme/{other}"]}, **more}
+        return {**made, "h5": fleet()["h5"]}
+
+    world.repository.commit(changed("old"))
+    assert world.converge().phase is Phase.CONVERGED
+    sha = world.repository.commit(changed("new", **READY_NEVER))
+    world.until(lambda: running(world, "new") == {"h0"})
+    go_dark(world)
+    world.until(lambda: world.phase(sha) is Phase.DEGRADED, passes=300)
+    assert running(world, "new") == {"h0"}
 
 
 def test_a_verdict_waits_for_one_more_look(started: TwoPlaces) -> None:
