@@ -86,14 +86,11 @@ def _where_of(agent: Shape) -> str:
 
 
 def _says_where(agents: Iterable[Shape]) -> bool:
-    """Whether a fleet is at more than one place, so that the table says where: not in the one system that it all
-    runs in, or in another namespace than that of the tenant's name."""
+    """Whether the table says where each agent is: a fleet is in more than one system, or a tenant in more than one
+    part of it."""
     mains = [(agent["agent"], main) for agent in agents if (main := _main_resource(agent)) is not None]
-    if len({main["driver"] for _, main in mains}) > 1:
-        return True
-    return any(
-        main["live"].get("namespace", name.partition("/")[0]) != name.partition("/")[0] for name, main in mains
-    )
+    places = {(name.partition("/")[0], where_text(main)) for name, main in mains}
+    return len({main["driver"] for _, main in mains}) > 1 or len(places) > len({tenant for tenant, _ in places})
 
 
 def _state_without_resources(agent: Shape) -> str:
