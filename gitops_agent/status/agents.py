@@ -97,6 +97,8 @@ def _with_statuses(summary: Summary, changed: Sequence[AgentStatus], removed: Se
 def _views(summary: Summary) -> Iterator[AgentView]:
     record, bases, attempts = summary.record, summary.state.reconcile.bases, summary.state.reconcile.attempts
     live, since, hidden = record.live, summary.state.rollout.unready_since, summary.hidden
+    # What is neither desired nor on record is of no driver that its agent names.
+    unseen = {key.agent: {"": why} for key, why in live.observed.unseen.items()}
     frozen = record.frozen
     held = {key.agent for verdict in record.plan.verdicts if verdict.for_people for key in verdict.held}
     timed = [
@@ -134,7 +136,7 @@ def _views(summary: Summary) -> Iterator[AgentView]:
             health=live.health.get(key),
             pending=owed.get(key, ()),
             attempts=[attempts[each.key] for each in agent.resources if each.key in attempts] if attempts else (),
-            unreachable=_not_asked(agent, live.observed, bases) if key in hidden else {},
+            unreachable=(_not_asked(agent, live.observed, bases) or unseen.get(key, {})) if key in hidden else {},
             deadline_passed=deadlines.overdue(since, agent, summary.policy, summary.now.active),
             held=key in held,
             frozen=key in frozen,

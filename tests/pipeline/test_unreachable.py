@@ -286,6 +286,23 @@ def test_what_passed_its_gate_and_is_lost_from_sight_holds_no_other(started: Two
     assert running(started, "new") == {*HERE_NAMES, *THERE_NAMES}
 
 
+def test_what_cannot_be_looked_at_and_is_on_no_record_holds_its_agent_and_no_other(started: TwoPlaces) -> None:
+    started.there.hide(key("h0"), message="no right to look at it")
+    started.there.live[of("h0", THERE)] = started.there.live[of("a0", THERE)]
+    go(started, 2)
+    ready = started.condition("h0")
+    assert ready is not None
+    assert (ready.reason, ready.message) == ("ObserveFailed", "no right to look at it")
+    states = {each.driver: each.state for each in started.status("h0").resources}
+    assert states[HERE] == "Running", "what can be seen is shown"
+    sha = started.repository.commit(fleet(here="new"))
+    go(started)
+    assert running(started, "new") == {*HERE_NAMES} - {"h0"}
+    assert started.phase(sha) is Phase.RECONCILING
+    started.there.heal()
+    started.until(lambda: "h0" in running(started, "new"))
+
+
 def test_what_depends_on_an_agent_out_of_sight_is_no_canary(world: TwoPlaces) -> None:
     def changed(command: str) -> dict[str, dict[str, Any]]:
         made = fleet(here=command)
