@@ -28,11 +28,13 @@ def hidden_agents(
     can be moved away from a driver that is down. An exclusive one cannot: it may run there."""
     if not unreachable:
         return frozenset(unseen)
-    wanted = {key for key, agent in agents.items() if any(each.driver in unreachable for each in agent.resources)}
-    elsewhere = {agent for agent, _ in places_in_sight(bases, unreachable)}
+    wanted = {key for key, agent in agents.items() for each in agent.resources if each.driver in unreachable}
+    # Of most agents nothing is there but what is wanted there, and this is asked several times a pass.
+    left = [key for key in out_of_sight(bases, unreachable) if key.agent not in wanted]
+    elsewhere = {agent for agent, _ in places_in_sight(bases, unreachable)} if left else set()
     bound = (
         key.agent
-        for key in out_of_sight(bases, unreachable)
+        for key in left
         if not is_let_go(key, agents.get(key.agent), runs_elsewhere=key.agent in elsewhere)
     )
     return frozenset({*unseen, *wanted, *bound})
