@@ -49,7 +49,8 @@ class AgentView(NamedTuple):
     """Everything known about one agent at the end of a pass.
 
     ``pending`` are the actions that are still to be done (held, failed or not decided to be done);
-    ``attempts``: the retry states of its resources; ``unreachable``: its drivers that could not be asked, and why;
+    ``attempts``: the retry states of its resources; ``unreachable``: its drivers that could not be asked, and why
+    ("": something else of it could not be looked at);
     ``deadline_passed``: the seconds in which it did not become healthy, once they are over. ``held``: a guard that
     only people release holds something of it; ``frozen``: and that guard is a freeze. ``busy``: an action on it is
     under way. ``halted``: the rollout whose failed gate keeps it from the newest commit. ``longest_delay``: the
