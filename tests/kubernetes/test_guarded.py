@@ -205,6 +205,7 @@ def test_what_another_puts_in_the_place_of_ours_while_it_is_written_is_theirs_un
         assert fleet.object("configmap", "a")["data"] == {"own": "theirs"}
         assert managers(fleet, "configmap") == {"kubectl-create"}
         fleet.kubectl("delete", "configmap", "a")
+        until(lambda: "NotMarked" not in json.dumps(fleet.row(fleet.status(), "a")), "the way is seen to be clear")
         again = fleet.commit(fleet.agents("a", instructions="Be very brief."))
         fleet.await_phase(again, "Converged")
     assert "Be very brief." in fleet.object("configmap", "a")["data"]["bundle.json"]

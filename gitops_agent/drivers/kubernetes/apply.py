@@ -139,6 +139,8 @@ class Applying:
                 created, stored = client.put(target.path, body, manager=MANAGER, force=force)
             except ApiError as problem:
                 # Also where others hold fields now: if that is news, it is for the next plan to judge.
+                if problem.status == 409 and not (adopting or seen):
+                    raise self._made_by_another(target) from problem
                 moved = problem.status == 409 and (adopting or (seen and self._moved_on(client, target, seen)))
                 if not moved:
                     raise self._meaning(problem, f"apply {target}") from problem
@@ -171,7 +173,12 @@ class Applying:
         except ApiError as problem:
             if problem.status != 422:  # it would be incomplete without what we set: then it is theirs as it is
                 raise self._meaning(problem, f"let go of {target}") from problem
-        raise NotYet(f"{target} was made by another in the same moment; it is planned again")
+        raise self._made_by_another(target)
+
+    def _made_by_another(self, target: Target) -> NotYet:
+        """What to raise when somebody was quicker than our first apply; the next plan looks who."""
+        self._foreign.forget(target)
+        return NotYet(f"{target} was made by another in the same moment; it is planned again")
 
     def _require_unchanged(self, action: Action, seen: Entry) -> None:
         """NotYet when what is ours in the object is no longer as the plan saw it."""
