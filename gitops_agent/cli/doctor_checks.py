@@ -20,9 +20,15 @@ from gitops_agent.support.secrets import Redactor
 
 def run_checks(settings: Settings, environment: Mapping[str, str]) -> list[CheckResult]:
     """All checks, in an order in which the first bad one explains the rest."""
-    drivers = _drivers(settings)
-    source, journal = _source(settings, environment), _journal(settings)
-    return [_python(), _git(), _state(settings), *drivers, source, journal, *_election(settings)]
+    return [
+        _python(),
+        _git(),
+        _state(settings),  # before the journal is opened, which makes files of its own there
+        *_drivers(settings),
+        _source(settings, environment),
+        _journal(settings),
+        *_election(settings),
+    ]
 
 
 def _python() -> CheckResult:
