@@ -186,8 +186,11 @@ def _opened(
 
 @contextmanager
 def _loader(settings: Settings, mirror: Mirror, drivers: Connections) -> Iterator[Loader]:
-    with closing(Cache(settings.state / CACHE_NAME, version_of(settings, drivers.plugins))) as cache:
-        yield Loader(mirror, drivers.plugins, settings, cache)
+    # What is not said of a driver is known too, unlike where documents are checked for some other machine.
+    said = {name: settings.drivers.get(name, {}) for name in drivers.plugins.names}
+    known = settings.model_copy(update={"drivers": said})
+    with closing(Cache(settings.state / CACHE_NAME, version_of(known, drivers.plugins))) as cache:
+        yield Loader(mirror, drivers.plugins, known, cache)
 
 
 def connect_drivers(
@@ -562,11 +565,11 @@ def _check_repository(parts: _Parts, *, keep: bool) -> None:
 @contextmanager
 def _bounded_end() -> Iterator[Callable[[], None]]:
     """Gives what is to be called when the end begins: unless the block ends in time, the process does."""
-    leave = threading.Timer(MAX_END_SECONDS, _leave)
+    leave, first = threading.Timer(MAX_END_SECONDS, _leave), threading.Lock()
     leave.daemon = True
 
     def begin() -> None:
-        with suppress(RuntimeError):  # the time runs already
+        if first.acquire(blocking=False):  # a signal may come while another thread asks for the end
             leave.start()
 
     try:

@@ -89,13 +89,16 @@ class Compilation:
     """One document to compile, with what it refers to.
     ``options``: the validated ``spec.runtime.<name>`` or ``spec.<section>`` of this plugin; None when the document
     has none. ``pools``: the credential pools of the repository that the document names. ``runtime``: the plugin
-    that the document names as ``runtime.driver``, if it is installed."""
+    that the document names as ``runtime.driver``, if it is installed. ``settings``: ``drivers.<name>`` as
+    ``Plugin.settings`` validated it; None where documents are checked for an instance whose settings nobody knows.
+    They may refuse a document, and change nothing in what is made of it."""
 
     agent: AgentKey
     document: AgentDocument
     options: BaseModel | None = None
     pools: Mapping[str, CredentialPoolSpec] = field(default_factory=dict)
     runtime: "Plugin | None" = None
+    settings: BaseModel | None = None
 
     @cached_property
     def run_as(self) -> Mapping[str, JSON]:

@@ -154,6 +154,12 @@ def driver_settings(plugin: Plugin, given: Mapping[str, Any]) -> tuple[Rate | No
     return (Rate(core.rate, core.burst) if core.rate is not None else None), own
 
 
+def known_settings(plugins: Plugins, given: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseModel]:
+    """The plugins' own settings by their names, of those that something is said of."""
+    found = {each.name: driver_settings(each, given[each.name])[1] for each in plugins if each.name in given}
+    return {name: own for name, own in found.items() if own is not None}
+
+
 class Connections(Mapping[str, Driver]):
     """The connected drivers of one instance. ``connections[name]`` connects when it is first asked for.
     A driver that cannot connect is unreachable (ObserveError), and is tried again when it is next asked for. What

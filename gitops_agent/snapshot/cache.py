@@ -17,7 +17,7 @@ from zlib import crc32
 import pydantic
 import yaml_rs
 
-from gitops_agent.drivers.plugins import Plugins
+from gitops_agent.drivers.plugins import Plugins, known_settings
 from gitops_agent.model.fields import canonical, digest
 from gitops_agent.settings import Settings
 from gitops_agent.snapshot.compiled_file import CompiledFile, decode, encode
@@ -155,7 +155,9 @@ def version_of(settings: Settings, plugins: Plugins) -> str:
     sources = [(name, _source(name)) for name in sorted(packages)]
     parsers = (pydantic.VERSION, yaml_rs.__version__)
     limits = settings.limits.model_dump()
-    return digest(canonical([settings.instance, limits, plugins.names, parsers, sources]))
+    known = known_settings(plugins, settings.drivers).items()
+    drivers = [(name, own.model_dump(mode="json")) for name, own in known]
+    return digest(canonical([settings.instance, limits, drivers, plugins.names, parsers, sources]))
 
 
 def _source(package: str) -> str:

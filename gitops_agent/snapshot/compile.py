@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from sys import intern
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from gitops_agent.drivers.api import Compilation, Refused
 from gitops_agent.drivers.plugins import Plugins
 from gitops_agent.model.agent import Agent, Origin, Pause, Resource
@@ -57,12 +59,14 @@ class Draft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompileContext:
-    """What compiling one document may look at besides the document."""
+    """What compiling one document may look at besides the document. ``settings``: those of plugins by their names,
+    as far as they are known."""
 
     plugins: Plugins
     files: Mapping[str, TreeEntry]
     limits: Limits
     shared: Shared
+    settings: Mapping[str, BaseModel]
 
 
 def draft(
@@ -96,7 +100,7 @@ def finish(context: CompileContext, made: Draft, content: bytes | None, issues: 
     name = spec.credential_pool_ref.name if spec.credential_pool_ref is not None else None
     pool = context.shared.pool(made.key.tenant, name)
     before = len(issues)
-    resources = _resources(context.plugins, made, compilation(context.plugins, made.key, document, pool), issues)
+    resources = _resources(context, made, compilation(context.plugins, made.key, document, pool), issues)
     if spec.authority:
         issues += _unknown_authority(made, spec, resources, complete=bool(resources) and len(issues) == before)
     depends_on = _dependencies(made, document, issues)
@@ -222,9 +226,11 @@ def compilation(
     return Compilation(agent, document, pools=pools, runtime=plugins.get(document.spec.runtime.driver))
 
 
-def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[Issue]) -> tuple[Resource, ...]:
+def _resources(
+    context: CompileContext, made: Draft, asked: Compilation, issues: list[Issue]
+) -> tuple[Resource, ...]:
     """What the drivers make of the document, in bring-up order; adds to the issues what none of them met."""
-    spec = asked.document.spec
+    spec, plugins = asked.document.spec, context.plugins
     if spec.lifecycle == "Retired":
         return ()
     found: list[Resource] = []
@@ -234,7 +240,9 @@ def _resources(plugins: Plugins, made: Draft, asked: Compilation, issues: list[I
         if options is not None and plugin.is_runtime and plugin.name != spec.runtime.driver:
             issues.append(_for_another_driver(made, plugin.name, spec.runtime.driver))
         try:
-            found.extend(plugin.compile(asked if options is None else replace(asked, options=options)))
+            own = context.settings.get(plugin.name)
+            told = options is not None or own is not None
+            found.extend(plugin.compile(replace(asked, options=options, settings=own) if told else asked))
         except ValueError as problem:
             issues += [_refusal(made, plugin.name, each) for each in (problem, *getattr(problem, "more", ()))]
             refused.update(kind.name for kind in plugin.kinds)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from gitops_agent.drivers.plugins import Plugins
+from gitops_agent.drivers.plugins import Plugins, known_settings
 from gitops_agent.errors import InvalidDesiredState
 from gitops_agent.model.agent import Origin
 from gitops_agent.model.document import (
@@ -86,7 +86,8 @@ class FileReader:
         self.locator = Locator(settings.limits.located)
         self._blobs = blobs
         self._settings = settings
-        self._context = CompileContext(plugins, tree, settings.limits, Shared())
+        known = known_settings(plugins, settings.drivers)
+        self._context = CompileContext(plugins, tree, settings.limits, Shared(), known)
         self._parser = FileParser(settings.limits, self.locator)
         self._bytes = 0
 

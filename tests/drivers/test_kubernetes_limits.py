@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gitops_agent.drivers.kubernetes.contexts import may_name
 from gitops_agent.drivers.kubernetes.errors import Rejected
 from gitops_agent.drivers.kubernetes.limits import (
     effective_overwrite,
     host_access,
-    may_name,
     require_confined,
     require_context,
 )

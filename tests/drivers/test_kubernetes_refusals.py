@@ -139,6 +139,25 @@ def test_what_a_stateful_set_does_anyway_may_be_said(update: Any) -> None:
     assert found["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
 
 
+def test_a_context_that_the_settings_do_not_allow_is_refused_where_it_is_written() -> None:
+    document, options = documented({"context": "prod"})
+
+    def compiled(**settings: Any) -> Sequence[Resource]:
+        return PLUGIN.compile(Compilation(BOT, document, options, settings=Settings.model_validate(settings)))
+
+    with pytest.raises(
+        Refused, match=r"documents of acme may not name the context prod: .*contexts: prod"
+    ) as found:
+        compiled()
+    assert found.value.at == ("runtime", "kubernetes", "context")
+    assert found.value.more == ()
+    with pytest.raises(Refused):
+        compiled(contexts=["other=prod"])
+    assert compiled(contexts=["acme=pr*"])
+    assert compiled(context="prod"), "the default one may be named"
+    assert PLUGIN.compile(Compilation(BOT, document, options)), "nobody knows what the instance allows"
+
+
 def test_every_reason_is_told_at_once() -> None:
     found = refused(options={**OFF, "ports": [PORT]}, replicas=2, image=None)
     assert len(found) == 4

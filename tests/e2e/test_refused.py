@@ -34,6 +34,25 @@ def assert_still_repaired(fleet: Fleet, code: int, *names: str) -> Json:
     return answer
 
 
+def test_a_cluster_that_the_settings_let_nobody_name_is_refused_and_what_runs_stays(fleet: Fleet) -> None:
+    good = fleet.commit(fleet.agents("a"))
+    fleet.once()
+    pids = fleet.pids()
+    elsewhere = {"driver": "kubernetes", "image": "registry.example/bot:1", "kubernetes": {"context": "prod"}}
+    fleet.commit(fleet.agents("a", runtime={**elsewhere, "minUptime": "1s"}), "Move a to prod")
+    answer = fleet.once(code=3)
+    assert (answer["phase"], answer["enforced"]) == ("Invalid", good)
+    assert fleet.pids() == pids
+    (found,) = (each for each in answer["findings"] if each["code"] == "DriverRefused")
+    line = next(n for n, text in enumerate((fleet.work / "a.yaml").read_text().splitlines(), 1) if "prod" in text)
+    assert found["address"].startswith(f"a.yaml:{line}:")
+    assert "may not name the context prod" in found["summary"]
+    assert "drivers.kubernetes.contexts" in found["summary"]
+    assert fleet.call("validate", str(fleet.work)).code == 0, "what this machine is told is not what the other is"
+    setting = {"GITOPS_AGENT_DRIVERS__KUBERNETES__CONTEXTS": "staging"}
+    assert fleet.call("validate", str(fleet.work), **setting).code == 3
+
+
 def test_an_invalid_commit_is_refused_whole_with_every_error(fleet: Fleet) -> None:
     good = fleet.commit(fleet.agents("a", "b"))
     fleet.once()

@@ -1,7 +1,7 @@
 """The driver for agents in Kubernetes clusters.
 
     manifests       a document in, the objects of an agent out (pure)
-    options         what documents and operators may say
+    options         what documents and operators may say; contexts: which clusters documents may name
     ownership       what of a live object is ours (pure)
     rollout_status  how a workload does, and why (pure); pod_status: a pod
     marks, kinds    labels, annotations, the field manager; where the API serves what

@@ -42,7 +42,7 @@ def named_contexts(context: Context) -> Sequence[str]:
     if not settings.contexts:
         return ()
     from gitops_agent.drivers.kubernetes.config import context_names
-    from gitops_agent.drivers.kubernetes.limits import may_name
+    from gitops_agent.drivers.kubernetes.contexts import may_name
 
     patterns = [each.rpartition("=")[2] for each in settings.contexts]
     outright = {each for each in patterns if _SIGNS_OF_PATTERN.isdisjoint(each)}

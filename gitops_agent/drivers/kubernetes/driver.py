@@ -29,10 +29,10 @@ from gitops_agent.drivers.kubernetes.client import Client
 from gitops_agent.drivers.kubernetes.cluster import Cluster
 from gitops_agent.drivers.kubernetes.commands import Commands
 from gitops_agent.drivers.kubernetes.config import ClusterConfig, config_of
+from gitops_agent.drivers.kubernetes.contexts import may_name, way_out
 from gitops_agent.drivers.kubernetes.events import Events
 from gitops_agent.drivers.kubernetes.foreign import ForeignObjects
 from gitops_agent.drivers.kubernetes.kinds import WATCHED, ObjectKind
-from gitops_agent.drivers.kubernetes.limits import may_name, way_out
 from gitops_agent.drivers.kubernetes.logs import Logs
 from gitops_agent.drivers.kubernetes.marks import DRIVER, INSTANCE, place_selector
 from gitops_agent.drivers.kubernetes.namespaces import Namespaces

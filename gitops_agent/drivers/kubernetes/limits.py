@@ -4,11 +4,11 @@ reach the host they run on. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
 
 from gitops_agent.drivers.api import JSON
+from gitops_agent.drivers.kubernetes.contexts import may_name, not_allowed, way_out
 from gitops_agent.drivers.kubernetes.errors import Rejected
 from gitops_agent.drivers.kubernetes.kinds import SERVICE
 from gitops_agent.drivers.kubernetes.objects import template_of
@@ -61,29 +61,10 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HOOKS = ("postStart", "preStop")
 
 
-def may_name(settings: Settings, context: str, tenant: str | None = None) -> bool:
-    """Whether documents of a tenant, or without one of any tenant, may name a context of the kubeconfig."""
-    if context in ("", settings.context):
-        return True
-    for entry in settings.contexts:
-        whose, separated, pattern = entry.rpartition("=")  # no name of a context has this sign in it
-        if (not separated or tenant in (None, whose)) and fnmatchcase(context, pattern):
-            return True
-    return False
-
-
 def require_context(settings: Settings, context: str, tenant: str) -> None:
     """Return when documents of a tenant may name a context; Rejected with the way out."""
     if not may_name(settings, context, tenant):
-        raise Rejected(
-            "ContextNotAllowed", f"documents of {tenant} may not name the context {context}", hint=way_out(context)
-        )
-
-
-def way_out(context: str) -> str:
-    """What to do about a context that documents may not name."""
-    ways = f"{context}, or TENANT={context} for one tenant"
-    return f"name another one, or add it to drivers.kubernetes.contexts: {ways}"
+        raise Rejected("ContextNotAllowed", not_allowed(context, tenant), hint=way_out(context))
 
 
 def effective_overwrite(settings: Settings, fields: Mapping[str, Any]) -> str:

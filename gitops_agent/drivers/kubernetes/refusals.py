@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gitops_agent.drivers.api import AgentKey, Compilation, Refused
+from gitops_agent.drivers.kubernetes.contexts import may_name, not_allowed, way_out
 from gitops_agent.drivers.kubernetes.kinds import CRON_JOB, STATEFUL_SET
 from gitops_agent.drivers.kubernetes.marks import BUNDLE_FOLDER, BUNDLE_VOLUME, DRIVER
-from gitops_agent.drivers.kubernetes.options import DNS_LABEL, Claim, KubernetesOptions, Volume
+from gitops_agent.drivers.kubernetes.options import DNS_LABEL, Claim, KubernetesOptions, Settings, Volume
 from gitops_agent.drivers.kubernetes.patches import RESERVED, RESERVED_NOTES
 from gitops_agent.drivers.local.spec import secret_problem
 from gitops_agent.model.document import RESERVED_ENV, Runtime
@@ -23,6 +24,7 @@ def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused
     runtime, at = asked.document.spec.runtime, ("runtime", DRIVER)
     if not runtime.image:
         yield Refused("driver kubernetes needs runtime.image: the container image of the agent", ("runtime",))
+    yield from _context_refusals(asked, options)
     if runtime.stop.signal != "SIGTERM":
         yield Refused(
             "a pod is ended by SIGTERM; another signal is the image's to set", ("runtime", "stop", "signal")
@@ -54,6 +56,12 @@ def refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused
         for name in sorted(given.keys() & ours):
             yield Refused(f"{name} is set by gitops-agent", (*at, where))
     yield from _name_refusals(asked.agent, options)
+
+
+def _context_refusals(asked: Compilation, options: KubernetesOptions) -> Iterator[Refused]:
+    tenant, context = asked.agent.tenant, options.context or ""
+    if isinstance(asked.settings, Settings) and not may_name(asked.settings, context, tenant):
+        yield Refused(f"{not_allowed(context, tenant)}: {way_out(context)}", ("runtime", DRIVER, "context"))
 
 
 def _repeated(options: KubernetesOptions) -> Iterator[Refused]:
