@@ -25,7 +25,8 @@ class Reason:
     """What a reason code means to the plan. ``drift``: its class. ``explained``: a host or a node went away, so it
     is not counted as mass drift, and comes back at a bounded rate. ``about_fields``: it says no more than that
     some field differs from what was applied. ``cross_check``: a live agent may be stuck by it, so probes and
-    heartbeats are asked as well before it is repaired. ``decision``: what follows with high confidence."""
+    heartbeats are asked as well before it is repaired. ``decision``: what follows with high confidence.
+    ``way_out``: what people can do where it is not repaired by itself; "" for what holds for that decision."""
 
     text: str
     drift: Class = Class.CONFLICTING
@@ -34,6 +35,7 @@ class Reason:
     about_fields: bool = False
     cross_check: bool = False
     decision: Decision = Decision.REPAIR
+    way_out: str = ""
 
     @property
     def restarts(self) -> bool:

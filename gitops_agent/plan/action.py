@@ -8,6 +8,7 @@ import jsonpatch
 import jsonpointer
 
 from gitops_agent.model.agent import DeletionPolicy
+from gitops_agent.model.catalog import Catalog
 from gitops_agent.model.finding import Finding, Severity
 from gitops_agent.model.key import Kind
 from gitops_agent.model.observation import EMPTY
@@ -16,7 +17,7 @@ from gitops_agent.model.status import Health
 from gitops_agent.plan.classify import Classification
 from gitops_agent.plan.compare import before, changed_names
 from gitops_agent.plan.hooks import spent_finding
-from gitops_agent.plan.reasons import ReasonCode
+from gitops_agent.plan.reasons import ReasonCode, meaning_of
 from gitops_agent.plan.three_way import ThreeWay
 
 Patch = tuple[Mapping[str, Any], ...]
@@ -108,7 +109,7 @@ def _message(three_way: ThreeWay, found: Classification) -> str:
     return f"{meaning[:-1]}{detail}." + (f" Fields: {', '.join(names)}." if names else "")
 
 
-def finding_for(action: Action, plan: str) -> Finding | None:
+def finding_for(action: Action, plan: str, catalog: Catalog) -> Finding | None:
     """The finding on an action that is not simply done, if so; ``plan`` is the digest of the plan it is in."""
     if action.decision in (Decision.REPAIR, Decision.WAIT):
         return None
@@ -117,16 +118,11 @@ def finding_for(action: Action, plan: str) -> Finding | None:
     if action.key.kind == Kind.HOOK:
         return spent_finding(action, plan)
     way_out = _WAY_OUT[action.decision].format(plan=plan)
-    if action.reason == ReasonCode.NOT_MARKED:
-        way_out = (
-            "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours"
-        )
-    elif action.reason == ReasonCode.SECRET_ROTATED:
-        way_out = "Restart it when it suits, or set runtime.onSecretChange: Restart to have it restarted"
+    meaning = meaning_of(catalog, action.driver, action.reason)
+    if meaning is not None and meaning.way_out:
+        way_out = meaning.way_out
     elif action.decision is Decision.QUARANTINE and action.reason != ReasonCode.ORPHAN:
         way_out = "It is ended when it is older than orphans.minAge. Raise replicas in Git to keep it"
-    elif action.reason == ReasonCode.SOURCES_DISAGREE:
-        way_out = "It is repaired as soon as most of them agree: find out which one is wrong, or restart it"
     summary = f"{action.verb} is not done by itself: {action.reason}, confidence {action.confidence}"
     detail = f"{action.message.rstrip('.')}. {way_out} (gitops-agent explain {action.key.agent})."
     return Finding(Severity.WARNING, action.reason, str(action.key), summary, detail)

@@ -63,7 +63,7 @@ def build(
     meant = [action for action in ordered if is_from_commit(action)] if is_whole else []
     meant = meant or list(ordered)
     digest = plan_digest(meant)
-    findings += filter(None, (finding_for(action, digest) for action in meant))
+    findings += filter(None, (finding_for(action, digest, context.catalog) for action in meant))
     plan = Plan(snapshot.revision.sha, ordered, digest, findings=tuple(sorted(findings)))
     return evaluate(plan, context)
 

@@ -19,12 +19,15 @@ class ReasonCode(StrEnum):
 
     meaning: Reason
 
-    def __new__(cls, code: str, text: str, drift: Class, decision: Decision = Decision.REPAIR) -> "ReasonCode":
+    def __new__(
+        cls, code: str, text: str, drift: Class, decision: Decision = Decision.REPAIR, way_out: str = ""
+    ) -> "ReasonCode":
         """A code that carries its meaning. What is stuck is brought back by a restart."""
         member = str.__new__(cls, code)
         restarts = drift is _STUCK or code in ("ReplicasFollow", "SecretRotated")
         repair = Repair.RESTART if restarts else Repair.UPDATE
-        reason = Reason(text, drift, repair, about_fields=code == "FieldsDiffer", decision=decision)
+        about_fields = code == "FieldsDiffer"
+        reason = Reason(text, drift, repair, about_fields=about_fields, decision=decision, way_out=way_out)
         member._value_, member.meaning = code, reason
         return member
 
@@ -46,7 +49,13 @@ class ReasonCode(StrEnum):
     UNEXPECTEDLY_RUNNING = "UnexpectedlyRunning", "It was stopped by Git and something started it.", _CONFLICT
     ORPHAN = "Orphan", "It carries our mark; neither Git nor our record knows it.", _INTERNAL, Decision.QUARANTINE
     MARKED_BY_OTHER = "MarkedByOther", "The object in the way is marked by another instance.", _UNSAFE, _ALERT
-    NOT_MARKED = "NotMarked", "The object in the way carries no mark; adopt: true takes it over.", _UNSAFE, _ALERT
+    NOT_MARKED = (
+        "NotMarked",
+        "The object in the way carries no mark; adopt: true takes it over.",
+        _UNSAFE,
+        _ALERT,
+        "It is never touched. Stop it by hand, or set spec.adopt: true to have it replaced by one of ours",
+    )
     LIVENESS_FAILED = "LivenessFailed", "The liveness probe failed too often.", _STUCK
     HEARTBEAT_STALE = "HeartbeatStale", "No heartbeat in time, no tool call open.", _STUCK
     SECRET_ROTATED = (
@@ -54,6 +63,7 @@ class ReasonCode(StrEnum):
         "A secret has another value than the one it was started with; runtime.onSecretChange decides.",
         _CONFLICT,
         _ALERT,
+        "Restart it when it suits, or set runtime.onSecretChange: Restart to have it restarted",
     )
     TOOL_CALL_STUCK = (
         "ToolCallStuck",
@@ -67,6 +77,7 @@ class ReasonCode(StrEnum):
         "One source says that a live agent is stuck, as many or more say that it is not.",
         _STUCK,
         _ALERT,
+        "It is repaired as soon as most of them agree: find out which one is wrong, or restart it",
     )
     HOOK_DUE = "HookDue", "The agent is Ready for the first time: onProvisioned is called.", _CHANGE
     HOOK_RETIRED = "HookRetired", "The agent has ended: onRetired is called.", _CHANGE
