@@ -227,6 +227,13 @@ def test_a_patch_may_not_reach_for_what_is_ours(asked: Any) -> None:
     assert at == (*AT, "patches", 0)
 
 
+def test_a_patch_that_misses_its_place_says_what_is_missing_without_the_whole_object() -> None:
+    path = "/spec/template/spec/nothing/here"
+    ((text, at),) = refused(**patch(path))
+    assert at == (*AT, "patches", 0)
+    assert text.endswith(f"{path}: member 'nothing' not found")
+
+
 TEMPLATES = {
     "Deployment": "/spec/template",
     "StatefulSet": "/spec/template",

@@ -78,12 +78,19 @@ def patch_refusals(
             after = jsonpatch.apply_patch(before, [patch.step()])
             orjson.dumps(after)
         except _UNFIT as problem:
-            yield Refused(f"the patch cannot be applied to the generated object: {problem}", at)
+            yield Refused(
+                f"the patch cannot be applied to the generated object: {patch.path}: {_why(problem)}", at
+            )
             continue
         if problem_found := _misshapen(after, inside) or _claimed(before, after, inside):
             yield Refused(problem_found, at)
             continue
         made[patch.kind] = after
+
+
+def _why(problem: Exception) -> str:
+    """What is wrong with a patch, without the object that the packages print behind it."""
+    return str(problem).partition(" in {")[0]
 
 
 def _misshapen(manifest: Any, template: Path) -> str:
