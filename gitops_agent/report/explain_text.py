@@ -212,9 +212,12 @@ def _conditions(shape: Shape, failing: Sequence[Shape]) -> Iterator[str]:
 
 
 def _holds(shape: Shape) -> Iterator[str]:
-    """Observe mode, a pause, a freeze, a dependency, a source that is silent: what the findings say, each once."""
+    """Observe mode, a pause, a freeze, a dependency, a source that is silent: what the findings say, each once.
+    Where they send people to look is here."""
+    here = f" (gitops-agent explain {shape['agent']})"
     texts = dict.fromkeys(
-        f"{sentence(_line(finding['summary']))} {sentence(finding['detail'])} [{finding['code']}]"
+        f"{sentence(_line(finding['summary']))} {sentence(finding['detail'].replace(here, ''))}"
+        f" [{finding['code']}]"
         for finding in shape["findings"]
         if finding["code"] not in _SHOWN_AS_FAILURE
     )

@@ -339,6 +339,14 @@ def test_a_lease_of_another_is_waited_for() -> None:
     assert text.endswith("Next\n  It goes on as soon as the other gitops-agent lets go of it.")
 
 
+def test_explain_does_not_send_people_to_itself() -> None:
+    detail = f"End its claim (gitops-agent explain {BOT})."
+    taken = a_finding(code="TakenOver", address=str(BOT), summary="not done", detail=detail)
+    text = explain_text(Explanation(BOT, NOW, a_status(), findings=[taken]))
+    assert "Not done. End its claim. [TakenOver]" in text
+    assert detail in findings_text([taken])
+
+
 @pytest.mark.parametrize("code", ["ObserveMode", "Paused", "WaitingForDependency", "Frozen"])
 def test_what_holds_an_agent_is_in_the_way_and_in_the_table(code: str) -> None:
     hold = a_finding(code=code, severity=Severity.INFO, address=str(BOT), summary="not now", detail="Go on by X.")
