@@ -34,7 +34,9 @@ def doctor(
         if check.hint and not check.ok:
             sys.stdout.write(clean(f"     hint: {check.hint}\n"))
     sys.stdout.write("\nsettings in force (docs/configuration.md explains them):\n")
-    sys.stdout.write("".join(clean(f"  {line}\n") for line in settings_lines(settings)))
+    for line in settings_lines(settings):
+        name, _, value = line.partition(": ")  # after a name such as sentryDsn the word "none" would be masked too
+        sys.stdout.write(f"  {name}: {clean(value)}\n")
     verdict = f"{len(bad)} of {len(checks)} checks failed: {', '.join(check.name for check in bad)} (exit code 1)"
     sys.stdout.write(f"\n{verdict if bad else 'all checks passed'}\n")
     return 1 if bad else 0

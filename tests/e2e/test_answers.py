@@ -191,7 +191,9 @@ def test_doctor_finds_nothing_to_mend_and_prints_the_settings(story: Story) -> N
         "drivers",
     }
     assert answer["settings"]["instance"] == story.fleet.instance
-    assert f"instance: {story.fleet.instance}" in story.fleet.call("doctor").out
+    said = story.fleet.call("doctor").out
+    assert f"instance: {story.fleet.instance}" in said
+    assert "sentryDsn: none" in said
     after = sorted(
         path for path in story.fleet.state.rglob("*") if "-wal" not in path.name and "-shm" not in path.name
     )
