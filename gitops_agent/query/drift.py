@@ -7,17 +7,20 @@ from gitops_agent.model.key import AgentKey, named
 from gitops_agent.model.passes import Observed
 from gitops_agent.model.plan import Plan
 from gitops_agent.model.snapshot import Snapshot
+from gitops_agent.plan.sight import hidden_agents
 from gitops_agent.query.fleet import FleetReader, one_agent
 from gitops_agent.query.plan_preview import Planner
-from gitops_agent.report.drift import drift_shape, drifting, only
+from gitops_agent.report.drift import Extent, drift_shape, drifting, only
 from gitops_agent.report.words import Shape
 from gitops_agent.support.clock import SystemClock
 
 
 def masked_report(reader: FleetReader, plan: Plan, snapshot: Snapshot, observed: Observed) -> Shape:
     """The report on one observation: a plan for what is in force, with what the journal remembers of it."""
-    size = len(snapshot.agents)
-    shape = drift_shape(plan, reader.journal, reader.instance, size, observed, reader.now)
+    agents, bases = snapshot.agents, reader.journal.state().reconcile.bases
+    hidden = hidden_agents(agents, bases, observed.unreachable, observed.unseen_agents)
+    fleet = Extent(len(agents), len(agents.keys() - hidden))
+    shape = drift_shape(plan, reader.journal, reader.instance, fleet, observed, reader.now)
     return {**reader.redactor.tree(shape)}
 
 

@@ -5,7 +5,7 @@ people from that. A report is made of a plan for what is in force; nothing in it
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gitops_agent.model.health_spec import STOPPED
 from gitops_agent.model.key import AgentKey
@@ -67,11 +67,18 @@ def only(plan: Plan, *, agent: AgentKey | None = None, tenant: str | None = None
     return replace(plan, actions=tuple(kept), findings=found)
 
 
+class Extent(NamedTuple):
+    """How many agents are in force, and how many of them could be looked at."""
+
+    agents: int
+    in_sight: int
+
+
 def drift_shape(
-    plan: Plan, journal: JournalReader, instance: str, agents: int, observed: Observed, at: float
+    plan: Plan, journal: JournalReader, instance: str, fleet: Extent, observed: Observed, at: float
 ) -> Shape:
-    """The answer of ``drift``. ``agents``: how many are in force. ``observed``: what could not be looked at is
-    named in it, with the reason; nothing is known about that."""
+    """The answer of ``drift``. ``observed``: what could not be looked at is named in it, with the reason; nothing
+    is known about that."""
     found, statuses = drifting(plan), journal.state().status.agents
 
     def drift(action: Action) -> Shape:
@@ -88,7 +95,8 @@ def drift_shape(
         "instance": instance,
         "commit": plan.commit,
         "at": iso(at),
-        "agents": agents,
+        "agents": fleet.agents,
+        "inSight": fleet.in_sight,
         # Lag is no drift, and neither is a field that live decides.
         "drifted": len({action.key.agent for action in found if action.drift_class.is_drift}),
         "summary": {str(each): len({a.key.agent for a in found if a.drift_class is each}) for each in ORDER},
@@ -193,10 +201,14 @@ def drift_text(shape: Shape, style: Style = PLAIN, *, details: bool = False) -> 
 
 
 def headline(shape: Shape) -> str:
-    """One line: how many agents drifted, from what."""
-    much = f"{shape['drifted']} of {counted(shape['agents'], 'agent')} drifted"
-    unseen = ", but some could not be looked at" if shape["unreachable"] or shape["unseen"] else ""
-    return f"{shape['instance']}: {much if shape['drifted'] else 'no drift'} at {short(shape['commit'])}{unseen}"
+    """One line: how many agents drifted, from what; or that this is not known of any."""
+    agents, commit = counted(shape["agents"], "agent"), short(shape["commit"])
+    is_partial = shape["unreachable"] or shape["unseen"]
+    if is_partial and shape["agents"] and not (shape["drifted"] or shape["inSight"]):
+        return f"{shape['instance']}: 0 of {agents} could be looked at, at {commit}"
+    much = f"{shape['drifted']} of {agents} drifted" if shape["drifted"] else "no drift"
+    unseen = ", but some could not be looked at" if is_partial else ""
+    return f"{shape['instance']}: {much} at {commit}{unseen}"
 
 
 def _intention_cell(drift: Shape) -> Cell:

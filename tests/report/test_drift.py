@@ -17,7 +17,7 @@ from gitops_agent.model.plan import Action, Class, Decision, Effect, Verb, Verdi
 from gitops_agent.model.quantity import iso
 from gitops_agent.model.state import State
 from gitops_agent.model.status import AgentStatus, ConditionType
-from gitops_agent.report.drift import drift_shape, only
+from gitops_agent.report.drift import Extent, drift_shape, only
 from gitops_agent.report.json_text import dump_json
 from gitops_agent.report.words import Shape
 
@@ -81,11 +81,12 @@ def report(
     known: Past | None = None,
     unreachable: dict[str, str] | None = None,
     unseen: dict[ResourceKey, str] | None = None,
+    in_sight: int = 12,
     **plan: Any,
 ) -> Shape:
     journal: Any = known or Past()
     observed = Observed({}, unreachable or {}, unseen or {})
-    return drift_shape(a_plan(*actions, **plan), journal, "prod-eu", 12, observed, NOW)
+    return drift_shape(a_plan(*actions, **plan), journal, "prod-eu", Extent(12, in_sight), observed, NOW)
 
 
 def check(shape: Any) -> None:
@@ -229,3 +230,9 @@ def test_agents_that_could_not_be_looked_at_are_reported() -> None:
     check(unseen)
     assert f"{BOT}: no right to list pods there" in drift_text(unseen)
     assert "some could not be looked at" in drift_text(unseen)
+
+
+def test_a_fleet_of_which_nothing_could_be_looked_at_is_not_called_free_of_drift() -> None:
+    text = drift_text(report(unreachable={"kubernetes": "connection refused"}, in_sight=0))
+    assert "0 of 12 agents could be looked at" in text
+    assert "no drift" not in text
