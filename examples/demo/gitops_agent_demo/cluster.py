@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TextIO
 
@@ -12,9 +13,12 @@ from gitops_agent.drivers.kubernetes.errors import ApiError, observe_error
 from gitops_agent.drivers.kubernetes.kinds import DEPLOYMENT, NAMESPACE, ObjectKind
 from gitops_agent.drivers.kubernetes.marks import CREATED_BY
 from gitops_agent.errors import GitopsAgentError
-from gitops_agent_demo.stage import INSTANCE, Stage
+from gitops_agent_demo.stage import INSTANCE, POLL_SECONDS, Stage
 
 PREFIX = "gitops-agent-demo"
+END_SECONDS = 60.0
+"""How long namespaces may take to be gone."""
+
 SETTINGS = "GITOPS_AGENT_DRIVERS__KUBERNETES__"
 TYPO = ("pause:3.10", "pause:3.10-no-such-image")
 
@@ -29,6 +33,19 @@ def cluster_obstacles(kubeconfig: Path) -> list[str]:
         listed = " ".join(found)
         return [f"an earlier demo is still in this cluster: kubectl delete namespace {listed}, then start again."]
     return []
+
+
+def end_namespaces(client: Client, seconds: float = END_SECONDS) -> str:
+    """What became of the namespaces of the demo: deleted, and gone when that took no longer than ``seconds``."""
+    found = _namespaces(client)
+    for name in found:
+        client.delete(NAMESPACE.path(name=name))
+    deadline = time.monotonic() + seconds
+    while (left := _namespaces(client)) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    if left:
+        return f"{len(found)} namespaces were ended; some are still being deleted: {' '.join(left)}"
+    return f"{len(found)} namespaces with everything in them were ended; nothing is left running"
 
 
 class ClusterStage(Stage):
@@ -60,12 +77,9 @@ class ClusterStage(Stage):
             self.edit(f"agents/acme/{name}.yaml", lambda text: text.replace("comand:", "command:").replace(*TYPO))
 
     def end(self) -> str:
-        """End the daemon, then delete the namespaces of the demo; what was ended, in words."""
+        """End the daemon, then delete the namespaces of the demo; what became of them, in words."""
         self._end_daemon()
-        found = _namespaces(self._client)
-        for name in found:
-            self._client.delete(NAMESPACE.path(name=name))
-        return f"{len(found)} namespaces with everything in them"
+        return end_namespaces(self._client)
 
 
 def _client(kubeconfig: Path) -> Client:

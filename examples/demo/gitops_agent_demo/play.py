@@ -149,7 +149,7 @@ def _play(*, keep: bool, kubeconfig: Path | None) -> int:
     else:
         return 0
     finally:
-        stage.say(f"\nCurtain: the daemon and {stage.end()} were ended; nothing is left running.")
+        stage.say(f"\nCurtain: the daemon and {stage.end()}.")
         if keep:
             stage.say(f"The repository and the state directory are in {folder}.")
         else:

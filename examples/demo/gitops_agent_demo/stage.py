@@ -263,9 +263,10 @@ class Stage:
         self._out.flush()
 
     def end(self) -> str:
-        """End the daemon, then every process of the fleet; what was ended, in words."""
+        """End the daemon, then every process of the fleet; what became of them, in words."""
         self._end_daemon()
-        return shorten(_end_marked(f"{INSTANCE}/", str(self._state)))
+        ended = shorten(_end_marked(f"{INSTANCE}/", str(self._state)))
+        return f"{ended} were ended; nothing is left running"
 
     def _end_daemon(self) -> None:
         if self._daemon is not None and self._daemon.poll() is None:
