@@ -6,14 +6,17 @@ import ast
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import jsonpatch
 import pytest
+from ruamel.yaml import YAML
 
 import gitops_agent_demo.agents
+from gitops_agent.drivers.kubernetes.options import KubernetesOptions
 from gitops_agent.model.document import DOCUMENTS, AgentDocument
-from tests.examples.fleet import EXAMPLE, STARTER, agents, documents
+from tests.examples.fleet import EXAMPLE, ROOT, STARTER, agents, documents
 
 pytestmark = pytest.mark.unit
 
@@ -41,6 +44,16 @@ def test_a_misspelt_field_would_be_noticed() -> None:
     _, document = agents(EXAMPLE)["acme/crm-bot"]
     with pytest.raises(ValueError, match="replica"):
         validate({**document, "spec": {**document["spec"], "replica": 1}})
+
+
+def test_the_first_document_of_the_kubernetes_page_is_a_whole_one() -> None:
+    lines = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8").splitlines()
+    begun = lines.index("    apiVersion: gitops-agent.dev/v1")
+    shown = dedent("\n".join(lines[begun : lines.index("", begun)]))
+    document = YAML(typ="safe", pure=True).load(shown)
+    of_driver = document["spec"]["runtime"].pop("kubernetes")
+    assert validate(document).kind == "Agent"
+    assert KubernetesOptions.model_validate(tuples(of_driver)).ports
 
 
 @pytest.mark.parametrize("folder", [EXAMPLE, STARTER], ids=["example", "starter"])
