@@ -90,7 +90,9 @@ class Author:
         return self._push(kind)
 
     def _revert(self) -> str:
-        """Undo the last commit, unless that takes away more than may go."""
+        """Undo the last commit, unless that takes away more than may go, or all there is."""
+        if len(self.history) == 1:
+            return self.push("changed")
         gone = [name for name in self._added_last() if name.startswith(tuple(self._tenants))]
         if any(self._left(_tenant(name)) < len(gone) for name in gone):
             return self.push("changed")
