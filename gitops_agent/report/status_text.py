@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gitops_agent.model.finding import Severity
 from gitops_agent.model.observation import listed_instances
 from gitops_agent.model.quantity import ago, ahead, clock, counted, epoch, span
+from gitops_agent.model.status import OBSERVE_FAILED
 from gitops_agent.report.render import PLAIN, Cell, Column, Mask, Style, page, table
 from gitops_agent.report.words import (
     Shape,
@@ -140,16 +141,16 @@ def status_text(
         shape = {**redactor.tree({**shape, "agents": []}), "agents": shape["agents"]}
     rollout = "" if shape["rollout"] is None else f"\n{rollout_line(shape['rollout'])}"
     agents = agents_table(shape, style, now, redactor or str, wide=wide)
-    return page([fleet_head(shape, style) + rollout, agents, findings_text(shape["findings"], style)], style)
+    head = fleet_head(shape, style, words_of_fleet(shape, redactor or str)) + rollout
+    return page([head, agents, findings_text(shape["findings"], style)], style)
 
 
-def fleet_head(shape: Shape, style: Style, fleet: str | None = None) -> str:
-    """One line: the newest commit, how the fleet is, and what is enforced if that is another commit.
-    ``fleet``: how the fleet is in words, where the shape does not hold all agents."""
+def fleet_head(shape: Shape, style: Style, fleet: str) -> str:
+    """One line: the newest commit, how the fleet is (``fleet``, in words), and what is enforced if that is another
+    commit."""
     instance, commit, enforced = escape_control(shape["instance"]), shape["commit"], shape["enforced"]
     if commit is None or shape["phase"] is None:
         return f"{instance}: no commit has been seen yet"
-    fleet = words_of_fleet(shape) if fleet is None else fleet
     behind = f", enforcing {short(enforced) if enforced else 'nothing yet'}" if enforced != commit else ""
     phase, cause = _standing(shape, style)
     return f"{instance}: {short(commit)} {phase}{behind}{cause}{fleet and f'; {fleet}'}" + style.paint(
@@ -157,13 +158,26 @@ def fleet_head(shape: Shape, style: Style, fleet: str | None = None) -> str:
     )
 
 
-def words_of_fleet(shape: Shape) -> str:
+def words_of_fleet(shape: Shape, mask: Mask = str) -> str:
     """How the fleet of a ``status`` with all its agents is, in words."""
     agents, now = shape["agents"], shape["now"]
     paused = sum(agent["pause"] is not None for agent in agents)
     observed = sum(agent["pause"] is None and agent["mode"] == "Observe" for agent in agents)
     moving = now["onTheirWay"] if now is not None else 0
-    return fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], moving, paused, observed)
+    words = fleet_words([(agent["ready"], agent["lifecycle"]) for agent in agents], moving, paused, observed)
+    unknown = _unknown_words(agents, mask)
+    return f"{words}; {unknown}" if unknown else words
+
+
+def _unknown_words(agents: Iterable[Shape], mask: Mask) -> str:
+    """How many agents could not be looked at, and why: that they are not Ready says nothing of them."""
+    asked = (ready_condition(agent) for agent in agents)
+    causes = Counter(each["message"] for each in asked if each is not None and each["reason"] == OBSERVE_FAILED)
+    if not causes:
+        return ""
+    (cause, _), *others = causes.most_common()
+    more = f" (and {counted(len(others), 'other cause')})" if others else ""
+    return f"{causes.total()} unknown: {clipped(escape_control(mask(cause)), 160)}{more}"
 
 
 def _standing(shape: Shape, style: Style) -> tuple[str, str]:
