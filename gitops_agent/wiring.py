@@ -366,6 +366,7 @@ def open_instance(
         stack.enter_context(opened)
         journal, wrap = _with_faults(opened, environment)
         drivers = connect_drivers(settings, redactor, wrap, fence)
+        drivers.require()
         parts = replace(_opened(settings, environment, journal, stack, drivers, fetching), fence=fence)
         parts.mirror.leading = parts.leading
         _connect_early(parts)
@@ -485,6 +486,7 @@ def _election(settings: Settings, environment: Mapping[str, str]) -> Election:
     redactor = make_redactor(settings, environment)
     setup_logs(settings.log_format, sys.stderr, redactor, dict(environment))
     drivers = connect_drivers(settings, redactor)
+    drivers.require()
     plugin = drivers.plugins.get(settings.election)
     if plugin is None or plugin.elect is None:
         able = ", ".join(each.name for each in drivers.plugins if each.elect is not None)

@@ -11,6 +11,7 @@ from gitops_agent.cli.common import FLAG, Call, option, show, show_fleet
 if TYPE_CHECKING:
     from gitops_agent.model.passes import PassResult
     from gitops_agent.settings import Settings
+    from gitops_agent.support.secrets import Redactor
 
 _NO_PUSH = option(
     "--no-push", FLAG, "Keep notes in the local mirror; push nothing, no revert either.", show_default=False
@@ -67,7 +68,7 @@ def once(
         fleet = status_shape(settings.instance, result.state, result.state.status.agents.values(), result.findings)
     show_fleet(call, fleet, instance.redactor, now)
     if timed_out and not call.is_json:
-        _print_timeout(settings, result)
+        _print_timeout(settings, result, instance.redactor)
     return exit_code(result, timed_out=timed_out)
 
 
@@ -88,11 +89,16 @@ def run(call: Call, no_push: Annotated[bool, _NO_PUSH] = False) -> None:
     print_end(settings, call)
 
 
-def _print_timeout(settings: Settings, result: PassResult) -> None:
+def _print_timeout(settings: Settings, result: PassResult, mask: Redactor) -> None:
+    from gitops_agent.support.text import escape_control
+
     waiting = sorted(str(key) for key, status in result.state.status.agents.items() if not status.ready)
     waiting += [f"{action.verb} {action.key}" for action in (result.record.running if result.record else ())]
     names = ", ".join(waiting[:5]) + (" …" if len(waiting) > 5 else "")
     sys.stderr.write(
         f"not converged within {settings.timeout:.0f} s; still waiting for: {names or 'the commit'}\n"
     )
+    unreachable = result.record.live.observed.unreachable if result.record else {}
+    for driver, why in sorted(unreachable.items()):
+        sys.stderr.write(f"{driver} could not be asked: {escape_control(mask(why))}\n")
     sys.stderr.write("hint: gitops-agent explain AGENT says why; gitops-agent once goes on from here\n")

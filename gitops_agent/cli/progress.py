@@ -108,12 +108,21 @@ def _last_action(result: PassResult) -> str:
 
 def _log_passes(log: Any) -> Callable[[PassResult], None]:
     """One log line when a pass did or found something new; none when nothing changed."""
+    from gitops_agent.model.outcome import Result
+
     last: object = None
+    silent: set[str] = set()  # the live systems that were said not to answer, until they do
 
     def passed(result: PassResult) -> None:
         nonlocal last
+        unreachable = result.record.live.observed.unreachable if result.record is not None else {}
+        for driver in sorted(unreachable.keys() - silent):
+            log.warning("a live system could not be asked", driver=driver, reason=unreachable[driver])
+        silent.update(unreachable)
+        if result.record is not None and result.record.live.scope is None:  # others are not asked about everything
+            silent.intersection_update(unreachable)
         for action, outcome in result.executed:
-            log.info(
+            (log.warning if outcome.result is Result.FAILED else log.info)(
                 "action",
                 resource=str(action.key),
                 verb=str(action.verb),

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel
 
-from gitops_agent.errors import ApplyError, EffectSpent, NotYet, ObserveError
+from gitops_agent.errors import ApplyError, EffectSpent, NotYet, ObserveError, UsageError
 from gitops_agent.model.agent import Resource
 from gitops_agent.model.bundle import compile_bundle
 from gitops_agent.model.catalog import (
@@ -63,7 +63,7 @@ __all__ += ["CredentialPoolSpec", "Strict", "health_fields", "iso", "memory_byte
 # The live part
 __all__ += ["EMPTY", "AgentInstance", "Base", "Evidence", "Observation", "ObserveError", "ObserveRequest"]
 __all__ += ["HEALTHY", "Action", "Driver", "Health", "HealthState", "Heartbeat", "Owner", "Scope", "Verb"]
-__all__ += ["Applied", "ApplyError", "EffectSpent", "NotYet", "not_looked_at", "parse_heartbeat"]
+__all__ += ["Applied", "ApplyError", "EffectSpent", "NotYet", "UsageError", "not_looked_at", "parse_heartbeat"]
 # Capabilities
 __all__ += ["AS_IT_RUNS", "Closing", "ExecResult", "Executing", "Hiding", "Leasing", "LogLine", "Logging", "RunAs"]
 __all__ += ["Election", "Locating", "Notify", "Prechecking", "Record", "Recording", "Watching", "Where"]
@@ -340,7 +340,8 @@ class Plugin:
     unreachable until it answers, and passes go on without it. ``instances``: the
     top-level field of its runtimes that says how many copies of an agent are to run, so that guards count what a
     commit takes away; "": always one. ``elect``: a candidacy under the identity given, kept in this live system,
-    for a driver that the setting ``election`` may name; it connects to nothing before it is asked."""
+    for a driver that the setting ``election`` may name; it connects to nothing before it is asked. ``require``:
+    raises UsageError when its settings name something that is not there, before ``once`` and ``run`` begin."""
 
     name: str
     kinds: tuple[ResourceKind, ...]
@@ -357,6 +358,7 @@ class Plugin:
     observe_timeout: float = OBSERVE_TIMEOUT_SECONDS
     instances: str = ""
     elect: "Callable[[Context, str], Election] | None" = None
+    require: Callable[[BaseModel], None] | None = None
 
     @property
     def is_runtime(self) -> bool:

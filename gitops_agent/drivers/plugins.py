@@ -240,6 +240,13 @@ class Connections(Mapping[str, Driver]):
         _, own = driver_settings(plugin, self._settings.get(plugin.name, {}))
         return replace(self._context, settings=own, executing=self.executing, place=place)
 
+    def require(self) -> None:
+        """Return when all that the settings of drivers name is there; UsageError otherwise."""
+        for name, own in known_settings(self.plugins, self._settings).items():
+            plugin = self.plugins.get(name)
+            if plugin is not None and plugin.require is not None:
+                plugin.require(own)
+
     def checks(self) -> list[CheckResult]:
         """What ``doctor`` shows of the drivers, at every place that settings let documents name."""
         due = [

@@ -94,7 +94,7 @@ def ask_drivers(
         except NoAnswer as problem:
             unreachable[name] = f"the driver {name} does not answer: {problem}"
         except GitopsAgentError as problem:
-            unreachable[name] = problem.message
+            unreachable[name] = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
         except (Exception, SystemExit) as problem:  # a driver's bug must not stop its siblings, nor us
             unreachable[name] = f"unexpected {type(problem).__name__} in driver {name}"
     seen = {each.key: each for each in found if not each.unseen}

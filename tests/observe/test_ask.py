@@ -85,7 +85,8 @@ def test_a_driver_is_connected_once_and_asked_while_something_names_it() -> None
 def test_a_driver_that_is_gone_hides_its_own_and_nothing_else() -> None:
     with ThreadPoolExecutor(2) as pool:
         found = observe(connect([]), None, {each.key: each for each in (base(ONE, "lost"),)}, BoundedCalls(pool))
-    assert found.unreachable == {"lost": "the driver lost is not installed"}
+    said = "the driver lost is not installed; install it; there are: none"
+    assert found.unreachable == {"lost": said}, "what is wrong, and the way out"
 
 
 def test_a_driver_that_cannot_connect_is_tried_again() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gitops_agent.cli.progress import _log_passes
 from gitops_agent.drivers.api import ExecResult, Plugin
 from gitops_agent.model.control import freezes
 from gitops_agent.model.key import Kind
@@ -23,6 +24,7 @@ from .test_handover import world as world
 HERE_NAMES = [f"h{number}" for number in range(6)]
 THERE_NAMES = [f"a{number}" for number in range(6)]  # first in every order
 FREE: dict[str, Any] = {"massDelete": {"min": 100}}
+NOT_ASKED = "a live system could not be asked"
 
 
 def fleet(here: str = "old", there: str = "old", **more: Any) -> dict[str, dict[str, Any]]:
@@ -72,6 +74,46 @@ def headline(world: TwoPlaces) -> str:
     head = world.journal.state().head
     assert head is not None
     return head.now.cause if head.now is not None else head.summary
+
+
+class Lines:
+    """A log that keeps what it is given: level, event and what else is said."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, str, dict[str, Any]]] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **said: self.kept.append((level, event, said))
+
+
+def test_the_log_says_once_what_cannot_be_asked_and_why(started: TwoPlaces) -> None:
+    lines = Lines()
+    passed = _log_passes(lines)
+
+    def warned() -> list[dict[str, Any]]:
+        return [said for level, event, said in lines.kept if (level, event) == ("warning", NOT_ASKED)]
+
+    go_dark(started)
+    for _ in range(3):
+        passed(started.run())
+    assert warned() == [{"driver": THERE, "reason": "no route to host; scripted by the test"}], "with the way out"
+    started.there.heal()
+    passed(started.run())
+    go_dark(started)
+    passed(started.run())
+    assert len(warned()) == 2, "it answered meanwhile"
+
+
+def test_an_action_that_failed_is_a_warning_in_the_log(started: TwoPlaces) -> None:
+    lines = Lines()
+    started.there.fail_next()
+    started.repository.commit(fleet(there="new"))
+    passed = _log_passes(lines)
+    while not any(said.get("result") == "Failed" for _, _, said in lines.kept):
+        passed(started.run())
+        started.clock.advance(1.0)
+    assert {level for level, event, said in lines.kept if said.get("result") == "Failed"} == {"warning"}
+    assert {level for level, event, said in lines.kept if said.get("result") == "Done"} <= {"info"}
 
 
 # -- commits

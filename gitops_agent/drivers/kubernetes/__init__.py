@@ -15,6 +15,8 @@ Importing this needs no cluster and not the ``kubernetes`` package: that is impo
 
 from __future__ import annotations
 
+from pydantic import BaseModel
+
 from gitops_agent.drivers.api import CONFIG, CREDENTIAL, RUNTIME, Context, Driver, Election, Plugin
 from gitops_agent.drivers.kubernetes.checks import check_cluster, named_contexts
 from gitops_agent.drivers.kubernetes.manifests import SERVICES, compile_resources, run_as
@@ -35,6 +37,12 @@ def _elect(context: Context, identity: str) -> Election:
     return elect(context, identity)
 
 
+def _require(settings: BaseModel) -> None:
+    from gitops_agent.drivers.kubernetes.config import require_kubeconfig
+
+    require_kubeconfig(settings)
+
+
 PLUGIN = Plugin(
     DRIVER,
     (RUNTIME, CONFIG, CREDENTIAL, SERVICES),
@@ -49,4 +57,5 @@ PLUGIN = Plugin(
     observe_timeout=30.0,
     instances="replicas",
     elect=_elect,
+    require=_require,
 )

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gitops_agent.drivers.api import ObserveError
+from pydantic import BaseModel
+
+from gitops_agent.drivers.api import ObserveError, UsageError
 from gitops_agent.drivers.kubernetes.options import Settings
 
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -96,6 +98,16 @@ def config_of(settings: Settings, place: str = "") -> ClusterConfig:
         allow_exec=settings.allow_exec,
         allow_insecure=settings.allow_insecure,
     )
+
+
+def require_kubeconfig(settings: BaseModel) -> None:
+    """Return when the kubeconfig that the settings name is there, or they name none; UsageError otherwise."""
+    named = settings.kubeconfig if isinstance(settings, Settings) else ""
+    if named and not _kubeconfig_files(named, {}):
+        raise UsageError(
+            f"drivers.kubernetes.kubeconfig: nothing is at {named}",
+            hint="correct the path, or remove the setting for $KUBECONFIG or ~/.kube/config",
+        )
 
 
 def _no_news() -> None:
