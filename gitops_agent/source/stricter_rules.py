@@ -17,7 +17,8 @@ _NAMED = 3
 def remarks(revision: Revision, refused: InvalidDesiredState) -> tuple[Finding, ...]:
     """The findings on a commit that stays in force although it would be refused now, as warnings."""
     wrong = errors(refused.findings)
-    summary = f"this version of gitops-agent would refuse the commit ({counted(len(wrong), 'error')})"
+    count = counted(len(wrong), "error")
+    summary = f"this version of gitops-agent, with its settings, would refuse the commit ({count})"
     detail = (
         "It was accepted earlier and stays in force as it was: its agents are repaired, none is restarted. "
         "Correct the lines named here with the next commit; one without that is Invalid."

@@ -49,8 +49,15 @@ def test_a_cluster_that_the_settings_let_nobody_name_is_refused_and_what_runs_st
     assert "may not name the context prod" in found["summary"]
     assert "drivers.kubernetes.contexts" in found["summary"]
     assert fleet.call("validate", str(fleet.work)).code == 0, "what this machine is told is not what the other is"
-    setting = {"GITOPS_AGENT_DRIVERS__KUBERNETES__CONTEXTS": "staging"}
-    assert fleet.call("validate", str(fleet.work), **setting).code == 3
+    setting = "GITOPS_AGENT_DRIVERS__KUBERNETES__CONTEXTS"
+    assert fleet.call("validate", str(fleet.work), **{setting: "staging"}).code == 3
+    fleet.commit({**fleet.agents("a"), "b.yaml": fleet.agent("b", runtime=elsewhere)}, "Only b is to be in prod")
+    assert fleet.once("--timeout", "2s", code=5, **{setting: "prod"})["phase"] == "Reconciling", (
+        "now it is allowed"
+    )
+    taken_back = fleet.once("--timeout", "2s", code=5)
+    assert "StricterRules" in codes(taken_back), "what was accepted stays in force"
+    assert fleet.pids() == pids
 
 
 def test_an_invalid_commit_is_refused_whole_with_every_error(fleet: Fleet) -> None:
