@@ -76,6 +76,17 @@ def test_a_commit_does_not_win_over_another_controller_and_says_the_way_out(flee
     assert (fleet.image("a"), fleet.image("b")) == (new["image"], new["image"])
 
 
+def test_what_a_person_did_before_git_said_it_is_no_conflict_for_a_later_commit(fleet: KubeFleet) -> None:
+    fleet.commit({"policy.yaml": fleet.policy(**CALM), **fleet.agents("a")})
+    fleet.once()
+    fleet.kubectl("scale", "deployment/a", "--replicas=3")
+    for replicas in (3, 2):  # the same first, with something else: then both own it
+        changed = {"replicas": replicas, "image": f"registry.example/bot:as-of-{replicas}"}
+        fleet.commit(fleet.agents("a", runtime=changed))
+        assert fleet.once()["phase"] == "Converged"
+        assert fleet.object("deployment", "a")["spec"]["replicas"] == replicas
+
+
 def test_a_pipeline_that_applies_with_kubectl_is_not_a_person_with_kubectl(fleet: KubeFleet) -> None:
     fleet.commit(
         {"policy.yaml": fleet.policy(**CALM), **fleet.agents("applied", "client", "set", "patched", "scaled")}

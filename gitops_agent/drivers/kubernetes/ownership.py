@@ -106,7 +106,7 @@ def _cut_list(value: list[JSON], tree: Tree) -> Iterator[JSON]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A field that our manifest sets and that is no longer ours. ``manager``: who set it last, by which
+    """A field that our manifest sets and that is not ours alone. ``manager``: who set it last, by which
     ``operation`` (Update or Apply) and ``subresource`` (``scale``, or ""). ``at``: seconds since the epoch.
     ``live_value`` may well be ``ours``: it was changed and changed back. In a Secret neither is given."""
 
@@ -134,7 +134,8 @@ class Taken:
 
 
 def taken(live: Mapping[str, JSON], manifest: Mapping[str, JSON], manager: str = MANAGER) -> tuple[Taken, ...]:
-    """The values that our manifest sets, that live has, and that others own there and we do not."""
+    """The values that our manifest sets, that live has, and that others own there: alone, or beside us, where we
+    set another value from now on (a person scaled, Git said the same afterwards, and says something else now)."""
     ours = owned_tree(live, manager) or {}
     others = [
         (each, tree_of(each))
@@ -145,7 +146,7 @@ def taken(live: Mapping[str, JSON], manifest: Mapping[str, JSON], manager: str =
     secret = manifest.get("kind") == "Secret" or live.get("kind") == "Secret"
     found = []
     for leaf in leaves(live, manifest):
-        if leaf.live is ABSENT or _owns(ours, leaf):
+        if leaf.live is ABSENT or (leaf.live == leaf.ours and _owns(ours, leaf)):
             continue
         owners = [entry for entry, tree in others if _owns(tree, leaf)]
         if owners:
