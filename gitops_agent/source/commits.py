@@ -78,10 +78,16 @@ def refuse(
     commits: CommitsState, pushed: Sequence[Revision], phase: Phase, findings: tuple[Finding, ...], now: float
 ) -> CommitsState:
     """The records when a head is not followed, nor what was pushed with it. It supersedes nothing: what was under
-    way before goes on."""
-    records = (commits.records.get(revision.sha) for revision in pushed)
-    open_ = (record for record in records if record is not None and not record.phase.terminal)
-    return commits.updated(stopped(record, phase, findings, now) for record in open_)
+    way before goes on. Of a head that is looked at again, with other settings perhaps, they say what is wrong now.
+    """
+    records = [record for revision in pushed if (record := commits.records.get(revision.sha)) is not None]
+    changed = [stopped(record, phase, findings, now) for record in records if not record.phase.terminal]
+    changed += [
+        replace(record, findings=findings)
+        for record in records
+        if record.sha == pushed[-1].sha and record.phase is phase and record.findings != findings
+    ]
+    return commits.updated(changed)
 
 
 def _marked(

@@ -60,6 +60,19 @@ def test_a_cluster_that_the_settings_let_nobody_name_is_refused_and_what_runs_st
     assert fleet.pids() == pids
 
 
+def test_what_is_wrong_with_a_commit_is_said_anew_when_settings_change(fleet: Fleet) -> None:
+    def at(context: str) -> dict[str, object]:
+        return {"driver": "kubernetes", "image": "registry.example/bot:1", "kubernetes": {"context": context}}
+
+    fleet.commit({**fleet.agents("a", runtime=at("prod")), **fleet.agents("b", runtime=at("edge"))})
+
+    def refused(**settings: str) -> list[str]:
+        return [each["address"].partition(":")[0] for each in fleet.once(code=3, **settings)["findings"]]
+
+    assert refused() == ["a.yaml", "b.yaml"]
+    assert refused(GITOPS_AGENT_DRIVERS__KUBERNETES__CONTEXTS="prod") == ["b.yaml"]
+
+
 def test_an_invalid_commit_is_refused_whole_with_every_error(fleet: Fleet) -> None:
     good = fleet.commit(fleet.agents("a", "b"))
     fleet.once()
