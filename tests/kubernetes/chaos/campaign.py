@@ -224,11 +224,13 @@ class Campaign:
             time.sleep(0.5)
 
     def _calm(self, machines: list[Machine]) -> None:
-        """End all harm; who was killed is started again, as a service manager would."""
+        """End all harm; who was killed is started again, as a service manager would. So are the simulated
+        kubelets: they give up on a pod that was on its way while the API server was killed or hung."""
         for each in machines:
             each.proxy.heal()
             each.send(signal.SIGCONT)
             each.start()
+        self._cluster.restart_nodes()
 
     def _operate(self) -> None:
         """What the operator does who is asked: approve what a guard holds, lift a freeze."""
