@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from gitops_agent.report.sinks.git_notes import parse_note
-from tests.kubernetes.chaos.author import Author
+from tests.kubernetes.chaos.author import NO_IMAGE, Author
 from tests.kubernetes.chaos.harm import Harm, Lost
 from tests.kubernetes.chaos.live import not_as_git
 from tests.kubernetes.chaos.machines import Machine
@@ -232,6 +232,16 @@ class Campaign:
             each.start()
         self._cluster.restart_nodes()
 
+    def _delete_broken_pods(self) -> None:
+        """What people have to do for a StatefulSet: it never replaces a pod that cannot come up by itself, also
+        after the revert."""
+        for namespace in self._tenants:
+            for pod in self._cluster.get("pods", namespace=namespace)["items"]:
+                if any(NO_IMAGE in each["image"] for each in pod["spec"]["containers"]):
+                    words = ("delete", "pod", pod["metadata"]["name"], "-n", namespace, "--wait=false")
+                    self._cluster.kubectl(*words, check=False)
+                    self.found.operator["broken pods deleted"] += 1
+
     def _operate(self) -> None:
         """What the operator does who is asked: approve what a guard holds, lift a freeze."""
         codes = {each["code"] for each in self._fleet.status()["findings"]}
@@ -256,6 +266,8 @@ class Campaign:
                     self.found.settled = time.monotonic() - since
                     return
             self._operate()
+            if status["phase"] == "Degraded":
+                self._delete_broken_pods()
             time.sleep(0.5)
         self.found.add("not as Git", f"{sha[:10]} did not converge in {SETTLED_SECONDS:g} s: {seen}; {wrong[:5]}")
 
