@@ -499,6 +499,14 @@ def test_a_stateful_set_that_waits_for_a_broken_old_pod_says_the_way_out() -> No
     assert judged(parallel, pod("bot-0", revision=OLD), broken) == (STARTING, "Progressing")
 
 
+def test_a_pod_of_what_was_reverted_is_told_to_keep_a_stateful_set_from_going_on() -> None:
+    """After a revert the update revision is the current one again, with that pod still there."""
+    reverted = stateful_set(1, 1, current=NEW)
+    health = workload_health(reverted, [pod("bot-0"), crashing("bot-1", revision=OLD)], NOW)
+    assert (health.state, health.reason) == (UNHEALTHY, "UpdateBlocked")
+    assert "kubectl delete pod bot-1" in health.message
+
+
 def test_a_cron_job() -> None:
     live: Any = {"kind": "CronJob", "metadata": {}, "spec": {"suspend": False}, "status": {}}
     assert judged(live) == (HEALTHY, "Healthy")

@@ -168,12 +168,13 @@ def _stateful_set(live: Map, pods: Sequence[Map], now: float, mask: Mask, warnin
     due = 0 if on_delete else max(0, wanted - partition)
     # Once all are updated the update revision becomes the current one, and the count may be left out.
     updated = count_at(status, "updatedReplicas", default=wanted if revision == current else 0)
-    updated = wanted if revision and revision == current else updated
+    newest = [each for each in pods if not revision or _label(each, REVISION_HASH) == revision]
+    if revision and revision == current:  # after a revert too, while pods of what was reverted are still there
+        updated = max(0, wanted - (len(pods) - len(newest)))
     available = count_at(status, "availableReplicas", default=count_at(status, "readyReplicas"))
     total = count_at(status, "replicas")
     settled = on_delete or partition > 0 or revision == current
     done = updated >= due and available >= wanted and total == wanted and settled
-    newest = [each for each in pods if not revision or _label(each, REVISION_HASH) == revision]
     blocked = _blocked(live, [each for each in pods if each not in newest], now, mask) if updated < due else None
     lacking = "" if done or blocked is not None else _lacking(live, pods, wanted)
     refused = _refused(warnings, mask, _last_progress(live, pods)) if lacking else None
